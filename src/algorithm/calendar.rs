@@ -1,0 +1,142 @@
+//! Windows that begin at local midnight: days, weeks, months and years of a time zone.
+//!
+//! Days have 23 to 25 hours where clocks change; weeks begin on Monday. The zone data is compiled in.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Span, ToSpan};
+
+use super::time::{Micros, Timestamp};
+
+/// Which boundaries a calendar's windows have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CalendarUnit {
+    /// Local midnight to local midnight.
+    Day,
+    /// Monday to Monday.
+    Week,
+    /// The first of a month to the first of the next.
+    Month,
+    /// The first of January to the next.
+    Year,
+}
+
+/// A calendar unit in a time zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calendar {
+    unit: CalendarUnit,
+    zone: TimeZone,
+}
+
+impl Calendar {
+    /// Windows of one `unit` in the IANA time zone `zone` (`Europe/Berlin`).
+    ///
+    /// # Errors
+    /// Where there is no such zone: its name.
+    pub fn new(unit: CalendarUnit, zone: &str) -> Result<Self, UnknownZone> {
+        let zone = TimeZone::get(zone).map_err(|_| UnknownZone(zone.to_owned()))?;
+        Ok(Self { unit, zone })
+    }
+
+    /// The unit.
+    pub fn unit(&self) -> CalendarUnit {
+        self.unit
+    }
+
+    /// The zone's IANA name.
+    pub fn zone_name(&self) -> &str {
+        self.zone.iana_name().unwrap_or("UTC")
+    }
+
+    /// The usual length of a window: 1, 7, 30 or 365 days.
+    pub fn nominal_length(&self) -> Micros {
+        Micros::from_secs(match self.unit {
+            CalendarUnit::Day => 86_400,
+            CalendarUnit::Week => 7 * 86_400,
+            CalendarUnit::Month => 30 * 86_400,
+            CalendarUnit::Year => 365 * 86_400,
+        })
+    }
+
+    /// Where the window that `now` is in begins, and where the next one does.
+    ///
+    /// Past the year 9999, which no clock reaches, there is one last window without an end.
+    pub fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
+        let forever = (Timestamp::EPOCH, Timestamp::from_micros(u64::MAX));
+        self.checked_bounds(now).unwrap_or(forever)
+    }
+
+    fn checked_bounds(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let us = i64::try_from(now.as_micros()).ok()?;
+        let date = jiff::Timestamp::from_microsecond(us).ok()?.to_zoned(self.zone.clone()).date();
+        let (first, length): (Date, Span) = match self.unit {
+            CalendarUnit::Day => (date, 1.day()),
+            CalendarUnit::Week => {
+                let since_monday = i64::from(date.weekday().to_monday_zero_offset());
+                (date.checked_sub(since_monday.days()).ok()?, 1.week())
+            }
+            CalendarUnit::Month => (date.first_of_month(), 1.month()),
+            CalendarUnit::Year => (date.first_of_year(), 1.year()),
+        };
+        Some((self.midnight(first)?, self.midnight(first.checked_add(length).ok()?)?))
+    }
+
+    /// The first instant of a local day: midnight, or the end of the gap where a clock change skips midnight.
+    fn midnight(&self, date: Date) -> Option<Timestamp> {
+        let us = date.to_zoned(self.zone.clone()).ok()?.timestamp().as_microsecond();
+        // Local days that began before 1970 begin with the epoch.
+        Some(Timestamp::from_micros(u64::try_from(us).unwrap_or(0)))
+    }
+}
+
+/// There is no time zone of this name in the IANA data base that is compiled in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no time zone is called `{0}`; names are those of the IANA data base, such as Europe/Berlin")]
+pub struct UnknownZone(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hours(unit: CalendarUnit, zone: &str, at: &str) -> (String, u64) {
+        let calendar = Calendar::new(unit, zone).unwrap();
+        let at: jiff::Timestamp = at.parse().unwrap();
+        let now = Timestamp::from_micros(u64::try_from(at.as_microsecond()).unwrap());
+        let (start, end) = calendar.bounds(now);
+        assert!(start <= now && now < end);
+        let start_us = i64::try_from(start.as_micros()).unwrap();
+        (jiff::Timestamp::from_microsecond(start_us).unwrap().to_string(), end.since(start).get() / 3_600_000_000)
+    }
+
+    #[test]
+    fn a_day_has_23_to_25_hours_where_clocks_change() {
+        use CalendarUnit::Day;
+        assert_eq!(hours(Day, "Europe/Berlin", "2026-03-29T10:00:00Z"), ("2026-03-28T23:00:00Z".into(), 23));
+        assert_eq!(hours(Day, "Europe/Berlin", "2026-10-25T10:00:00Z"), ("2026-10-24T22:00:00Z".into(), 25));
+        assert_eq!(hours(Day, "UTC", "2026-11-21T23:59:59.999999Z"), ("2026-11-21T00:00:00Z".into(), 24));
+    }
+
+    #[test]
+    fn weeks_begin_on_monday_and_months_on_the_first() {
+        use CalendarUnit::{Month, Week, Year};
+        assert_eq!(hours(Week, "UTC", "2026-11-22T12:00:00Z"), ("2026-11-16T00:00:00Z".into(), 168));
+        assert_eq!(hours(Month, "UTC", "2026-02-10T00:00:00Z"), ("2026-02-01T00:00:00Z".into(), 28 * 24));
+        assert_eq!(hours(Year, "UTC", "2028-02-10T00:00:00Z"), ("2028-01-01T00:00:00Z".into(), 366 * 24));
+    }
+
+    #[test]
+    fn a_midnight_that_the_clock_skips_begins_the_day_later() {
+        // In Cairo the clocks went from 2026-04-24 00:00 to 01:00.
+        let (start, length) = hours(CalendarUnit::Day, "Africa/Cairo", "2026-04-24T10:00:00Z");
+        assert_eq!((start.as_str(), length), ("2026-04-23T22:00:00Z", 23));
+    }
+
+    #[test]
+    fn no_instant_has_no_window() {
+        let calendar = Calendar::new(CalendarUnit::Year, "Asia/Tokyo").unwrap();
+        for us in [0, 1, u64::MAX / 2, u64::MAX] {
+            let (start, end) = calendar.bounds(Timestamp::from_micros(us));
+            assert!(start < end);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How much, in how long: the windows that a limit is made of, with constructors that refuse what cannot work.
+
+use super::calendar::Calendar;
+use super::time::{Micros, Timestamp};
+
+/// Hits that a counter holds at most, 2^53 - 1: the largest count that a double in a Lua script is exact for.
+pub const MAX_HITS: u64 = (1 << 53) - 1;
+/// Windows that one limit may have.
+pub const MAX_WINDOWS: usize = 8;
+/// The shortest period.
+pub const MIN_PERIOD: Micros = Micros::new(1_000);
+/// The longest period, ten years of 365 days.
+pub const MAX_PERIOD: Micros = Micros::from_secs(3_650 * 86_400);
+/// Buckets that a sliding window may have.
+pub const MAX_BUCKETS: u32 = 1_000;
+/// Hits that a sliding log may admit in one period: each may be an entry of its own in memory.
+pub const MAX_LOG_LIMIT: u32 = 10_000;
+
+/// An amount of hits in a period of time. An amount of 0 is a ban.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    limit: u32,
+    period: Micros,
+    calendar: Option<Calendar>,
+}
+
+impl Window {
+    /// `limit` hits in every `period`.
+    ///
+    /// # Errors
+    /// Where the period is outside [`MIN_PERIOD`] ..= [`MAX_PERIOD`].
+    pub fn new(limit: u32, period: Micros) -> Result<Self, QuotaError> {
+        if (MIN_PERIOD..=MAX_PERIOD).contains(&period) {
+            Ok(Self { limit, period, calendar: None })
+        } else {
+            Err(QuotaError::Period { found: period })
+        }
+    }
+
+    /// `limit` hits in every day, week, month or year of a calendar.
+    pub fn on_calendar(limit: u32, calendar: Calendar) -> Self {
+        Self { limit, period: calendar.nominal_length(), calendar: Some(calendar) }
+    }
+
+    /// Hits that the window admits.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Its length; of a calendar's window the usual one (a month: 30 days).
+    pub fn period(&self) -> Micros {
+        self.period
+    }
+
+    /// The calendar that sets its boundaries; without one they are multiples of the period since the epoch.
+    pub fn calendar(&self) -> Option<&Calendar> {
+        self.calendar.as_ref()
+    }
+
+    /// Where the window that `now` is in begins, and where the next one does.
+    pub(super) fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
+        match &self.calendar {
+            Some(calendar) => calendar.bounds(now),
+            None => {
+                let start = Timestamp::at_index(now.index(self.period), self.period);
+                (start, start + self.period)
+            }
+        }
+    }
+}
+
+/// Why a limit cannot work. Each variant names the word of a policy that has to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum QuotaError {
+    #[error("unit must be from {MIN_PERIOD} to {MAX_PERIOD}, found {found}")]
+    Period { found: Micros },
+    #[error("windows must be from 1 to {MAX_WINDOWS}, found {found}")]
+    Windows { found: usize },
+    #[error("buckets must be from 1 to {MAX_BUCKETS}, found {found}")]
+    Buckets { found: u32 },
+    #[error("{buckets} buckets of whole microseconds would make the period of {period} more than 1 % longer")]
+    BucketWidth { buckets: u32, period: Micros },
+    #[error("with estimate: weighted, buckets must divide the unit evenly, found {buckets} buckets in {period}")]
+    UnevenBuckets { buckets: u32, period: Micros },
+    #[error("sliding_log keeps every hit and allows at most {MAX_LOG_LIMIT} requests_per_unit, found {found}; sliding_window has no such bound")]
+    LogLimit { found: u32 },
+    #[error("sliding_log cannot be charged {charge}, which has no bound; use sliding_window")]
+    LogCharge { charge: &'static str },
+    #[error("burst must be at least 1, found 0")]
+    NoBurst,
+    #[error("a burst of {burst} takes more than 71 years to refill at {limit} in {period}; lower burst or unit")]
+    BurstTooSlow { burst: u32, limit: u32, period: Micros },
+    #[error("max_debt of {found} hits would take more than 285 years to pay back; at most {allowed} fits")]
+    Debt { found: u64, allowed: u64 },
+}
+
+/// What one window says of itself after a request.
+pub(super) struct WindowReport {
+    pub(super) remaining: u64,
+    pub(super) reset_after: Micros,
+    /// Only asked for where the limit denied; `None`: never.
+    pub(super) retry_after: Option<Micros>,
+}
+
+/// What a limit says of itself after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Hits that are left.
+    pub remaining: u64,
+    /// Which of the limit's windows the report is about: the one that binds.
+    pub window: usize,
+    /// Time until the counter is as if never used; absent for a ban.
+    pub reset_after: Option<Micros>,
+    /// Time until the same hits would be admitted if nobody else came. Absent: not denied, or never.
+    pub retry_after: Option<Micros>,
+}
+
+impl Report {
+    /// The report of the window that binds: of a denial the one to wait longest for, else the one with the fewest
+    /// hits left; ties go to the longer period.
+    pub(super) fn of_binding(windows: &[Window], denied: bool, reports: impl Iterator<Item = WindowReport>) -> Self {
+        // The larger the rank, the more the window binds.
+        let rank = |report: &WindowReport| match (denied, report.retry_after) {
+            (true, None) => u64::MAX,
+            (true, Some(wait)) => wait.get(),
+            (false, _) => u64::MAX.saturating_sub(report.remaining),
+        };
+        let binding = windows.iter().zip(reports).enumerate().max_by(|(a, (wa, ra)), (b, (wb, rb))| {
+            (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a)) // equal in all: the one written first
+        });
+        match binding {
+            Some((window, (_, report))) => Self {
+                remaining: report.remaining,
+                window,
+                reset_after: Some(report.reset_after),
+                retry_after: report.retry_after.filter(|_| denied),
+            },
+            None => Self { remaining: 0, window: 0, reset_after: None, retry_after: None },
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Sliding log: exactly at most L hits in any period P, by remembering each.
+//!
+//! Idea: an entry (time, hits) for every charge; it leaves when `time <= now - P`. A hit is allowed iff `used + n <= L`.
+//! Exact, and as large as what it admits, so L is bounded. Several windows share one log, since every charge counts in all.
+//!
+//! Representation: each entry keeps the running total of hits up to and including it, so that the hits since any instant are
+//! one subtraction after a binary search.
+//!
+//! Example, L = 2 per 10 s: hits at 0:00 and 0:03; at 0:05 the next is denied, and is admitted at 0:10, when the first left.
+
+use std::collections::VecDeque;
+
+use super::Receipt;
+use super::quota::{MAX_LOG_LIMIT, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
+use super::time::{Micros, Timestamp};
+
+/// Entries in one log. Only charges past the limit (`charge: blamed`) can fill it; then the two oldest become one, at the
+/// later instant, which never admits more.
+const MAX_ENTRIES: usize = 20_000;
+
+/// The parameters: one or more windows, all of which must allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    windows: Box<[Window]>,
+    longest: Micros,
+}
+
+/// The counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub(super) last: Timestamp,
+    /// Oldest first.
+    entries: VecDeque<Entry>,
+    /// The running total before the oldest entry.
+    base: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at: Timestamp,
+    /// Hits of this entry and of all before it.
+    total: u64,
+}
+
+impl SlidingLog {
+    /// A limit of one or more windows.
+    ///
+    /// # Errors
+    /// Where there are too few or too many windows, or one that allows more than [`MAX_LOG_LIMIT`] hits.
+    pub fn new(windows: Vec<Window>) -> Result<Self, QuotaError> {
+        if windows.is_empty() || windows.len() > MAX_WINDOWS {
+            return Err(QuotaError::Windows { found: windows.len() });
+        }
+        if let Some(large) = windows.iter().find(|window| window.limit() > MAX_LOG_LIMIT) {
+            return Err(QuotaError::LogLimit { found: large.limit() });
+        }
+        let longest = windows.iter().map(Window::period).max().unwrap_or_default();
+        Ok(Self { windows: windows.into(), longest })
+    }
+
+    pub(super) fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    pub(super) fn unused(&self) -> State {
+        State { last: Timestamp::EPOCH, entries: VecDeque::new(), base: 0 }
+    }
+
+    pub(super) fn allows(&self, state: &State, hits: u64, now: Timestamp) -> bool {
+        self.windows
+            .iter()
+            .all(|window| state.used(window.period(), now).saturating_add(hits) <= u64::from(window.limit()))
+    }
+
+    pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
+        state.forget(self.longest, now);
+        if state.entries.len() >= MAX_ENTRIES {
+            state.entries.pop_front();
+        }
+        let total = state.total().saturating_add(hits);
+        state.entries.push_back(Entry { at: now, total });
+        state.last = now;
+    }
+
+    /// Gives hits back, newest entry first. Says whether there was anything to take.
+    ///
+    /// One log serves all windows: what is newest in the longest is newest in each.
+    pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
+        let part = hits.min(state.used(self.longest, now));
+        if part == 0 {
+            return false;
+        }
+        state.forget(self.longest, now);
+        let total = state.total().saturating_sub(part);
+        while state.before_newest().is_some_and(|before| before >= total) {
+            state.entries.pop_back();
+        }
+        if let Some(newest) = state.entries.back_mut() {
+            newest.total = total;
+        }
+        state.last = now;
+        true
+    }
+
+    /// Undoes a charge in the entry that it made, where that still counts.
+    pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
+        let mut before = state.base;
+        let entry = state.entries.iter().position(|entry| {
+            let hits = entry.total.saturating_sub(before);
+            before = entry.total;
+            entry.at == receipt.at && hits == receipt.hits && entry.at + self.longest > now
+        });
+        let Some(entry) = entry else { return false };
+        state.entries.remove(entry);
+        for later in state.entries.iter_mut().skip(entry) {
+            later.total = later.total.saturating_sub(receipt.hits);
+        }
+        state.forget(self.longest, now);
+        state.last = now;
+        true
+    }
+
+    pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
+        let reports = self.windows.iter().map(|window| {
+            let (period, limit) = (window.period(), u64::from(window.limit()));
+            let used = state.used(period, now);
+            WindowReport {
+                remaining: limit.saturating_sub(used),
+                reset_after: if used == 0 { Micros::ZERO } else { state.newest_leaves(period).since(now) },
+                retry_after: denied.and_then(|hits| state.retry_after(limit.checked_sub(hits)?, period, now)),
+            }
+        });
+        Report::of_binding(&self.windows, denied.is_some(), reports)
+    }
+
+    pub(super) fn matters_until(&self, state: &State) -> Timestamp {
+        state.newest_leaves(self.longest)
+    }
+}
+
+impl State {
+    fn total(&self) -> u64 {
+        self.entries.back().map_or(self.base, |newest| newest.total)
+    }
+
+    /// The number of entries that have left a window of this length.
+    fn gone(&self, period: Micros, now: Timestamp) -> usize {
+        self.entries.partition_point(|entry| entry.at + period <= now)
+    }
+
+    /// The running total before entry number `index`.
+    fn total_before(&self, index: usize) -> u64 {
+        index.checked_sub(1).and_then(|before| self.entries.get(before)).map_or(self.base, |entry| entry.total)
+    }
+
+    /// Where there is a newest entry, the running total before it.
+    fn before_newest(&self) -> Option<u64> {
+        let newest = self.entries.len().checked_sub(1)?;
+        Some(self.total_before(newest))
+    }
+
+    fn used(&self, period: Micros, now: Timestamp) -> u64 {
+        self.total().saturating_sub(self.total_before(self.gone(period, now)))
+    }
+
+    fn newest_leaves(&self, period: Micros) -> Timestamp {
+        self.entries.back().map_or(self.last, |newest| newest.at + period)
+    }
+
+    /// Time until at most `room` hits count; `None`: never.
+    fn retry_after(&self, room: u64, period: Micros, now: Timestamp) -> Option<Micros> {
+        if self.used(period, now) <= room {
+            return Some(Micros::ZERO);
+        }
+        let total = self.total();
+        let last_to_leave = self.entries.partition_point(|entry| total.saturating_sub(entry.total) > room);
+        self.entries.get(last_to_leave).map(|entry| (entry.at + period).since(now))
+    }
+
+    /// Drops the entries that have left the longest window. Only for a write at `now`: to an earlier clock they still count.
+    fn forget(&mut self, longest: Micros, now: Timestamp) {
+        let gone = self.gone(longest, now);
+        self.base = self.total_before(gone);
+        self.entries.drain(..gone);
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.entries.capacity().saturating_mul(size_of::<Entry>())
+    }
+}

@@ -1,0 +1,138 @@
+//! Instants and lengths of time in whole microseconds, with arithmetic that saturates instead of failing.
+//!
+//! Values stay below 2^53, so that a Lua script computes the same with doubles.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// An instant: whole microseconds since the Unix epoch, UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+/// A length of time in whole microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(u64);
+
+impl Timestamp {
+    /// The Unix epoch: earlier than every instant at which a counter is written.
+    pub const EPOCH: Self = Self(0);
+
+    /// The instant `us` microseconds after the Unix epoch.
+    pub const fn from_micros(us: u64) -> Self {
+        Self(us)
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this instant; zero where `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The number of whole `width`s since the epoch, the index of the window or bucket that this instant is in.
+    pub const fn index(self, width: Micros) -> u64 {
+        match self.0.checked_div(width.0) {
+            Some(index) => index,
+            None => 0,
+        }
+    }
+
+    /// The beginning of window or bucket number `index` of this `width`.
+    pub const fn at_index(index: u64, width: Micros) -> Self {
+        Self(index.saturating_mul(width.0))
+    }
+}
+
+impl Micros {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// A length of `us` microseconds.
+    pub const fn new(us: u64) -> Self {
+        Self(us)
+    }
+
+    /// A length of `seconds` whole seconds.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000))
+    }
+
+    /// Whole microseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds, rounded up: a proxy truncates, and must not be told to come back too early.
+    pub const fn as_secs_ceil(self) -> u64 {
+        self.0.div_ceil(1_000_000)
+    }
+}
+
+impl Add<Micros> for Timestamp {
+    type Output = Self;
+    fn add(self, length: Micros) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
+impl Sub<Micros> for Timestamp {
+    type Output = Self;
+    fn sub(self, length: Micros) -> Self {
+        Self(self.0.saturating_sub(length.0))
+    }
+}
+
+impl Add for Micros {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Micros {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(length: Micros) -> Self {
+        Self::from_micros(length.0)
+    }
+}
+
+impl fmt::Display for Micros {
+    /// As a policy writes it: the largest unit that divides the length, `90s`, `15m`, `250ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 6] =
+            [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms"), (1, "us")];
+        let whole = UNITS.iter().find(|(size, _)| self.0.is_multiple_of(*size) && self.0 > 0);
+        let (size, unit) = whole.unwrap_or(&(1_000_000, "s"));
+        write!(f, "{}{unit}", self.0.checked_div(*size).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_prints_as_a_policy_writes_it() {
+        let printed: Vec<_> = [0, 1, 250_000, 1_000_000, 90_000_000, 900_000_000, 604_800_000_000]
+            .map(|us| Micros::new(us).to_string())
+            .into();
+        assert_eq!(printed, ["0s", "1us", "250ms", "1s", "90s", "15m", "7d"]);
+    }
+
+    #[test]
+    fn time_saturates_at_both_ends() {
+        assert_eq!(Timestamp::from_micros(u64::MAX) + Micros::new(1), Timestamp::from_micros(u64::MAX));
+        assert_eq!(Timestamp::EPOCH - Micros::new(1), Timestamp::EPOCH);
+        assert_eq!(Timestamp::EPOCH.since(Timestamp::from_micros(7)), Micros::ZERO);
+    }
+}

@@ -1,0 +1,228 @@
+//! What a request asks about, and the key of the counter that answers: domains, descriptors, entries, counter keys.
+//!
+//! Values only. Everything borrows from the request; a key is encoded once, hashed once, and passed on by reference.
+
+use std::hash::{BuildHasher, Hasher};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use crate::algorithm::judge::Hits;
+use crate::algorithm::time::Micros;
+
+/// One key and value, as bytes: proxies pass on header bytes that are not UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The entry's key.
+    pub key: &'a [u8],
+    /// Its value; may be empty.
+    pub value: &'a [u8],
+}
+
+/// An amount and a period that a request sets for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Hits per period.
+    pub limit: u32,
+    /// The period.
+    pub period: Micros,
+}
+
+/// An ordered list of entries, and what the request wants of the limit that they lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor<'a> {
+    /// The entries, in order; may be none.
+    pub entries: SmallVec<[Entry<'a>; 4]>,
+    /// What is wanted.
+    pub hits: Hits,
+    /// A limit that the request brings along.
+    pub limit: Option<Override>,
+}
+
+/// A request: a domain and at least one descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The namespace of policies.
+    pub domain: &'a str,
+    /// What to judge, in order.
+    pub descriptors: SmallVec<[Descriptor<'a>; 2]>,
+}
+
+/// Version of the key format; another one begins with empty counters.
+const FORMAT: u8 = 1;
+/// Key text up to this length stands in full, longer text as a digest.
+const MAX_TEXT: usize = 64;
+const IDENTITY_BYTES: usize = 16;
+/// The version and kind byte, and the rule's identity.
+const PREFIX_BYTES: usize = 1 + IDENTITY_BYTES;
+
+/// What a rule's counters have in common: 128 bits of a digest of its domain, its path as written, and its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity([u8; IDENTITY_BYTES]);
+
+impl Identity {
+    /// The identity of `parts`, each of which counts with its length: no two lists of parts are one text.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut digest = Sha256::new();
+        for part in parts {
+            digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            digest.update(part);
+        }
+        Self(truncated(digest))
+    }
+}
+
+/// The key of one counter: injective in the format's version, the rule's identity and the matched values.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterKey<'a> {
+    domain: &'a str,
+    bytes: &'a [u8],
+    hash: u64,
+}
+
+impl<'a> CounterKey<'a> {
+    /// The domain, which shares a store's room with others.
+    pub fn domain(&self) -> &'a str {
+        self.domain
+    }
+
+    /// The key, at most 81 bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// A hash that callers cannot foresee, the same within this process only.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// The text of all keys of one request, one after the other.
+///
+/// A key is begun, given the matched values part by part, and finished with the identity of the rule that they led to.
+#[derive(Debug, Default)]
+pub struct KeyBuffer {
+    bytes: SmallVec<[u8; 192]>,
+    start: usize,
+}
+
+/// Where in a [`KeyBuffer`] a key stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange(Range<usize>);
+
+/// What of a key is written out.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text = 0,
+    Digest = 1,
+}
+
+impl KeyBuffer {
+    /// Begins a key; what was begun and not finished is dropped.
+    pub fn begin(&mut self) {
+        self.bytes.truncate(self.start);
+        self.bytes.extend_from_slice(&[0; PREFIX_BYTES]);
+    }
+
+    /// Adds a part, with its length before it.
+    pub fn push(&mut self, part: &[u8]) {
+        let mut length = part.len();
+        // As protobuf writes a number: seven bits a byte, the lowest first.
+        while length >= 0x80 {
+            self.bytes.push(u8::try_from(length & 0x7f).unwrap_or_default() | 0x80);
+            length >>= 7;
+        }
+        self.bytes.push(u8::try_from(length).unwrap_or_default());
+        self.bytes.extend_from_slice(part);
+    }
+
+    /// Ends the key. `period`: that of an override which is not the rule's own.
+    pub fn finish(&mut self, identity: &Identity, period: Option<Micros>) -> KeyRange {
+        if let Some(period) = period {
+            self.bytes.extend_from_slice(&period.get().to_be_bytes());
+        }
+        let text_at = self.start.saturating_add(PREFIX_BYTES);
+        let text = self.bytes.get(text_at..).unwrap_or_default();
+        let kind = if text.len() > MAX_TEXT {
+            let digest = truncated(Sha256::new_with_prefix(text));
+            self.bytes.truncate(text_at);
+            self.bytes.extend_from_slice(&digest);
+            Kind::Digest
+        } else {
+            Kind::Text
+        };
+        // The first byte tells apart what could otherwise read the same: full text, digest, with and without a period.
+        let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
+        let prefix = std::iter::once(tag).chain(identity.0);
+        self.bytes.iter_mut().skip(self.start).zip(prefix).for_each(|(byte, new)| *byte = new);
+        let range = KeyRange(self.start..self.bytes.len());
+        self.start = self.bytes.len();
+        range
+    }
+
+    /// A finished key.
+    pub fn key<'a>(&'a self, domain: &'a str, range: &KeyRange) -> CounterKey<'a> {
+        static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+        let bytes = self.bytes.get(range.0.clone()).unwrap_or_default();
+        let mut hasher = SEED.build_hasher();
+        hasher.write(bytes);
+        CounterKey { domain, bytes, hash: hasher.finish() }
+    }
+}
+
+fn truncated(digest: Sha256) -> [u8; IDENTITY_BYTES] {
+    let mut bytes = [0; IDENTITY_BYTES];
+    bytes.iter_mut().zip(digest.finalize()).for_each(|(byte, new)| *byte = new);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(identity: &Identity, parts: &[&[u8]], period: Option<u64>) -> Vec<u8> {
+        let mut buffer = KeyBuffer::default();
+        buffer.begin();
+        parts.iter().for_each(|part| buffer.push(part));
+        let range = buffer.finish(identity, period.map(Micros::new));
+        buffer.key("d", &range).bytes().to_vec()
+    }
+
+    #[test]
+    fn keys_that_read_the_same_when_joined_are_different() {
+        let rule = Identity::of([b"rule".as_slice()]);
+        assert_ne!(key(&rule, &[b"a", b"b_c"], None), key(&rule, &[b"a_b", b"c"], None));
+        assert_ne!(key(&rule, &[b"", b"a"], None), key(&rule, &[b"a", b""], None));
+        assert_ne!(Identity::of([b"ab".as_slice(), b"c"]), Identity::of([b"a".as_slice(), b"bc"]));
+        let eight = [b'x'; 8];
+        assert_ne!(key(&rule, &[b"a"], Some(u64::from_be_bytes(eight))), key(&rule, &[b"a", &eight[1..]], None));
+    }
+
+    #[test]
+    fn long_text_stands_as_a_digest_that_no_text_can_imitate() {
+        let rule = Identity::of([b"rule".as_slice()]);
+        let (short, long) = (key(&rule, &[&[7; 63]], None), key(&rule, &[&[7; 64]], None));
+        assert_eq!((short.len(), long.len()), (PREFIX_BYTES + 64, PREFIX_BYTES + 16));
+        let imitation = &long[PREFIX_BYTES + 1..];
+        assert_ne!(key(&rule, &[imitation], None), long);
+        assert_ne!(key(&rule, &[&[7; 60_000]], None), key(&rule, &[&[7; 60_001]], None));
+    }
+
+    #[test]
+    fn one_buffer_holds_the_keys_of_a_request_and_forgets_what_was_not_finished() {
+        let rule = Identity::of([b"rule".as_slice()]);
+        let mut buffer = KeyBuffer::default();
+        buffer.begin();
+        buffer.push(b"first");
+        let first = buffer.finish(&rule, None);
+        buffer.begin();
+        buffer.push(b"dropped");
+        buffer.begin();
+        buffer.push(b"second");
+        let second = buffer.finish(&rule, None);
+        assert_eq!(buffer.key("d", &first).bytes(), key(&rule, &[b"first"], None));
+        assert_eq!(buffer.key("d", &second).bytes(), key(&rule, &[b"second"], None));
+    }
+}

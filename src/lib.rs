@@ -1,0 +1,3 @@
+//! Map to come.
+pub mod algorithm;
+pub mod descriptor;
