@@ -1,3 +1,5 @@
 //! Map to come.
 pub mod algorithm;
+pub mod cli;
 pub mod descriptor;
+pub mod policy;

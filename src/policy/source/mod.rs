@@ -1,0 +1,3 @@
+//! Where policies come from.
+
+pub mod files;
