@@ -10,8 +10,10 @@ use crate::policy::{self, Imposes, Options, PolicySet, Report};
 
 /// Check policy files: exit status 0, or 1 with a report of everything that is wrong
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tollgate check config/policies/\n\nErrors are printed to standard error, with file, line and \
-                        column; warnings too, and do not change the exit status.")]
+#[command(
+    after_help = "Example:\n  tollgate check config/policies/\n\nErrors are printed to standard error, with file, line and \
+                        column; warnings too, and do not change the exit status."
+)]
 pub struct Check {
     /// Policy files, or directories that hold them (*.yaml, *.yml)
     #[arg(required = true, value_name = "PATH")]

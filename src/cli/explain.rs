@@ -10,15 +10,17 @@ use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
 use crate::policy::source::files;
-use crate::policy::{self, Imposes, LeaseSize, Options, Policy, Rule, Step, Taken};
+use crate::policy::{self, Imposes, LeaseSize, Options, Policy, Rule, Step, Taken, unit_word};
 
 /// Rules with `*` that are listed of those that were tried.
 const MAX_TRIED: usize = 10;
 
 /// Say which rule a descriptor hits and why: each step, what was tried, the limit in words
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tollgate explain --policy config/policies/ tiers plan=free,user=42\n\nExit status 0 where a \
-                        rule is hit, 1 where none is, 2 where the policies cannot be read.")]
+#[command(
+    after_help = "Example:\n  tollgate explain --policy config/policies/ tiers plan=free,user=42\n\nExit status 0 where a \
+                        rule is hit, 1 where none is, 2 where the policies cannot be read."
+)]
 pub struct Explain {
     /// A policy file, or a directory that holds them; repeatable
     #[arg(long = "policy", value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
@@ -98,13 +100,13 @@ fn tell_step(text: &mut String, number: usize, step: &Step<'_>, entry: &Entry<'_
     if taken != Some(Taken::Exact) {
         let passed = step.wildcards.len().saturating_sub(usize::from(taken == Some(Taken::Wildcard)));
         for rule in step.wildcards.iter().take(passed.min(MAX_TRIED)) {
-            writeln!(text, "   wildcard {}: no", last_step(rule))?;
+            writeln!(text, "   wildcard {}: no", rule.step())?;
         }
         if passed > MAX_TRIED {
             writeln!(text, "   ... and {} wildcards more: no", passed.saturating_sub(MAX_TRIED))?;
         }
         if let (Some(Taken::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
-            writeln!(text, "   wildcard {}: yes", last_step(rule))?;
+            writeln!(text, "   wildcard {}: yes", rule.step())?;
         } else {
             writeln!(text, "   key alone {key}: {}", answer(taken == Some(Taken::KeyAlone)))?;
         }
@@ -143,7 +145,7 @@ fn tell_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
         line(text, "shared", "one counter for all values that match the wildcard")?;
     }
     line(text, "charged", charging(limit.charge_mode()))?;
-    if looks_lossy(rule, limit) {
+    if rule.looks_postpaid() {
         line(text, "", "looks paid afterwards: a later charge that does not fit is lost; see `charge: afterwards`")?;
     }
     for (word, meaning) in modes(rule) {
@@ -176,7 +178,7 @@ fn amount(window: &Window) -> String {
     match window.calendar() {
         None => format!("{hits} in {}", window.period()),
         Some(calendar) => {
-            format!("{hits} in each calendar {} of {}", calendar.unit().word(), calendar.zone_name())
+            format!("{hits} in each calendar {} of {}", unit_word(calendar.unit()), calendar.zone_name())
         }
     }
 }
@@ -206,7 +208,9 @@ fn charging(charge: Charge) -> &'static str {
         Charge::Admitted => "admitted: only when the whole request is; a denied one costs nothing anywhere",
         Charge::Blamed => "blamed: when the request is admitted, or when this limit denied it",
         Charge::Always => "always: denied requests count too, who hammers stays out",
-        Charge::Afterwards => "afterwards: always; a peek passes where one more hit would fit, the cost is charged later",
+        Charge::Afterwards => {
+            "afterwards: always; a peek passes where one more hit would fit, the cost is charged later"
+        }
     }
 }
 
@@ -226,15 +230,6 @@ fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
         (rule.inherits_override(), "override", "a limit in the request replaces this one's amount and period"),
     ];
     all.into_iter().filter(|(on, ..)| *on).map(|(_, word, meaning)| (word, meaning))
-}
-
-fn looks_lossy(rule: &Rule, limit: &Limit) -> bool {
-    limit.charge_mode() == Charge::Admitted && !limit.is_ban() && rule.looks_postpaid()
-}
-
-/// The last step of a rule's path, which says what it compares with.
-fn last_step(rule: &Rule) -> &str {
-    rule.path().rsplit(" > ").next().unwrap_or_default()
 }
 
 fn plural(number: usize, word: &str) -> String {

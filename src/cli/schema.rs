@@ -7,8 +7,10 @@ use crate::policy;
 
 /// Print a JSON Schema of policy files, for editors
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tollgate schema > tollgate.schema.json\n\nand in a policy file, for editors with the \
-                        YAML language server:\n  # yaml-language-server: $schema=tollgate.schema.json")]
+#[command(
+    after_help = "Example:\n  tollgate schema > tollgate.schema.json\n\nand in a policy file, for editors with the \
+                        YAML language server:\n  # yaml-language-server: $schema=tollgate.schema.json"
+)]
 pub struct Schema {}
 
 impl Schema {

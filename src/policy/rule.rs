@@ -3,6 +3,8 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
+use super::compile::advice::looks_postpaid;
+use super::document::step;
 use super::matcher::{Level, Pattern};
 use crate::algorithm::Limit;
 use crate::algorithm::time::Micros;
@@ -89,6 +91,19 @@ impl Rule {
     /// Where it stands in its policy, to read: `plan=free > user`.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The last step of its path: what the rule itself compares with, such as `plan=free`.
+    pub fn step(&self) -> String {
+        let text = |pattern: &Pattern| String::from_utf8_lossy(pattern.text()).into_owned();
+        step(&text(&self.key), self.value.as_ref().map(text).as_deref())
+    }
+
+    /// Whether the limit looks as if its hits became known afterwards, while it is charged only when they are admitted. A
+    /// guess by the words in key and name.
+    pub fn looks_postpaid(&self) -> bool {
+        let key = String::from_utf8_lossy(self.key.text());
+        looks_postpaid(&self.imposes, &key, self.name())
     }
 
     /// What it imposes on descriptors that end here.

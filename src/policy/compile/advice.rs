@@ -18,16 +18,20 @@ pub(super) fn give(rule: &written::Rule, terms: &Terms, report: &mut dyn FnMut(F
         let warning = Finding::warning(name.span, "a quote or backslash in the name of a limit");
         report(warning.note("proxies put the name between quotes in a header, as it is"));
     }
-    if let Imposes::Limit(limit) = &terms.imposes
-        && limit.charge_mode() == Charge::Admitted
-        && !limit.is_ban()
-        && is_cost(&rule.key.value, terms.name.as_deref())
-        && let Some(written) = &rule.limit
-    {
+    let key = &rule.key.value;
+    if let Some(written) = rule.limit.as_ref().filter(|_| looks_postpaid(&terms.imposes, key, terms.name.as_deref())) {
         let warning = Finding::warning(written.span, "this looks paid afterwards, and is charged only when admitted");
         let why = "a peek nearly always passes, and a later charge that does not fit is lost";
         let way = "where the cost is known only when the response is done, write `charge: afterwards`";
         report(warning.note(why).note(way));
+    }
+}
+
+/// Whether a limit looks as if its hits became known afterwards, while it is charged only when they are admitted.
+pub(in crate::policy) fn looks_postpaid(imposes: &Imposes, key: &str, name: Option<&str>) -> bool {
+    match imposes {
+        Imposes::Limit(limit) => limit.charge_mode() == Charge::Admitted && !limit.is_ban() && is_cost(key, name),
+        Imposes::Nothing | Imposes::Unlimited => false,
     }
 }
 

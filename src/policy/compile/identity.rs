@@ -89,7 +89,8 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
     shape
 }
 
-fn unit_word(unit: CalendarUnit) -> &'static str {
+/// What a policy calls a calendar's unit.
+pub fn unit_word(unit: CalendarUnit) -> &'static str {
     match unit {
         CalendarUnit::Day => "day",
         CalendarUnit::Week => "week",

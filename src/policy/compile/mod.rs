@@ -8,12 +8,14 @@
 //! | `identity` | what a rule's counters, and a set's version, are named after |
 //! | `unreachable`, `advice` | what can work and is probably not meant |
 
-mod advice;
+pub(super) mod advice;
 mod identity;
 mod limit;
 mod options;
 mod units;
 mod unreachable;
+
+pub use identity::unit_word;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
