@@ -235,3 +235,106 @@ fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
 fn plural(number: usize, word: &str) -> String {
     format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{PolicySet, Source, load};
+
+    const POLICY: &str = "domain: tiers
+descriptors:
+- key: plan
+  value: free
+  descriptors:
+  - key: user
+    value: test-*
+  - key: user
+    rate_limit: {algorithm: gcra, requests_per_unit: 100, unit: minute, burst: 20}
+- key: tokens
+  quota_mode: true
+  rate_limit:
+    name: budget
+    algorithm: sliding_window
+    windows: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 5000, unit: 10s}]
+    lease: {size: 0.5%, ttl: 100ms}
+- key: day
+  rate_limit: {requests_per_unit: 0, unit: day, calendar: true, time_zone: Europe/Berlin}
+";
+
+    fn explained(descriptor: &str) -> (String, bool) {
+        let source = Source { name: "tiers.yaml".into(), text: POLICY.into() };
+        let policies: PolicySet = load(&[source], &Options::default()).unwrap().policies;
+        explain(policies.find("tiers").unwrap(), descriptor)
+    }
+
+    #[test]
+    fn each_step_and_the_limit_are_told() {
+        let (text, hit) = explained("plan=free,user=42");
+        assert!(hit);
+        insta::assert_snapshot!(text, @r##"
+        domain tiers
+
+        1. plan=free, among 3 rules
+           exact plan=free: yes
+           -> plan=free
+
+        2. user=42, among 2 rules
+           exact user=42: no
+           wildcard user=test-*: no
+           key alone user: yes
+           -> plan=free > user
+
+        rule      plan=free > user
+        limit     100 hits in 1m
+        counted   gcra: evenly, 20 at once when rested, up to 200 of debt
+        charged   admitted: only when the whole request is; a denied one costs nothing anywhere
+        no store  error: the call fails, and the caller's own failure mode decides
+        "##);
+    }
+
+    #[test]
+    fn windows_and_modes_are_told() {
+        insta::assert_snapshot!(explained("tokens=a=b").0, @r##"
+        domain tiers
+
+        1. tokens=a=b, among 3 rules
+           exact tokens=a=b: no
+           key alone tokens: yes
+           -> tokens
+
+        rule      tokens
+        name      budget
+        limit     1 hit in 1s
+        and       5000 hits in 10s
+        counted   sliding_window: in 60 buckets, the oldest whole: never more in any period
+        charged   admitted: only when the whole request is; a denied one costs nothing anywhere
+                  looks paid afterwards: a later charge that does not fit is lost; see `charge: afterwards`
+        quota     a vote: the request is denied where all limits in this mode deny
+        no store  error: the call fails, and the caller's own failure mode decides
+        lease     0.5 % of the limit in advance, kept for 100ms
+        "##);
+        assert!(explained("day=1").0.contains("nothing (a ban) in each calendar day of Europe/Berlin"));
+    }
+
+    #[test]
+    fn where_nothing_matches_the_last_step_says_so() {
+        let (text, hit) = explained("plan=free,route=x");
+        assert!(!hit);
+        insta::assert_snapshot!(text, @r##"
+        domain tiers
+
+        1. plan=free, among 3 rules
+           exact plan=free: yes
+           -> plan=free
+
+        2. route=x, among 2 rules
+           exact route=x: no
+           wildcard user=test-*: no
+           key alone route: no
+           -> nothing; there is no way back to other rules
+
+        no rule for the whole descriptor: OK, without a limit
+        "##);
+        assert!(!explained("").1);
+    }
+}

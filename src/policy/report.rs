@@ -126,22 +126,24 @@ impl fmt::Display for Problem {
             Severity::Warning => "warning",
         };
         writeln!(f, "{severity}: {}", self.message)?;
-        self.places.iter().try_for_each(|place| write!(f, "{place}"))?;
-        self.notes.iter().try_for_each(|note| writeln!(f, "  = {note}"))
+        let lines = self.places.iter().filter_map(|place| place.position);
+        let width = lines.map(|(line, _)| line.to_string().len()).max().unwrap_or(1);
+        self.places.iter().try_for_each(|place| place.show(f, width))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "{:width$} = {note}", ""))
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Place {
+    /// `width`: that of the line numbers.
+    fn show(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let blank = "";
         let Some((line, column)) = self.position else {
-            return writeln!(f, " --> {}", self.file);
+            return writeln!(f, "{blank:width$}--> {}", self.file);
         };
-        writeln!(f, " --> {}:{line}:{column}", self.file)?;
+        writeln!(f, "{blank:width$}--> {}:{line}:{column}", self.file)?;
         let Some(excerpt) = &self.excerpt else { return Ok(()) };
-        let (number, blank) = (line.to_string(), "");
-        let width = number.len();
         writeln!(f, "{blank:width$} |")?;
-        writeln!(f, "{number} | {}", excerpt.line)?;
+        writeln!(f, "{line:width$} | {}", excerpt.line)?;
         let carets = "^".repeat(excerpt.carets);
         let marked = format!("{blank:indent$}{carets} {}", self.label, indent = excerpt.indent);
         writeln!(f, "{blank:width$} | {}", marked.trim_end())
@@ -280,15 +282,17 @@ fn place(span: Span, label: &'static str, sources: &[Source]) -> Place {
 }
 
 impl Excerpt {
-    fn of(line: impl Iterator<Item = char>, indent: usize, carets: usize) -> Self {
+    fn of(line: impl Iterator<Item = char> + Clone, indent: usize, carets: usize) -> Self {
+        let is_long = line.clone().nth(MAX_COLUMNS).is_some();
         // A third of the room for what stands before the caret.
-        let cut = if indent > MAX_COLUMNS / 2 { indent.saturating_sub(MAX_COLUMNS / 3) } else { 0 };
+        let cut = if is_long { indent.saturating_sub(MAX_COLUMNS / 3) } else { 0 };
+        let mut shown = if cut > 0 { "...".to_owned() } else { String::new() };
+        let indent = indent.saturating_sub(cut).saturating_add(shown.len());
         let mut line = line.skip(cut).map(printable);
-        let mut shown: String = line.by_ref().take(MAX_COLUMNS).collect();
+        shown.extend(line.by_ref().take(MAX_COLUMNS));
         if line.next().is_some() {
             shown.push_str("...");
         }
-        let indent = indent.saturating_sub(cut);
         let carets = carets.min(MAX_COLUMNS.saturating_sub(indent)).max(1);
         Self { line: shown.trim_end().to_owned(), indent, carets }
     }

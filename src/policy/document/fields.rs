@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
     pub(super) fn fields(&mut self, id: NodeId, level: Level) -> Option<Fields> {
         let node = self.node(id)?;
         let Content::Map(pairs) = &node.content else {
-            self.wrong_form(node, "a mapping of words to values");
+            self.wrong_form(node, level.name(), "a mapping of words to values");
             return None;
         };
         let span = pairs.first().and_then(|(key, _)| self.node(*key)).map_or(node.span, |key| key.span);
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
             match &key.content {
                 Content::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
                 Content::Scalar { text, .. } => self.word(text, key.span, *value, fields, merged),
-                Content::List(_) | Content::Map(_) => self.wrong_form(key, "a word"),
+                Content::List(_) | Content::Map(_) => self.wrong_form(key, "a key", "a word"),
             }
         }
         for merge in merges {
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         match &node.content {
             Content::Map(pairs) => self.collect(pairs, fields, true),
             Content::List(items) if lists => items.iter().for_each(|item| self.merge(*item, fields, false)),
-            Content::List(_) | Content::Scalar { .. } => self.wrong_form(node, "a mapping to merge"),
+            Content::List(_) | Content::Scalar { .. } => self.wrong_form(node, "what `<<` merges", "a mapping"),
         }
     }
 
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn wrong_form(&mut self, node: &Node, wanted: &str) {
+    fn wrong_form(&mut self, node: &Node, what: &str, wanted: &str) {
         let found = match &node.content {
             Content::Scalar { text, plain: true } if scalar::is_null(text) => "nothing".to_owned(),
             Content::Scalar { text, plain: true } => format!("`{}`", shown(text)),
@@ -113,23 +113,23 @@ impl<'a> Reader<'a> {
             Content::List(_) => "a list".to_owned(),
             Content::Map(_) => "a mapping".to_owned(),
         };
-        self.report(Finding::error(node.span, format!("must be {wanted}, found {found}")));
+        self.report(Finding::error(node.span, format!("{what} must be {wanted}, found {found}")));
     }
 
     /// The value of a word as text: what stands there, whatever YAML takes it for.
     pub(super) fn text(&mut self, fields: &Fields, word: &str) -> Option<Spanned<String>> {
         let id = fields.get(self, word)?;
-        self.text_at(id)
+        self.text_at(id, &format!("`{word}`"))
     }
 
-    fn text_at(&mut self, id: NodeId) -> Option<Spanned<String>> {
+    fn text_at(&mut self, id: NodeId, what: &str) -> Option<Spanned<String>> {
         let node = self.node(id)?;
         let Content::Scalar { text, .. } = &node.content else {
-            self.wrong_form(node, "text");
+            self.wrong_form(node, what, "text");
             return None;
         };
         if text.len() > MAX_TEXT_BYTES {
-            let error = format!("must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
+            let error = format!("{what} must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
             self.report(Finding::error(node.span, error));
             return None;
         }
@@ -150,13 +150,16 @@ impl<'a> Reader<'a> {
     pub(super) fn texts(&mut self, fields: &Fields, word: &str) -> Option<Spanned<Vec<String>>> {
         let node = self.node(fields.get(self, word)?)?;
         let Content::List(items) = &node.content else {
-            self.wrong_form(node, "a list of texts");
+            self.wrong_form(node, &format!("`{word}`"), "a list of texts");
             return None;
         };
         let mut value = Vec::new();
         for item in items {
-            match self.text_at(*item) {
-                Some(text) if text.value.is_empty() => self.report(Finding::error(text.span, "must not be empty")),
+            let what = format!("an item of `{word}`");
+            match self.text_at(*item, &what) {
+                Some(text) if text.value.is_empty() => {
+                    self.report(Finding::error(text.span, format!("{what} must not be empty")));
+                }
                 Some(text) => value.push(text.value),
                 None => {}
             }
@@ -169,7 +172,7 @@ impl<'a> Reader<'a> {
         let node = self.node(fields.get(self, word)?)?;
         let value = plain(node).and_then(scalar::boolean);
         if value.is_none() {
-            self.wrong_form(node, "true or false, without quotes");
+            self.wrong_form(node, &format!("`{word}`"), "true or false, without quotes");
         }
         Some(Spanned { value: value?, span: node.span })
     }
@@ -177,14 +180,11 @@ impl<'a> Reader<'a> {
     /// The value of a word as a whole number within the bounds of the vocabulary.
     pub(super) fn count(&mut self, fields: &Fields, word: &str) -> Option<Spanned<u64>> {
         let node = self.node(fields.get(self, word)?)?;
-        let most = match fields.level.word(word)?.form {
-            Form::Count(most) => most,
-            _ => u64::MAX,
-        };
+        let most = if let Form::Count(most) = fields.level.word(word)?.form { most } else { u64::MAX };
         let number = plain(node).and_then(scalar::integer).and_then(|number| u64::try_from(number).ok());
         let value = number.filter(|number| *number <= most);
         if value.is_none() {
-            self.wrong_form(node, &format!("a whole number from 0 to {most}, without quotes"));
+            self.wrong_form(node, &format!("`{word}`"), &format!("a whole number from 0 to {most}, without quotes"));
         }
         Some(Spanned { value: value?, span: node.span })
     }
@@ -208,15 +208,31 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The value of a word as a list of mappings.
-    pub(super) fn maps(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Spanned<Vec<Fields>>> {
+    /// The items of the list that a word holds.
+    pub(super) fn items(&mut self, fields: &Fields, word: &str) -> Option<Spanned<&'a [NodeId]>> {
         let node = self.node(fields.get(self, word)?)?;
         let Content::List(items) = &node.content else {
-            self.wrong_form(node, "a list");
+            self.wrong_form(node, &format!("`{word}`"), "a list");
             return None;
         };
-        let value = items.iter().filter_map(|item| self.fields(*item, level)).collect();
-        Some(Spanned { value, span: node.span })
+        Some(Spanned { value: items, span: node.span })
+    }
+
+    /// The value of a word as a list of mappings.
+    pub(super) fn maps(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Spanned<Vec<Fields>>> {
+        let items = self.items(fields, word)?;
+        let value = items.value.iter().filter_map(|item| self.fields(*item, level)).collect();
+        Some(Spanned { value, span: items.span })
+    }
+
+    /// The text that a mapping gives for a word itself, to name the mapping in messages before it is read.
+    pub(super) fn peek(&self, id: NodeId, word: &str) -> Option<&'a str> {
+        let Content::Map(pairs) = &self.node(id)?.content else { return None };
+        let text = |id: NodeId| match &self.node(id)?.content {
+            Content::Scalar { text, .. } => Some(text.as_str()),
+            Content::List(_) | Content::Map(_) => None,
+        };
+        pairs.iter().find(|(key, _)| text(*key) == Some(word)).and_then(|(_, value)| text(*value))
     }
 }
 

@@ -25,7 +25,7 @@ use fields::{Fields, Reader};
 use vocabulary::Level;
 use written::{ALGORITHMS, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
 use written::{Document, Lease, Limit, Options, Rule, Window};
-use yaml::{Content, Tree};
+use yaml::{Content, NodeId, Tree};
 
 /// Levels of rules. Envoy sends descriptors of a handful of entries; this is room, and a bound.
 pub(super) const MAX_DEPTH: usize = 32;
@@ -50,7 +50,7 @@ pub(super) fn read(file: u32, text: &str, findings: &mut Findings) -> Vec<Docume
 }
 
 impl Reader<'_> {
-    fn document(&mut self, root: yaml::NodeId) -> Option<Document> {
+    fn document(&mut self, root: NodeId) -> Option<Document> {
         let fields = self.fields(root, Level::File)?;
         let domain = self.some_text(&fields, "domain");
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
@@ -68,26 +68,27 @@ impl Reader<'_> {
     }
 
     fn rules(&mut self, fields: &Fields, place: &str, above: &str, depth: usize) -> Vec<Rule> {
-        if depth > MAX_DEPTH {
-            if fields.get(self, "descriptors").is_some() {
-                self.report(Finding::error(fields.span, format!("rules are nested more than {MAX_DEPTH} levels deep")));
-            }
+        let items = self.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
+        let first = items.first().and_then(|item| self.node(*item));
+        if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
+            self.report(Finding::error(first.span, format!("rules are nested more than {MAX_DEPTH} levels deep")));
             return Vec::new();
         }
-        let items = self.maps(fields, "descriptors", Level::Rule).map(|items| items.value).unwrap_or_default();
         let outer = self.path.clone();
-        let rules = items.into_iter().filter_map(|item| self.rule(&item, place, above, depth)).collect();
+        let rules = items.iter().filter_map(|item| self.rule(*item, place, above, depth)).collect();
         self.path = outer;
         rules
     }
 
     /// `above`: the path of the rule that this one stands below.
-    fn rule(&mut self, fields: &Fields, place: &str, above: &str, depth: usize) -> Option<Rule> {
-        let key = self.some_text(fields, "key");
-        let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
-        let step = step(key.as_ref().map_or("?", |key| &key.value), value.as_ref().map(|value| value.value.as_str()));
+    fn rule(&mut self, item: NodeId, place: &str, above: &str, depth: usize) -> Option<Rule> {
+        let known = self.peek(item, "value").filter(|value| !value.is_empty());
+        let step = step(self.peek(item, "key").unwrap_or("?"), known);
         let path = if above.is_empty() { step } else { format!("{above} > {step}") };
         self.path = in_rule(&path, place);
+        let fields = &self.fields(item, Level::Rule)?;
+        let key = self.some_text(fields, "key");
+        let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
         let limit = self.section(fields, "rate_limit", Level::Limit).and_then(|found| self.limit(&found));
         let shadow_mode = self.flag(fields, "shadow_mode");
         let quota_mode = self.flag(fields, "quota_mode");

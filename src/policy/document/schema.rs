@@ -57,7 +57,7 @@ fn form(form: Form) -> Value {
             "type": ["string", "null"],
             "anyOf": [
                 { "enum": ["second", "minute", "hour", "day", "week", "month", "year", null] },
-                { "pattern": "^([0-9]+(ms|s|m|h|d)|(?i:second|minute|hour|day|week|month|year))$" },
+                { "pattern": unit_pattern() },
             ],
         }),
         Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
@@ -65,6 +65,14 @@ fn form(form: Form) -> Value {
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
         Form::Anything => json!({ "type": ["object", "null"] }),
     }
+}
+
+/// Words in any case, as a pattern that every regular expression dialect has.
+fn unit_pattern() -> String {
+    let any_case = |letter: char| format!("[{letter}{}]", letter.to_ascii_uppercase());
+    let words = ["second", "minute", "hour", "day", "week", "month", "year"];
+    let words: Vec<String> = words.iter().map(|word| word.chars().map(any_case).collect()).collect();
+    format!("^([0-9]+(ms|s|m|h|d)|{})$", words.join("|"))
 }
 
 fn reference(level: Level) -> Value {
@@ -80,5 +88,25 @@ fn name(level: Level) -> &'static str {
         Level::Window => "window",
         Level::Replaced => "replaced",
         Level::Lease => "lease",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vocabulary::WORDS;
+    use super::*;
+
+    #[test]
+    fn every_word_is_in_the_schema_with_its_meaning() {
+        let schema = json_schema();
+        for word in WORDS {
+            for level in word.levels {
+                let object = if *level == Level::File { &schema } else { &schema["$defs"][name(*level)] };
+                assert_eq!(object["properties"][word.name]["description"], word.meaning);
+                let required = object["required"].as_array().unwrap().contains(&json!(word.name));
+                assert_eq!(required, word.required, "{}", word.name);
+            }
+        }
+        assert_eq!(schema["properties"]["descriptors"]["items"]["$ref"], "#/$defs/rule");
     }
 }

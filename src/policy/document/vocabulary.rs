@@ -117,6 +117,19 @@ impl Level {
         self.words().find(|word| word.name == name)
     }
 
+    /// What a message calls such a mapping.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            File => "a policy",
+            Defaults => "`defaults`",
+            Rule => "an item of `descriptors`",
+            Limit => "`rate_limit`",
+            Window => "an item of `windows`",
+            Replaced => "an item of `replaces`",
+            Lease => "`lease`",
+        }
+    }
+
     /// Where this is, as a sentence says it.
     pub(super) fn place(self) -> &'static str {
         match self {

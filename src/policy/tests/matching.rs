@@ -1,0 +1,157 @@
+//! The walk down the rules.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::super::Taken;
+use super::{entries, hit, load_all, path, policies};
+
+#[test]
+fn exact_goes_before_wildcards_in_written_order_before_the_key_alone() {
+    let text = "domain: d
+descriptors:
+- {key: k}
+- {key: k, value: ab*}
+- {key: k, value: a*}
+- {key: k, value: abc}
+";
+    let set = policies(text);
+    let hits = ["abc", "abd", "a", "x", ""].map(|value| path(&set, &[("k", value)]).unwrap());
+    assert_eq!(hits, ["k=abc", "k=ab*", "k=a*", "k", "k"]);
+    assert_eq!(path(&set, &[("k", "a*")]).unwrap(), "k=a*", "the text of a pattern is an exact hit of its rule");
+}
+
+#[test]
+fn the_whole_depth_must_match_and_there_is_no_way_back() {
+    let text = "domain: d
+descriptors:
+- {key: k, value: v, descriptors: [{key: a}]}
+- {key: k, descriptors: [{key: b}]}
+";
+    let set = policies(text);
+    assert_eq!(path(&set, &[("k", "v"), ("a", "1")]).unwrap(), "k=v > a");
+    assert_eq!(path(&set, &[("k", "v"), ("b", "1")]), None);
+    assert_eq!(path(&set, &[("k", "w"), ("b", "1")]).unwrap(), "k > b");
+    assert_eq!(path(&set, &[("k", "w"), ("b", "1"), ("c", "1")]), None);
+    assert_eq!(path(&set, &[]), None);
+    assert!(set.find("elsewhere").is_none());
+}
+
+#[test]
+fn a_counter_is_for_what_its_path_leaves_open() {
+    let text =
+        "domain: d\ndescriptors:\n- {key: plan, value: free, descriptors: [{key: user}]}\n- {key: x*, value: v}\n";
+    let set = policies(text);
+    let key = |plan, user| hit(&set, &[("plan", plan), ("user", user)]).unwrap().1;
+    assert_ne!(key("free", "1"), key("free", "2"));
+    assert_ne!(hit(&set, &[("x1", "v")]), hit(&set, &[("x2", "v")]));
+}
+
+#[test]
+fn a_trace_tells_each_step() {
+    let set = policies("domain: d\ndescriptors:\n- {key: k, value: a*}\n- {key: k, value: b*}\n- {key: k}\n");
+    let policy = set.find("d").unwrap();
+    let taken = |value| {
+        let steps = policy.trace(&entries(&[("k", value), ("x", "y")]));
+        assert_eq!(steps.len(), 2);
+        assert!(steps[1].taken.is_none());
+        (steps[0].siblings, steps[0].wildcards.len(), steps[0].taken.map(|(taken, _)| taken))
+    };
+    assert_eq!(taken("a1"), (3, 1, Some(Taken::Wildcard)));
+    assert_eq!(taken("b1"), (3, 2, Some(Taken::Wildcard)));
+    assert_eq!(taken("b*"), (3, 0, Some(Taken::Exact)));
+    assert_eq!(taken("c"), (3, 2, Some(Taken::KeyAlone)));
+}
+
+#[test]
+fn a_value_that_makes_wildcards_go_back_and_forth_does_not() {
+    let set = policies("domain: d\ndescriptors:\n- {key: k, value: '*a*a*a*a*a*a*a*a*a*a*b'}\n");
+    let long = "a".repeat(60_000);
+    let begun = Instant::now();
+    assert_eq!(path(&set, &[("k", &long)]), None);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn ten_thousand_siblings_cost_a_look_up() {
+    let rules: String = (0..10_000).map(|n| format!("- {{key: k, value: v{n}}}\n")).collect();
+    let begun = Instant::now();
+    let set = policies(&format!("domain: d\ndescriptors:\n{rules}"));
+    assert!(begun.elapsed() < Duration::from_secs(10), "compiled in {:?}", begun.elapsed());
+    let begun = Instant::now();
+    for n in 0..10_000 {
+        assert_eq!(path(&set, &[("k", &format!("v{n}"))]), Some(format!("k=v{n}")));
+    }
+    // Each against each would be 100 million comparisons.
+    assert!(begun.elapsed() < Duration::from_secs(5), "matched in {:?}", begun.elapsed());
+}
+
+/// A rule as the reference sees it.
+#[derive(Clone, Debug)]
+struct Plain {
+    key: String,
+    value: String,
+    children: Vec<Plain>,
+}
+
+/// `*` is any text, by the definition, one letter at a time.
+fn stands_for(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, _) => text.is_empty(),
+        (Some((b'*', rest)), _) => {
+            stands_for(rest, text) || text.split_first().is_some_and(|(_, t)| stands_for(pattern, t))
+        }
+        (Some((p, rest)), Some((t, text))) => p == t && stands_for(rest, text),
+        (Some(_), None) => false,
+    }
+}
+
+fn reference(rules: &[Plain], pairs: &[(String, String)]) -> Option<String> {
+    let ((key, value), rest) = pairs.split_first()?;
+    let wild = |rule: &&Plain| rule.key.contains('*') || rule.value.contains('*');
+    let fits = |rule: &&Plain| {
+        let any = rule.value.is_empty();
+        stands_for(rule.key.as_bytes(), key.as_bytes()) && (any || stands_for(rule.value.as_bytes(), value.as_bytes()))
+    };
+    let exact = rules.iter().find(|rule| rule.key == *key && rule.value == *value && !value.is_empty());
+    let rule = exact
+        .or_else(|| rules.iter().filter(wild).find(fits))
+        .or_else(|| rules.iter().find(|rule| rule.key == *key && rule.value.is_empty()))?;
+    let step = if rule.value.is_empty() { rule.key.clone() } else { format!("{}={}", rule.key, rule.value) };
+    if rest.is_empty() { Some(step) } else { Some(format!("{step} > {}", reference(&rule.children, rest)?)) }
+}
+
+fn written(rules: &[Plain]) -> String {
+    let rule = |rule: &Plain| {
+        format!("{{key: '{}', value: '{}', descriptors: [{}]}}", rule.key, rule.value, written(&rule.children))
+    };
+    rules.iter().map(rule).collect::<Vec<_>>().join(", ")
+}
+
+fn rules() -> impl Strategy<Value = Vec<Plain>> {
+    let one = |children: BoxedStrategy<Vec<Plain>>| {
+        ("[ab*]{1,2}", "[ab*]{0,3}", children).prop_map(|(key, value, children)| Plain { key, value, children })
+    };
+    let some = move |children| {
+        proptest::collection::vec(one(children), 0..6).prop_map(|mut rules| {
+            let mut seen = std::collections::HashSet::new();
+            rules.retain(|rule: &Plain| seen.insert((rule.key.clone(), rule.value.clone())));
+            rules
+        })
+    };
+    some(some(some(Just(Vec::new()).boxed()).boxed()).boxed())
+}
+
+proptest! {
+    #[test]
+    fn the_matcher_is_the_definition(rules in rules(), pairs in proptest::collection::vec(("[ab*]{1,2}", "[ab*]{0,4}"), 1..4)) {
+        let set = load_all(&[&format!("domain: d\ndescriptors: [{}]\n", written(&rules))]).unwrap().policies;
+        let borrowed: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let expected = reference(&rules, &pairs);
+        prop_assert_eq!(path(&set, &borrowed), expected.clone());
+        let steps = set.find("d").unwrap().trace(&entries(&borrowed));
+        let last = steps.last().filter(|_| steps.len() == pairs.len()).and_then(|step| step.taken);
+        prop_assert_eq!(last.map(|(_, rule)| rule.path().to_owned()), expected);
+    }
+}

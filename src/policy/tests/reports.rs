@@ -1,0 +1,413 @@
+//! What people read when a policy is wrong.
+
+use super::super::{Options, load};
+use super::{errors, limited, load_all, sources, warnings};
+
+#[test]
+fn three_different_mistakes_in_two_files_are_one_report_with_three_carets() {
+    let first = "domain: edge
+descriptors:
+- key: plan
+  value: free
+  descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 100, bursts: 20}
+- key: remote_address
+  rate_limit: {unit: minutes, requests_per_unit: 100}
+";
+    let second = "domain: login\ndescriptors:\n- key: account\n  unit: hour\n";
+    let report = errors(&[first, second]);
+    assert_eq!(report.matches('^').count(), "bursts".len() + "minutes".len() + "unit".len());
+    insta::assert_snapshot!(report, @r##"
+    error: unknown word `bursts`
+     --> a.yaml:7:56
+      |
+    7 |     rate_limit: {unit: minute, requests_per_unit: 100, bursts: 20}
+      |                                                        ^^^^^^
+      = did you mean `burst`?
+      = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, lease
+      = in rule `plan=free > user` of domain `edge`
+
+    error: `minutes` is not a unit
+     --> a.yaml:9:22
+      |
+    9 |   rate_limit: {unit: minutes, requests_per_unit: 100}
+      |                      ^^^^^^^
+      = did you mean `minute`?
+      = a unit is second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m
+      = in rule `remote_address` of domain `edge`
+
+    error: `unit` does not belong in an item of descriptors
+     --> b.yaml:4:3
+      |
+    4 |   unit: hour
+      |   ^^^^
+      = it belongs in rate_limit or in an item of windows
+      = in rule `account` of domain `login`
+    "##);
+}
+
+#[test]
+fn words_that_are_unknown_misplaced_missing_or_there_twice() {
+    let text = "domain: d
+descriptor: []
+defaults: {algoritm: gcra, unit: day}
+descriptors:
+- value: v
+- key: b
+  shadow_mode: yes
+  shadow_mode: yes
+- key: c
+  rate_limit: {unit: day, requests_per_unit: 1, calender: yes}
+";
+    insta::assert_snapshot!(errors(&[text]), @r##"
+    error: unknown word `descriptor`
+     --> a.yaml:2:1
+      |
+    2 | descriptor: []
+      | ^^^^^^^^^^
+      = did you mean `descriptors`?
+      = allowed at the top of the file: domain, defaults, descriptors
+
+    error: unknown word `algoritm`
+     --> a.yaml:3:12
+      |
+    3 | defaults: {algoritm: gcra, unit: day}
+      |            ^^^^^^^^
+      = did you mean `algorithm`?
+      = allowed in defaults: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, lease
+      = in domain `d`
+
+    error: `unit` does not belong in defaults
+     --> a.yaml:3:28
+      |
+    3 | defaults: {algoritm: gcra, unit: day}
+      |                            ^^^^
+      = it belongs in rate_limit or in an item of windows
+      = in domain `d`
+
+    error: `key` is missing in an item of descriptors
+     --> a.yaml:5:3
+      |
+    5 | - value: v
+      |   ^^^^^
+      = `key`: the entry's key; `*` stands for any text, as often as wanted
+      = in rule `?=v` of domain `d`
+
+    error: `shadow_mode` stands here twice
+     --> a.yaml:8:3
+      |
+    8 |   shadow_mode: yes
+      |   ^^^^^^^^^^^
+     --> a.yaml:7:3
+      |
+    7 |   shadow_mode: yes
+      |   ^^^^^^^^^^^ first here
+      = in rule `b` of domain `d`
+
+    error: unknown word `calender`
+      --> a.yaml:10:49
+       |
+    10 |   rate_limit: {unit: day, requests_per_unit: 1, calender: yes}
+       |                                                 ^^^^^^^^
+       = did you mean `calendar`?
+       = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, lease
+       = in rule `c` of domain `d`
+    "##);
+}
+
+#[test]
+fn values_of_the_wrong_form() {
+    let text = "domain: d
+descriptors:
+- key: [a]
+- plain
+- key: b
+  shadow_mode: 'yes'
+  metadata: 5
+- key: c
+  rate_limit: {unit: day, requests_per_unit: 1.5, charge: sometimes, record: user}
+";
+    insta::assert_snapshot!(errors(&[text]), @r##"
+    error: `key` must be text, found a list
+     --> a.yaml:3:8
+      |
+    3 | - key: [a]
+      |        ^^^
+      = in rule `?` of domain `d`
+
+    error: an item of `descriptors` must be a mapping of words to values, found `plain`
+     --> a.yaml:4:3
+      |
+    4 | - plain
+      |   ^^^^^
+      = in rule `?` of domain `d`
+
+    error: `shadow_mode` must be true or false, without quotes, found the text `yes`
+     --> a.yaml:6:16
+      |
+    6 |   shadow_mode: 'yes'
+      |                ^^^^^
+      = in rule `b` of domain `d`
+
+    error: metadata must be a mapping
+     --> a.yaml:7:13
+      |
+    7 |   metadata: 5
+      |             ^
+      = in rule `b` of domain `d`
+
+    error: `requests_per_unit` must be a whole number from 0 to 4294967295, without quotes, found `1.5`
+     --> a.yaml:9:46
+      |
+    9 |   rate_limit: {unit: day, requests_per_unit: 1.5, charge: sometimes, record: user}
+      |                                              ^^^
+      = in rule `c` of domain `d`
+
+    error: `charge` must be one of admitted, blamed, always, afterwards, found `sometimes`
+     --> a.yaml:9:59
+      |
+    9 |   rate_limit: {unit: day, requests_per_unit: 1.5, charge: sometimes, record: user}
+      |                                                           ^^^^^^^^^
+      = in rule `c` of domain `d`
+
+    error: `record` must be a list of texts, found `user`
+     --> a.yaml:9:78
+      |
+    9 |   rate_limit: {unit: day, requests_per_unit: 1.5, charge: sometimes, record: user}
+      |                                                                              ^^^^
+      = in rule `c` of domain `d`
+    "##);
+}
+
+#[test]
+fn limits_that_cannot_work() {
+    let cases = [
+        "{algorithm: gcra, unit: year, requests_per_unit: 1, burst: 100}",
+        "{algorithm: gcra, unit: day, requests_per_unit: 1, burst: 0, buckets: 3}",
+        "{algorithm: gcra, windows: [{unit: day, requests_per_unit: 1}]}",
+        "{unit: day, windows: [{unit: day, requests_per_unit: 1}]}",
+        "{windows: []}",
+        "{windows: [{unit: day}, {requests_per_unit: 1}]}",
+        "{algorithm: sliding_log, unit: day, requests_per_unit: 10001}",
+        "{algorithm: sliding_log, unit: day, requests_per_unit: 1, charge: always}",
+        "{algorithm: sliding_window, unit: 1ms, requests_per_unit: 1, buckets: 999}",
+        "{algorithm: sliding_window, unit: second, requests_per_unit: 1, estimate: weighted, buckets: 7}",
+        "{unit: hour, requests_per_unit: 1, calendar: true, time_zone: Europe/Berlin}",
+        "{unit: day, requests_per_unit: 1, calendar: true, time_zone: Europe/Bern}",
+        "{unit: day, requests_per_unit: 1, time_zone: Europe/Berlin}",
+        "{unit: day, requests_per_unit: 1, calendar: true, override: inherit}",
+        "{algorithm: sliding_log, unit: day, requests_per_unit: 1, override: inherit}",
+        "{unit: 4000d, requests_per_unit: 1}",
+        "{unit: day, requests_per_unit: 1, lease: {size: 200%, ttl: soon}}",
+        "{unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}, {name: ''}]}",
+        "{unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}",
+        "{unlimited: true, burst: 3}",
+        "{}",
+    ];
+    let texts: Vec<_> = cases.iter().map(|case| limited(case)).collect();
+    // One line each: what it is and where.
+    let lines = texts.iter().flat_map(|text| {
+        let report = load_all(&[text]).unwrap_err();
+        let line = |problem: &super::super::report::Problem| {
+            let (_, position) = problem.place().unwrap();
+            format!("{:?} {}", position.unwrap(), problem.message())
+        };
+        report.iter().map(line).collect::<Vec<_>>()
+    });
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @r##"
+    (4, 74) a burst of 100 takes more than 71 years to refill at 1 in 365d; lower burst or unit
+    (4, 73) burst must be at least 1, found 0
+    (4, 85) `buckets` does not apply to gcra
+    (4, 42) gcra has one rate and no `windows`
+    (4, 22) `unit` beside `windows`
+    (4, 25) windows must be from 1 to 8, found 0
+    (4, 27) `requests_per_unit` is missing
+    (4, 40) `unit` is missing
+    (4, 70) sliding_log keeps every hit and allows at most 10000 requests_per_unit, found 10001; sliding_window has no such bound
+    (4, 81) sliding_log cannot be charged always, which has no bound; use sliding_window
+    (4, 85) 999 buckets of whole microseconds would make the period of 1ms more than 1 % longer
+    (4, 108) with estimate: weighted, buckets must divide the unit evenly, found 7 buckets in 1s
+    (4, 22) a calendar has no windows of `hour`
+    (4, 76) no time zone is called `Europe/Bern`; names are those of the IANA data base, such as Europe/Berlin
+    (4, 60) `time_zone` without a calendar
+    (4, 75) `override: inherit` cannot work here: a calendar's windows cannot take over a period
+    (4, 83) `override: inherit` cannot work here: sliding_log is bounded in its amount, and an override is not
+    (4, 22) unit must be from 1ms to 3650d, found 4000d
+    (4, 63) `200%` is not a size
+    (4, 74) `soon` is not a time that hits can be kept
+    (4, 87) `name` must not be empty
+    (4, 76) the limit `n` replaces itself
+    (4, 40) `burst` has no effect beside `unlimited: true`
+    (4, 15) `unit` is missing
+    "##);
+}
+
+#[test]
+fn duplicates_point_at_both_places() {
+    let text = "domain: d\ndescriptors:\n- {key: a, value: b}\n- {key: c}\n- {key: a, value: b}\n";
+    insta::assert_snapshot!(errors(&[text, "domain: d\n"]), @r##"
+    error: two rules for the same key and value
+     --> a.yaml:5:9
+      |
+    5 | - {key: a, value: b}
+      |         ^
+     --> a.yaml:3:9
+      |
+    3 | - {key: a, value: b}
+      |         ^ first here
+      = in rule `a=b` of domain `d`
+
+    error: domain `d` stands in two documents
+     --> b.yaml:1:9
+      |
+    1 | domain: d
+      |         ^
+     --> a.yaml:1:9
+      |
+    1 | domain: d
+      |         ^ first here
+      = they are added up where merging is switched on
+    "##);
+}
+
+#[test]
+fn merged_domains_are_added_up_and_their_duplicates_are_errors() {
+    let files = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: b}]\n"];
+    let merge = Options { merge_domains: true };
+    assert_eq!(load(&sources(&files), &merge).unwrap().policies.rules().count(), 2);
+    let same = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: a}]\n"];
+    assert!(load(&sources(&same), &merge).unwrap_err().to_string().contains("two rules for the same key and value"));
+}
+
+#[test]
+fn a_syntax_error_ends_its_file_and_no_other() {
+    let report = load_all(&["domain: d\ndescriptors: [\n", "domain: ''\n"]).unwrap_err();
+    assert_eq!(report.len(), 2);
+    insta::assert_snapshot!(report, @r##"
+    error: not YAML: unclosed bracket '['
+     --> a.yaml:2:14
+      |
+    2 | descriptors: [
+      |              ^
+      = the rest of this file was not looked at
+
+    error: `domain` must not be empty
+     --> b.yaml:1:9
+      |
+    1 | domain: ''
+      |         ^^
+    "##);
+}
+
+#[test]
+fn rules_that_can_never_match_are_told() {
+    let text = "domain: d
+descriptors:
+- {key: a, value: '*'}
+- {key: a}
+- {key: a, value: x*}
+- {key: a, value: exact}
+- {key: b, value: x*y*}
+- {key: b, value: x*z}
+- {key: b, value: x1y*}
+- {key: b}
+";
+    insta::assert_snapshot!(warnings(text), @r##"
+    warning: this rule can never match
+     --> a.yaml:4:9
+      |
+    4 | - {key: a}
+      |         ^
+     --> a.yaml:3:9
+      |
+    3 | - {key: a, value: '*'}
+      |         ^ takes everything that it would match
+      = order: exact key and value, then rules with `*` as written, then the key alone
+      = in rule `a` of domain `d`
+
+    warning: this rule can never match
+     --> a.yaml:5:9
+      |
+    5 | - {key: a, value: x*}
+      |         ^
+     --> a.yaml:3:9
+      |
+    3 | - {key: a, value: '*'}
+      |         ^ takes everything that it would match
+      = order: exact key and value, then rules with `*` as written, then the key alone
+      = in rule `a=x*` of domain `d`
+
+    warning: this rule can never match
+     --> a.yaml:9:9
+      |
+    9 | - {key: b, value: x1y*}
+      |         ^
+     --> a.yaml:7:9
+      |
+    7 | - {key: b, value: x*y*}
+      |         ^ takes everything that it would match
+      = order: exact key and value, then rules with `*` as written, then the key alone
+      = in rule `b=x1y*` of domain `d`
+    "##);
+}
+
+#[test]
+fn what_is_probably_not_meant_is_told() {
+    let text = "domain: d
+descriptors:
+- key: llm_tokens
+  rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, replaces: [{name: smal}]}
+- key: a
+  rate_limit: {unit: minute, requests_per_unit: 100, name: small}
+- key: b
+  rate_limit: {unit: minute, requests_per_unit: 100, name: 'say \"x\"'}
+";
+    insta::assert_snapshot!(warnings(text), @r##"
+    warning: this looks paid afterwards, and is charged only when admitted
+     --> a.yaml:4:16
+      |
+    4 |   rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, replaces: [{name: smal}]}
+      |                ^^^^^^^^^
+      = a peek nearly always passes, and a later charge that does not fit is lost
+      = where the cost is known only when the response is done, write `charge: afterwards`
+      = in rule `llm_tokens` of domain `d`
+
+    warning: no limit of this policy is called `smal`
+     --> a.yaml:4:89
+      |
+    4 |   rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, replaces: [{name: smal}]}
+      |                                                                                         ^^^^
+      = did you mean `small`?
+      = in rule `llm_tokens` of domain `d`
+
+    warning: a quote or backslash in the name of a limit
+     --> a.yaml:8:60
+      |
+    8 |   rate_limit: {unit: minute, requests_per_unit: 100, name: 'say "x"'}
+      |                                                            ^^^^^^^^^
+      = proxies put the name between quotes in a header, as it is
+      = in rule `b` of domain `d`
+    "##);
+}
+
+#[test]
+fn a_long_line_is_shown_around_its_caret_and_nothing_speaks_to_the_terminal() {
+    let text =
+        format!("domain: d\ndescriptors: [{{key: \"{}\\e\u{85}31m\", valeu: {}}}]\n", "x".repeat(300), "y".repeat(300));
+    let report = errors(&[&text]);
+    assert!(report.lines().all(|line| line.chars().count() < 400), "{report}");
+    assert!(!report.contains(|letter: char| letter.is_control() && letter != '\n'));
+    assert!(report.contains("did you mean `value`?"), "{report}");
+    let report = errors(&["domain: d\ndescriptors: \u{1b}[31m\n"]);
+    assert!(!report.contains('\u{1b}'), "{report}");
+}
+
+#[test]
+fn a_report_has_an_end() {
+    let text = format!("domain: d\ndescriptors:\n{}", "- {kay: k}\n".repeat(2_000));
+    let report = load_all(&[&text]).unwrap_err();
+    assert_eq!(report.len(), 4_000);
+    assert_eq!(report.iter().count(), 500);
+    assert!(report.to_string().ends_with("... and 3500 more\n"));
+}
