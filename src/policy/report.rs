@@ -1,6 +1,6 @@
 //! What is wrong with policies: every problem of every file in one report, each with its place and what to do about it.
 //!
-//! Problems are found as [`Finding`]s, which know a place as an offset in a file; a [`Report`] has looked the places up and
+//! Problems are found as `Finding`s, which know a place as an offset in a file; a [`Report`] has looked the places up and
 //! stands for itself.
 
 use std::fmt;

@@ -31,14 +31,14 @@ impl Path {
         let is_shared = rule.share_threshold.as_ref().is_some_and(|share| share.value);
         let compares = match value {
             None => b'k',
-            // What is shared counts something else, under a key of fewer parts.
-            Some(_) if is_shared => b's',
             Some(value) if value.contains('*') => b'w',
             Some(_) => b'v',
         };
+        let key_compares = if rule.key.value.contains('*') { b'w' } else { b'v' };
         let mut parts = self.parts.clone();
         let rest = [rule.key.value.as_bytes(), value.unwrap_or_default().as_bytes()].map(<[u8]>::to_vec);
-        parts.push(vec![compares, if rule.key.value.contains('*') { b'w' } else { b'v' }, u8::from(is_shared)]);
+        // What is shared counts something else, under a key of fewer parts.
+        parts.push(vec![compares, key_compares, u8::from(is_shared)]);
         parts.extend(rest);
         Self { text: self.readable(&step(&rule.key.value, value)), parts }
     }

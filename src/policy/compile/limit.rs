@@ -15,6 +15,8 @@ use crate::policy::rule::{Imposes, Lease};
 
 /// Buckets of a sliding window unless given.
 const DEFAULT_BUCKETS: u32 = 60;
+/// Entry keys that one limit may record.
+const MAX_RECORD: usize = 8;
 /// Overrides have periods of whole seconds; what counts in each of these counts in one second.
 const OVERRIDE_GRAIN_US: u64 = 1_000_000;
 
@@ -281,6 +283,10 @@ impl<'w> Compiler<'w, '_> {
 
     fn record(&mut self) -> Box<[Box<[u8]>]> {
         let keys = self.chooser.any(|options| &options.record);
+        if let Some(keys) = keys.filter(|keys| keys.value.len() > MAX_RECORD) {
+            let message = format!("`record` must name at most {MAX_RECORD} keys, found {}", keys.value.len());
+            self.error(keys.span, message, "each is a table of its own beside every counter");
+        }
         keys.into_iter().flat_map(|said| said.value).map(|key| key.as_bytes().into()).collect()
     }
 

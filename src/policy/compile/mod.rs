@@ -110,7 +110,8 @@ impl<'a> Compiler<'a> {
         let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain));
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
-            if !self.names.contains(&name) {
+            // Where something could not be read, that may be the limit which is missed here.
+            if !self.names.contains(&name) && self.findings.errors() == 0 {
                 let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
                 let known = self.names.iter().map(String::as_str);
                 self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::{Report, Source};
 
-/// Bytes of one file: a million rules fit, a disk image given by mistake does not.
-const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;
+/// Bytes of all files together: a million rules fit, a disk image given by mistake does not.
+const MAX_BYTES: u64 = 256 * 1024 * 1024;
 /// Files in all.
 const MAX_FILES: usize = 10_000;
 /// Levels of folders: a symlink that leads back up ends here,
@@ -41,6 +41,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
 struct Reading {
     sources: Vec<Source>,
     folders: usize,
+    bytes: u64,
     report: Report,
 }
 
@@ -79,8 +80,11 @@ impl Reading {
             }
             return;
         }
-        match contents(path) {
-            Ok(text) => self.sources.push(Source { name: path.display().to_string(), text }),
+        match contents(path, MAX_BYTES.saturating_sub(self.bytes)) {
+            Ok(text) => {
+                self.bytes = self.bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
+                self.sources.push(Source { name: path.display().to_string(), text });
+            }
             Err(error) => self.fail(path, &error),
         }
     }
@@ -94,12 +98,13 @@ impl Reading {
     }
 }
 
-fn contents(path: &Path) -> io::Result<String> {
+/// The content of a file of at most `room` bytes.
+fn contents(path: &Path, room: u64) -> io::Result<String> {
     let mut text = String::new();
-    // One more than allowed, so that a file which grows while it is read is noticed as well.
-    let length = File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text)?;
-    if u64::try_from(length).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("larger than {MAX_FILE_BYTES} bytes")));
+    // One more than there is room for, so that a file which grows while it is read is noticed as well.
+    let length = File::open(path)?.take(room.saturating_add(1)).read_to_string(&mut text)?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > room {
+        return Err(io::Error::other(format!("more than {MAX_BYTES} bytes of policies")));
     }
     Ok(text)
 }

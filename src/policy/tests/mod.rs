@@ -6,6 +6,7 @@ mod matching;
 mod quirks;
 mod reports;
 mod robust;
+mod warnings;
 
 use super::{Loaded, Options, PolicySet, Report, Source, load};
 use crate::descriptor::{Entry, Identity, KeyBuffer};
