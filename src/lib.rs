@@ -1,3 +1,4 @@
 //! Map to come.
 pub mod algorithm;
 pub mod descriptor;
+pub mod store;

@@ -280,6 +280,20 @@ impl State {
             Inner::Gcra(_) => 0,
         }
     }
+
+    /// Bytes that the next charge may make it grow by.
+    pub fn growth_bytes(&self) -> usize {
+        match &self.0 {
+            Inner::SlidingWindow(state) => state.growth_bytes(),
+            Inner::SlidingLog(state) => state.growth_bytes(),
+            Inner::FixedWindow(_) | Inner::Gcra(_) => 0,
+        }
+    }
+}
+
+/// Bytes that one more element may make a growing list allocate: such lists double, and begin with four.
+fn growth_of<T>(len: usize, capacity: usize) -> usize {
+    if len < capacity { 0 } else { capacity.max(4).saturating_mul(size_of::<T>()) }
 }
 
 /// How long a counter is kept after it stops mattering, so that a clock that steps back finds it again.

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::Receipt;
+use super::{Receipt, growth_of};
 use super::quota::{MAX_LOG_LIMIT, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
 
@@ -187,5 +187,10 @@ impl State {
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.entries.capacity().saturating_mul(size_of::<Entry>())
+    }
+
+    /// Bytes that the next charge may allocate.
+    pub(super) fn growth_bytes(&self) -> usize {
+        growth_of::<Entry>(self.entries.len(), self.entries.capacity())
     }
 }
