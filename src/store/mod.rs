@@ -37,6 +37,16 @@ pub enum StoreError {
     Unreadable,
 }
 
+impl StoreError {
+    /// The kind of error in a word, for metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoRoom => "no_room",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
 /// An outcome or a store error for each check, in their order.
 pub type Outcomes = Few<Result<Outcome, StoreError>>;
 
