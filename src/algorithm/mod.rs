@@ -16,6 +16,8 @@ pub mod calendar;
 pub mod fixed_window;
 pub mod gcra;
 pub mod judge;
+#[cfg(test)]
+mod laws;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;

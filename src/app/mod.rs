@@ -3,7 +3,7 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
-mod workers;
+pub mod workers;
 
 use std::fmt;
 use std::future::Future;
@@ -15,9 +15,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::workers::{Service, Workers};
+use self::workers::Workers;
 use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
+use crate::grpc::server;
 use crate::grpc::service::Rls;
 use crate::limiter::Limiter;
 use crate::policy::source::{files, watch};
@@ -109,9 +110,14 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     health.set(true).await;
 
     let rls = Rls::new(limiter, Arc::clone(&metrics), settings.limits.request, settings.limits.style);
-    let connections = settings.limits.connections;
-    let service = Arc::new(Service { rls: Arc::new(rls), health: health.clone(), connections });
-    let workers = Workers::start(settings.limits.workers, &service)?;
+    let (rls, watched, connections) = (Arc::new(rls), health.clone(), settings.limits.connections);
+    let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
+        let (rls, health) = (Arc::clone(&rls), watched.clone());
+        async move {
+            let served = server::serve(incoming, rls, &health, connections, drain.cancelled_owned()).await;
+            served.unwrap_or_else(|error| error!(%error, "a worker failed"));
+        }
+    })?;
     let Listeners { grpc, http, admin } = prepared.listeners;
     announce(&[("grpc", grpc.local_addr()), ("http", http.local_addr()), ("admin", admin.local_addr())]);
 

@@ -4,36 +4,27 @@
 //! connections (SO_REUSEPORT) cores are used unevenly.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
+use tokio_stream::adapters::Map;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
-
-use crate::grpc::health::Health;
-use crate::grpc::server::{self, Connections};
-use crate::grpc::service::Rls;
-use crate::store::Store;
 
 /// Accepted connections that may wait for a worker.
 const BACKLOG: usize = 256;
 /// Pause after a failed accept, which is mostly a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What every worker serves.
-pub(super) struct Service<S> {
-    pub(super) rls: Arc<Rls<S>>,
-    pub(super) health: Health,
-    pub(super) connections: Connections,
-}
+/// The connections of one worker.
+pub type Incoming = Map<ReceiverStream<std::net::TcpStream>, fn(std::net::TcpStream) -> std::io::Result<TcpStream>>;
 
 /// Running workers.
-pub(super) struct Workers {
+pub struct Workers {
     queues: Vec<mpsc::Sender<std::net::TcpStream>>,
     threads: Vec<JoinHandle<()>>,
     /// Send GOAWAY, finish what is under way.
@@ -43,29 +34,37 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` workers.
-    pub(super) fn start<S: Store>(count: usize, service: &Arc<Service<S>>) -> std::io::Result<Self> {
+    /// Starts `count` workers, each of which runs `serve` on its connections until the token is cancelled.
+    ///
+    /// # Errors
+    /// Where threads or runtimes cannot be had.
+    pub fn start<F: Future<Output = ()>>(
+        count: usize,
+        serve: impl Fn(Incoming, CancellationToken) -> F + Clone + Send + 'static,
+    ) -> std::io::Result<Self> {
         let mut workers =
             Self { queues: vec![], threads: vec![], drain: CancellationToken::new(), abort: CancellationToken::new() };
         for number in 0..count {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (queue, connections) = mpsc::channel(BACKLOG);
-            let (service, drain, abort) = (Arc::clone(service), workers.drain.clone(), workers.abort.clone());
-            let work = async move {
+            let (serve, drain, abort) = (serve.clone(), workers.drain.clone(), workers.abort.clone());
+            // Made on its own thread, so that what a worker runs need not be able to leave it.
+            let work = move || async move {
+                let incoming: Incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
                 tokio::select! {
-                    () = serve(connections, &service, drain.cancelled_owned()) => {}
+                    () = serve(incoming, drain) => {}
                     () = abort.cancelled_owned() => warn!("connections were cut off at the end of the drain"),
                 }
             };
             let thread = std::thread::Builder::new().name(format!("grpc-{number}"));
-            workers.threads.push(thread.spawn(move || runtime.block_on(work))?);
+            workers.threads.push(thread.spawn(move || runtime.block_on(work()))?);
             workers.queues.push(queue);
         }
         Ok(workers)
     }
 
     /// Accepts connections and deals them to the workers in turn, until dropped.
-    pub(super) async fn accept(&self, listener: &TcpListener) {
+    pub async fn accept(&self, listener: &TcpListener) {
         for queue in self.queues.iter().cycle() {
             let stream = loop {
                 match next(listener).await {
@@ -83,7 +82,7 @@ impl Workers {
     }
 
     /// Ends all connections, gracefully within `timeout`; says whether that was enough.
-    pub(super) async fn stop(self, timeout: Duration) -> bool {
+    pub async fn stop(self, timeout: Duration) -> bool {
         self.drain.cancel();
         drop(self.queues);
         let threads = self.threads;
@@ -104,16 +103,4 @@ async fn next(listener: &TcpListener) -> std::io::Result<std::net::TcpStream> {
     stream.set_nodelay(true)?;
     // Goes to another runtime, which registers it anew.
     stream.into_std()
-}
-
-async fn serve<S: Store>(
-    connections: mpsc::Receiver<std::net::TcpStream>,
-    service: &Service<S>,
-    drain: impl Future<Output = ()>,
-) {
-    let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
-    let rls = Arc::clone(&service.rls);
-    if let Err(error) = server::serve(incoming, rls, &service.health, service.connections, drain).await {
-        error!(%error, "a worker failed");
-    }
 }

@@ -15,10 +15,10 @@ use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitRespons
 #[command(after_help = "\
 Exit code: 0 OK, 1 over limit, 2 no answer.
 
-Examples:
+Take one hit; look and take none; two descriptors, three times:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7
-  tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0        (look, take nothing)
-  tollgate hit 127.0.0.1:8081 plans plan=free,user=ann plan=free --count 3       (two descriptors, three times)")]
+  tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
+  tollgate hit 127.0.0.1:8081 plans plan=free,user=ann plan=free --count 3")]
 pub struct Hit {
     /// Where the service listens for gRPC, host:port.
     #[arg(value_name = "ADDRESS")]

@@ -51,7 +51,7 @@ impl Replay {
         match block_on(self.replay()) {
             Ok(Ok(())) => ExitCode::SUCCESS,
             Ok(Err(error)) => fail(&error),
-            Err(error) => fail(&error.into()),
+            Err(error) => fail(&error),
         }
     }
 

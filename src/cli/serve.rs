@@ -10,6 +10,7 @@ use crate::{app, telemetry};
 
 /// Serve decisions.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 #[command(after_help = "\
 Examples:
   tollgate serve --policy limits.yaml

@@ -12,9 +12,7 @@ use tonic_health::server::HealthService;
 
 use super::health::Health;
 use super::proto::PROTOCOL;
-use super::proto::rate_limit_service_server::RateLimitServiceServer;
-use super::service::Rls;
-use crate::store::Store;
+use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 
 /// How connections are kept and how large a message may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +42,9 @@ pub enum ServerError {
 ///
 /// # Errors
 /// [`ServerError`]; a connection that fails ends alone and is none.
-pub async fn serve<S: Store>(
+pub async fn serve<R: RateLimitService>(
     incoming: impl Stream<Item = std::io::Result<TcpStream>>,
-    rls: Arc<Rls<S>>,
+    rls: Arc<R>,
     health: &Health,
     connections: Connections,
     shutdown: impl Future<Output = ()>,

@@ -7,6 +7,7 @@ use crate::grpc::convert::{AnswerStyle, RequestBounds};
 use crate::grpc::server::Connections;
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Flags {
     /// Descriptors that a request may have.
     #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "64")]

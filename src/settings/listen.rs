@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::Problems;
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Flags {
     /// Address for gRPC; port 0 takes a free one, which is logged.
     #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]

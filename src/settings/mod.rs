@@ -21,6 +21,7 @@ pub use self::store::{StoreSettings, StoreUrl, store_url};
 
 /// All flags of `serve`, as written.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub struct Flags {
     #[command(flatten)]
     policy: policy::Flags,

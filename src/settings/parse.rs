@@ -33,7 +33,7 @@ pub(super) struct Thousandths(u16);
 impl Thousandths {
     /// That part of `whole`.
     pub(super) fn of(self, whole: usize) -> usize {
-        (whole / 1000).saturating_mul(self.0.into())
+        whole.saturating_mul(self.0.into()) / 1000
     }
 }
 

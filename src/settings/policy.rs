@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "config/policies";
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Flags {
     /// A policy file, or a directory that is read recursively (*.yaml, *.yml; dot files are not). May be given again.
     /// Without any, config/policies is served where that exists.

@@ -4,6 +4,7 @@ use super::{Problem, Problems, parse};
 use crate::store::memory::Bounds;
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Flags {
     /// Where counters live: `memory`, in this process.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", default_value = "memory")]

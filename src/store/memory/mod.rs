@@ -211,3 +211,6 @@ fn shard_of(check: &Check<'_>) -> u8 {
 fn same(one: &Check<'_>, other: &Check<'_>) -> bool {
     one.key.bytes() == other.key.bytes()
 }
+
+#[cfg(test)]
+mod tests;
