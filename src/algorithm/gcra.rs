@@ -202,7 +202,8 @@ impl Interval {
             Some(product) => (product.checked_div(parts), product.checked_rem(parts)),
             None => {
                 let product = u128::from(hits).saturating_mul(u128::from(self.period));
-                let whole = product.checked_div(u128::from(parts)).map(|whole| u64::try_from(whole).unwrap_or(u64::MAX));
+                let whole =
+                    product.checked_div(u128::from(parts)).map(|whole| u64::try_from(whole).unwrap_or(u64::MAX));
                 (whole, product.checked_rem(u128::from(parts)).and_then(|part| u64::try_from(part).ok()))
             }
         };
@@ -230,7 +231,8 @@ impl Interval {
         let period = u128::from(self.period).saturating_mul(u128::from(self.divisor));
         let old_divisor = gcd(u64::from(old_limit.max(1)), u64::try_from(period).unwrap_or(u64::MAX));
         let old_parts = u64::from(old_limit.max(1)).checked_div(old_divisor).unwrap_or(1);
-        let in_parts = u128::from(backlog.whole).saturating_mul(u128::from(old_parts)).saturating_add(backlog.part.into());
+        let in_parts =
+            u128::from(backlog.whole).saturating_mul(u128::from(old_parts)).saturating_add(backlog.part.into());
         let parts = in_parts.saturating_mul(u128::from(old_divisor)).div_ceil(u128::from(self.divisor.max(1)));
         let whole = parts.checked_div(u128::from(self.parts)).unwrap_or_default();
         let part = parts.checked_rem(u128::from(self.parts)).unwrap_or_default();

@@ -83,7 +83,9 @@ pub enum QuotaError {
     BucketWidth { buckets: u32, period: Micros },
     #[error("with estimate: weighted, buckets must divide the unit evenly, found {buckets} buckets in {period}")]
     UnevenBuckets { buckets: u32, period: Micros },
-    #[error("sliding_log keeps every hit and allows at most {MAX_LOG_LIMIT} requests_per_unit, found {found}; sliding_window has no such bound")]
+    #[error(
+        "sliding_log keeps every hit and allows at most {MAX_LOG_LIMIT} requests_per_unit, found {found}; sliding_window has no such bound"
+    )]
     LogLimit { found: u32 },
     #[error("sliding_log cannot be charged {charge}, which has no bound; use sliding_window")]
     LogCharge { charge: &'static str },

@@ -109,8 +109,14 @@ impl From<Micros> for Duration {
 impl fmt::Display for Micros {
     /// As a policy writes it: the largest unit that divides the length, `90s`, `15m`, `250ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 6] =
-            [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms"), (1, "us")];
+        const UNITS: [(u64, &str); 6] = [
+            (86_400_000_000, "d"),
+            (3_600_000_000, "h"),
+            (60_000_000, "m"),
+            (1_000_000, "s"),
+            (1_000, "ms"),
+            (1, "us"),
+        ];
         let whole = UNITS.iter().find(|(size, _)| self.0.is_multiple_of(*size) && self.0 > 0);
         let (size, unit) = whole.unwrap_or(&(1_000_000, "s"));
         write!(f, "{}{unit}", self.0.checked_div(*size).unwrap_or_default())

@@ -1,0 +1,237 @@
+//! `tollgate explain`: which rule a descriptor hits, and why.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::algorithm::quota::Window;
+use crate::algorithm::sliding_window::Estimate;
+use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+use crate::descriptor::Entry;
+use crate::policy::source::files;
+use crate::policy::{self, Imposes, LeaseSize, Options, Policy, Rule, Step, Taken, unit_word};
+
+/// Rules with `*` that are listed of those that were tried.
+const MAX_TRIED: usize = 10;
+
+/// Say which rule a descriptor hits and why: each step, what was tried, the limit in words
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tollgate explain --policy config/policies/ tiers plan=free,user=42\n\nExit status 0 where a \
+                        rule is hit, 1 where none is, 2 where the policies cannot be read."
+)]
+pub struct Explain {
+    /// A policy file, or a directory that holds them; repeatable
+    #[arg(long = "policy", value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
+    policies: Vec<PathBuf>,
+    /// Add up the rules of a domain that stands in several documents
+    #[arg(long)]
+    merge_domains: bool,
+    /// The domain
+    domain: String,
+    /// The descriptor: key=value,key=value; a value may hold further `=`
+    #[arg(value_name = "KEY=VALUE,...")]
+    descriptor: String,
+}
+
+impl Explain {
+    /// Prints the explanation.
+    pub fn run(self) -> ExitCode {
+        let options = Options { merge_domains: self.merge_domains };
+        let loaded = files::read(&self.policies).and_then(|sources| policy::load(&sources, &options));
+        let policies = match loaded {
+            Ok(loaded) => loaded.policies,
+            Err(report) => {
+                // Nobody left to tell is no reason to fail.
+                let _ = write!(io::stderr(), "{report}");
+                return ExitCode::from(2);
+            }
+        };
+        let (text, hit) = match policies.find(&self.domain) {
+            Some(policy) => explain(policy, &self.descriptor),
+            None => {
+                let domains: Vec<_> = policies.policies().map(Policy::domain).collect();
+                let known = format!("no policy for domain `{}`: OK, without a limit", self.domain);
+                (format!("{known}\ndomains here: {}\n", domains.join(", ")), false)
+            }
+        };
+        let _ = write!(io::stdout(), "{text}");
+        if hit { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// The explanation, and whether a rule is hit.
+fn explain(policy: &Policy, descriptor: &str) -> (String, bool) {
+    let pairs = descriptor.split(',').filter(|pair| !pair.is_empty());
+    let entries = pairs.map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Entry { key: key.as_bytes(), value: value.as_bytes() }
+    });
+    let entries: Vec<_> = entries.collect();
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let hit = tell(&mut text, policy, &entries).unwrap_or(false);
+    (text, hit)
+}
+
+fn tell(text: &mut String, policy: &Policy, entries: &[Entry<'_>]) -> Result<bool, fmt::Error> {
+    writeln!(text, "domain {}", policy.domain())?;
+    let steps = policy.trace(entries);
+    for (number, (step, entry)) in (1..).zip(steps.iter().zip(entries)) {
+        tell_step(text, number, step, entry)?;
+    }
+    writeln!(text)?;
+    let Some((_, rule)) = steps.last().filter(|_| steps.len() == entries.len()).and_then(|step| step.taken) else {
+        let depth = if entries.is_empty() { "no entries" } else { "no rule for the whole descriptor" };
+        writeln!(text, "{depth}: OK, without a limit")?;
+        return Ok(false);
+    };
+    tell_rule(text, rule)?;
+    Ok(true)
+}
+
+fn tell_step(text: &mut String, number: usize, step: &Step<'_>, entry: &Entry<'_>) -> fmt::Result {
+    let (key, value) = (String::from_utf8_lossy(entry.key), String::from_utf8_lossy(entry.value));
+    writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
+    let taken = step.taken.map(|(taken, _)| taken);
+    let answer = |found| if found { "yes" } else { "no" };
+    writeln!(text, "   exact {key}={value}: {}", answer(taken == Some(Taken::Exact)))?;
+    if taken != Some(Taken::Exact) {
+        let passed = step.wildcards.len().saturating_sub(usize::from(taken == Some(Taken::Wildcard)));
+        for rule in step.wildcards.iter().take(passed.min(MAX_TRIED)) {
+            writeln!(text, "   wildcard {}: no", rule.step())?;
+        }
+        if passed > MAX_TRIED {
+            writeln!(text, "   ... and {} wildcards more: no", passed.saturating_sub(MAX_TRIED))?;
+        }
+        if let (Some(Taken::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
+            writeln!(text, "   wildcard {}: yes", rule.step())?;
+        } else {
+            writeln!(text, "   key alone {key}: {}", answer(taken == Some(Taken::KeyAlone)))?;
+        }
+    }
+    match step.taken {
+        Some((_, rule)) => writeln!(text, "   -> {}", rule.path()),
+        None => writeln!(text, "   -> nothing; there is no way back to other rules"),
+    }
+}
+
+fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
+    line(text, "rule", rule.path())?;
+    if let Some(name) = rule.name() {
+        line(text, "name", name)?;
+    }
+    match rule.imposes() {
+        Imposes::Nothing => line(text, "limit", "none written: OK")?,
+        Imposes::Unlimited => line(text, "limit", "unlimited: OK")?,
+        Imposes::Limit(limit) => tell_limit(text, rule, limit)?,
+    }
+    if !rule.replaces().is_empty() {
+        line(text, "replaces", &rule.replaces().join(", "))?;
+    }
+    if let Some(metadata) = rule.metadata() {
+        line(text, "metadata", &metadata.to_string())?;
+    }
+    Ok(())
+}
+
+fn tell_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
+    for (index, window) in limit.windows().iter().enumerate() {
+        line(text, if index == 0 { "limit" } else { "and" }, &amount(window))?;
+    }
+    line(text, "counted", &counting(rule.algorithm(), limit))?;
+    if rule.share_threshold() {
+        line(text, "shared", "one counter for all values that match the wildcard")?;
+    }
+    line(text, "charged", charging(limit.charge_mode()))?;
+    if rule.looks_postpaid() {
+        line(text, "", "looks paid afterwards: a later charge that does not fit is lost; see `charge: afterwards`")?;
+    }
+    for (word, meaning) in modes(rule) {
+        line(text, word, meaning)?;
+    }
+    line(text, "no store", failing(limit.on_store_error()))?;
+    if !rule.record().is_empty() {
+        let keys: Vec<_> = rule.record().iter().map(|key| String::from_utf8_lossy(key)).collect();
+        line(text, "records", &keys.join(", "))?;
+    }
+    if let Some(lease) = rule.lease() {
+        let size = match lease.size {
+            LeaseSize::BasisPoints(part) => format!("{} % of the limit", f64::from(part.get()) / 100.0),
+            LeaseSize::Hits(hits) => plural(usize::try_from(hits.get()).unwrap_or(usize::MAX), "hit"),
+        };
+        line(text, "lease", &format!("{size} in advance, kept for {}", lease.ttl))?;
+    }
+    Ok(())
+}
+
+fn line(text: &mut String, word: &str, meaning: &str) -> fmt::Result {
+    writeln!(text, "{word:<9} {meaning}")
+}
+
+fn amount(window: &Window) -> String {
+    let hits = match window.limit() {
+        0 => "nothing (a ban)".to_owned(),
+        limit => plural(usize::try_from(limit).unwrap_or(usize::MAX), "hit"),
+    };
+    match window.calendar() {
+        None => format!("{hits} in {}", window.period()),
+        Some(calendar) => {
+            format!("{hits} in each calendar {} of {}", unit_word(calendar.unit()), calendar.zone_name())
+        }
+    }
+}
+
+fn counting(word: &str, limit: &Limit) -> String {
+    let how = match limit.algorithm() {
+        Algorithm::FixedWindow(_) => {
+            "from the beginning of each window; around a boundary up to twice as many may pass".to_owned()
+        }
+        Algorithm::SlidingWindow(window) => {
+            let oldest = match window.estimate() {
+                Estimate::Strict => "the oldest whole: never more in any period",
+                Estimate::Weighted => "the oldest by the part still in the period: an estimate",
+            };
+            format!("in {}, {oldest}", plural(usize::try_from(window.buckets()).unwrap_or(usize::MAX), "bucket"))
+        }
+        Algorithm::SlidingLog(_) => "each hit on its own: exact in any period".to_owned(),
+        Algorithm::Gcra(gcra) => {
+            format!("evenly, {} at once when rested, up to {} of debt", gcra.burst(), gcra.max_debt())
+        }
+    };
+    format!("{word}: {how}")
+}
+
+fn charging(charge: Charge) -> &'static str {
+    match charge {
+        Charge::Admitted => "admitted: only when the whole request is; a denied one costs nothing anywhere",
+        Charge::Blamed => "blamed: when the request is admitted, or when this limit denied it",
+        Charge::Always => "always: denied requests count too, who hammers stays out",
+        Charge::Afterwards => {
+            "afterwards: always; a peek passes where one more hit would fit, the cost is charged later"
+        }
+    }
+}
+
+fn failing(answer: OnStoreError) -> &'static str {
+    match answer {
+        OnStoreError::Error => "error: the call fails, and the caller's own failure mode decides",
+        OnStoreError::Allow => "allow: OK",
+        OnStoreError::Deny => "deny: OVER_LIMIT",
+        OnStoreError::Local => "local: this process decides alone",
+    }
+}
+
+fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = [
+        (rule.shadow_mode(), "shadow", "judged and counted, never denies"),
+        (rule.quota_mode(), "quota", "a vote: the request is denied where all limits in this mode deny"),
+        (rule.inherits_override(), "override", "a limit in the request replaces this one's amount and period"),
+    ];
+    all.into_iter().filter(|(on, ..)| *on).map(|(_, word, meaning)| (word, meaning))
+}
+
+fn plural(number: usize, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,159 @@
+//! What a rule's counters are named after, and what the version of a set is a digest of.
+//!
+//! A counter keeps its state for as long as it counts the same thing in the same way: the path as written and the shape of
+//! the limit are in its identity, the amounts, the modes and the name are not. The version has them all.
+
+use sha2::{Digest, Sha256};
+
+use crate::algorithm::calendar::CalendarUnit;
+use crate::algorithm::sliding_window::Estimate;
+use crate::algorithm::{Algorithm, Limit};
+use crate::descriptor::Identity;
+use crate::policy::document::{step, written};
+use crate::policy::rule::{Imposes, LeaseSize, Rule};
+
+/// The way from the top of a policy to a rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Path {
+    text: String,
+    /// Of each level: how it compares, the key, the value.
+    parts: Vec<Vec<u8>>,
+}
+
+impl Path {
+    /// The top of a domain's rules.
+    pub(super) fn of(domain: &str) -> Self {
+        Self { text: String::new(), parts: vec![b"rule".to_vec(), domain.as_bytes().to_vec()] }
+    }
+
+    pub(super) fn below(&self, rule: &written::Rule) -> Self {
+        let value = rule.value.as_ref().map(|value| value.value.as_str());
+        let is_shared = rule.share_threshold.as_ref().is_some_and(|share| share.value);
+        let compares = match value {
+            None => b'k',
+            // What is shared counts something else, under a key of fewer parts.
+            Some(_) if is_shared => b's',
+            Some(value) if value.contains('*') => b'w',
+            Some(_) => b'v',
+        };
+        let mut parts = self.parts.clone();
+        let rest = [rule.key.value.as_bytes(), value.unwrap_or_default().as_bytes()].map(<[u8]>::to_vec);
+        parts.push(vec![compares, if rule.key.value.contains('*') { b'w' } else { b'v' }, u8::from(is_shared)]);
+        parts.extend(rest);
+        Self { text: self.readable(&step(&rule.key.value, value)), parts }
+    }
+
+    /// The path with one more step, to read.
+    pub(super) fn readable(&self, step: &str) -> String {
+        if self.text.is_empty() { step.to_owned() } else { format!("{} > {step}", self.text) }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The identity of the counters of a rule that stands here.
+    pub(super) fn identity(&self, algorithm: &str, imposes: &Imposes) -> Identity {
+        let shape = match imposes {
+            Imposes::Limit(limit) => shape(algorithm, limit),
+            Imposes::Nothing | Imposes::Unlimited => Vec::new(),
+        };
+        // The path ends before the shape begins, whatever its keys are called.
+        let depth = self.parts.len().to_be_bytes();
+        let parts = self.parts.iter().map(Vec::as_slice);
+        Identity::of(std::iter::once(depth.as_slice()).chain(parts).chain(shape.iter().map(String::as_bytes)))
+    }
+}
+
+/// The identity of limits that requests bring along.
+pub(super) fn of_overrides(domain: &str) -> Identity {
+    Identity::of([b"override".as_slice(), domain.as_bytes()])
+}
+
+/// How a limit counts, without the amounts.
+fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
+    let mut shape = vec![algorithm.to_owned()];
+    for window in limit.windows() {
+        shape.push(window.period().get().to_string());
+        let calendar = window.calendar();
+        shape.push(calendar.map_or(String::new(), |calendar| unit_word(calendar.unit()).to_owned()));
+        shape.push(calendar.map_or(String::new(), |calendar| calendar.zone_name().to_owned()));
+    }
+    if let Algorithm::SlidingWindow(window) = limit.algorithm() {
+        let estimate = match window.estimate() {
+            Estimate::Strict => "strict",
+            Estimate::Weighted => "weighted",
+        };
+        shape.extend([window.buckets().to_string(), estimate.to_owned()]);
+    }
+    shape
+}
+
+/// What a policy calls a calendar's unit.
+pub fn unit_word(unit: CalendarUnit) -> &'static str {
+    match unit {
+        CalendarUnit::Day => "day",
+        CalendarUnit::Week => "week",
+        CalendarUnit::Month => "month",
+        CalendarUnit::Year => "year",
+    }
+}
+
+/// A digest of the meaning of a set.
+#[derive(Default)]
+pub(super) struct Version(Sha256);
+
+impl Version {
+    pub(super) fn domain(&mut self, domain: &str) {
+        self.add("domain");
+        self.add(domain);
+    }
+
+    /// Adds a rule. Its identity stands for its path and the shape of its limit.
+    pub(super) fn rule(&mut self, rule: &Rule) {
+        self.add("rule");
+        self.add(&format!("{:?}{:?}", rule.identity(), rule.modes));
+        match rule.imposes() {
+            Imposes::Nothing => self.add("nothing"),
+            Imposes::Unlimited => self.add("unlimited"),
+            Imposes::Limit(limit) => self.amounts(limit),
+        }
+        let Some(extras) = &rule.extras else { return };
+        self.add(rule.name().unwrap_or_default());
+        self.list(extras.replaces.iter().map(|name| name.as_bytes()));
+        self.list(extras.record.iter().map(|key| &**key));
+        self.add(&extras.lease.map_or(String::new(), |lease| match lease.size {
+            LeaseSize::BasisPoints(part) => format!("{part}%{}", lease.ttl.get()),
+            LeaseSize::Hits(hits) => format!("{hits}#{}", lease.ttl.get()),
+        }));
+        self.add(&extras.metadata.as_ref().map_or(String::new(), serde_json::Value::to_string));
+    }
+
+    /// 16 hexadecimal digits.
+    pub(super) fn finish(self) -> String {
+        self.0.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn amounts(&mut self, limit: &Limit) {
+        self.list(limit.windows().iter().map(|window| window.limit().to_string()));
+        if let Algorithm::Gcra(gcra) = limit.algorithm() {
+            self.add(&format!("{}/{}", gcra.burst(), gcra.max_debt()));
+        }
+        self.add(written::word_of(&written::CHARGES, &limit.charge_mode()));
+        self.add(written::word_of(&written::ON_STORE_ERROR, &limit.on_store_error()));
+    }
+
+    fn list<T: AsRef<[u8]>>(&mut self, items: impl ExactSizeIterator<Item = T>) {
+        self.0.update(items.len().to_be_bytes());
+        items.for_each(|item| self.part(item.as_ref()));
+    }
+
+    fn add(&mut self, text: &str) {
+        self.part(text.as_bytes());
+    }
+
+    fn part(&mut self, part: &[u8]) {
+        self.0.update(part.len().to_be_bytes());
+        self.0.update(part);
+    }
+}

@@ -1,0 +1,228 @@
+//! Rules as written to rules that can work, with everything that cannot in one report.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `units` | lengths of time and sizes |
+//! | `limit` | what a `rate_limit` imposes: its windows and its options |
+//! | `options` | which option applies to which algorithm, and whether the rule or the file's defaults say it |
+//! | `identity` | what a rule's counters, and a set's version, are named after |
+//! | `unreachable`, `advice` | what can work and is probably not meant |
+
+pub(super) mod advice;
+mod identity;
+mod limit;
+mod options;
+mod units;
+mod unreachable;
+
+pub use identity::unit_word;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::document::{in_rule, step, written};
+use super::matcher::{Level, Pattern};
+use super::report::{Finding, Findings, Span, text_of};
+use super::rule::{Extras, Imposes, Modes, Rule};
+use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
+use identity::{Path, Version};
+use limit::Terms;
+
+/// Rules in all: a gigabyte of them. More is a file that another program writes without a bound of its own.
+const MAX_RULES: usize = 1_000_000;
+/// Domains in all.
+const MAX_DOMAINS: usize = 100_000;
+
+pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Report> {
+    let mut findings = Findings::default();
+    let mut domains: BTreeMap<String, Vec<written::Document>> = BTreeMap::new();
+    for (file, source) in (0..).zip(sources) {
+        for document in document::read(file, text_of(source), &mut findings) {
+            domains.entry(document.domain.value.clone()).or_default().push(document);
+        }
+    }
+    if let Some(document) = domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first()) {
+        findings.push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
+        return Err(findings.report(sources));
+    }
+    let (mut policies, mut version, mut first_id) = (Vec::new(), Version::default(), 0);
+    for (domain, documents) in &domains {
+        if !options.merge_domains {
+            refuse_second(domain, documents, &mut findings);
+        }
+        let policy = Compiler::new(domain, first_id, &mut findings, &mut version).policy(documents);
+        first_id = first_id.saturating_add(policy.rules.len());
+        policies.push(policy);
+    }
+    if findings.errors() > 0 {
+        return Err(findings.report(sources));
+    }
+    let policies = PolicySet { version: version.finish(), policies };
+    Ok(Loaded { policies, warnings: findings.report(sources) })
+}
+
+fn refuse_second(domain: &str, documents: &[written::Document], findings: &mut Findings) {
+    let Some((first, others)) = documents.split_first() else { return };
+    for other in others {
+        let error = Finding::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
+        findings
+            .push(error.also(first.domain.span, "first here").note("they are added up where merging is switched on"));
+    }
+}
+
+/// What compiles the rules of one domain.
+struct Compiler<'a> {
+    domain: Arc<str>,
+    place: String,
+    first_id: usize,
+    rules: Vec<Rule>,
+    findings: &'a mut Findings,
+    version: &'a mut Version,
+    /// Names of limits, and where which rule replaces which.
+    names: HashSet<String>,
+    replaces: Vec<(String, Span, String)>,
+    /// Comparisons left for finding rules that can never match.
+    comparisons: usize,
+    full: bool,
+}
+
+/// A rule as written, with the defaults of its document.
+type Written<'w> = (&'w written::Rule, &'w written::Options);
+
+impl<'a> Compiler<'a> {
+    fn new(domain: &str, first_id: usize, findings: &'a mut Findings, version: &'a mut Version) -> Self {
+        Self {
+            domain: domain.into(),
+            place: format!("domain `{domain}`"),
+            first_id,
+            rules: Vec::new(),
+            findings,
+            version,
+            names: HashSet::new(),
+            replaces: Vec::new(),
+            comparisons: unreachable::MAX_COMPARISONS,
+            full: false,
+        }
+    }
+
+    fn policy(mut self, documents: &[written::Document]) -> Policy {
+        let rules = documents.iter().flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
+        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain));
+        self.version.domain(&self.domain);
+        for (name, span, path) in std::mem::take(&mut self.replaces) {
+            if !self.names.contains(&name) {
+                let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
+                let known = self.names.iter().map(String::as_str);
+                self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));
+            }
+        }
+        let override_identity = identity::of_overrides(&self.domain);
+        Policy { domain: self.domain, override_identity, top, rules: self.rules }
+    }
+
+    /// Compiles rules that stand side by side.
+    fn level(&mut self, siblings: &[Written<'_>], above: &Path) -> Level {
+        self.refuse_twice(siblings, above);
+        self.find_unreachable(siblings, above);
+        let mut children = Vec::with_capacity(siblings.len());
+        for (rule, defaults) in siblings {
+            if self.first_id.saturating_add(self.rules.len()) >= MAX_RULES {
+                if !std::mem::replace(&mut self.full, true) {
+                    self.findings.push(Finding::error(rule.key.span, format!("more than {MAX_RULES} rules")));
+                }
+                break;
+            }
+            children.extend(self.rule(rule, defaults, above));
+        }
+        Level::new(&children, &self.rules)
+    }
+
+    fn refuse_twice(&mut self, siblings: &[Written<'_>], above: &Path) {
+        let mut seen = HashMap::with_capacity(siblings.len());
+        for (rule, _) in siblings {
+            let value = rule.value.as_ref().map(|value| value.value.as_str());
+            if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
+                let path = above.readable(&step(&rule.key.value, value));
+                let error = Finding::error(rule.key.span, "two rules for the same key and value");
+                self.findings.push(error.also(first, "first here").note(format!("in {}", in_rule(&path, &self.place))));
+            }
+        }
+    }
+
+    /// Compiles a rule and all below; its number in the policy.
+    fn rule(&mut self, rule: &written::Rule, defaults: &written::Options, above: &Path) -> Option<u32> {
+        let index = self.rules.len();
+        let path = above.below(rule);
+        let terms = self.terms(rule, defaults, &path);
+        let identity = path.identity(terms.algorithm, &terms.imposes);
+        let compiled = Rule {
+            id: self.first_id.saturating_add(index),
+            domain: Arc::clone(&self.domain),
+            path: path.text().into(),
+            key: Pattern::new(&rule.key.value),
+            value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
+            identity,
+            modes: modes(rule, &terms),
+            extras: extras(rule, &terms),
+            imposes: terms.imposes,
+            children: Level::default(),
+        };
+        self.version.rule(&compiled);
+        self.rules.push(compiled);
+        let below: Vec<_> = rule.children.iter().map(|child| (child, defaults)).collect();
+        let children = self.level(&below, &path);
+        self.rules.get_mut(index)?.children = children;
+        u32::try_from(index).ok()
+    }
+
+    fn terms(&mut self, rule: &written::Rule, defaults: &written::Options, path: &Path) -> Terms {
+        let mut report = |finding: Finding| {
+            self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
+        };
+        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, defaults, &mut report)).unwrap_or_default();
+        advice::give(rule, &terms, &mut report);
+        let stars = |text: &str| text.contains('*');
+        if let Some(share) = rule.share_threshold.as_ref().filter(|share| share.value)
+            && !stars(&rule.key.value)
+            && !rule.value.as_ref().is_some_and(|value| stars(&value.value))
+        {
+            let error =
+                Finding::error(share.span, "share_threshold needs a `*` in the value whose counters are shared");
+            report(error.note("without a value too all values have counters of their own: write `value: \"*\"`"));
+        }
+        self.names.extend(terms.name.as_deref().map(str::to_owned));
+        let replaced = rule.limit.iter().flat_map(|limit| &limit.replaces);
+        self.replaces.extend(replaced.map(|name| (name.value.clone(), name.span, path.text().to_owned())));
+        terms
+    }
+}
+
+fn modes(rule: &written::Rule, terms: &Terms) -> Modes {
+    Modes {
+        shadow: rule.shadow_mode,
+        quota: rule.quota_mode,
+        inherits_override: terms.inherits_override,
+        detailed_metric: rule.detailed_metric,
+        value_to_metric: rule.value_to_metric,
+        share_threshold: rule.share_threshold.as_ref().is_some_and(|share| share.value),
+    }
+}
+
+fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {
+    let has_any = rule.metadata.is_some() || terms.imposes != Imposes::Nothing;
+    has_any.then(|| {
+        let limit = rule.limit.as_ref();
+        Box::new(Extras {
+            name: terms.name.clone(),
+            algorithm: terms.algorithm,
+            replaces: limit
+                .into_iter()
+                .flat_map(|limit| &limit.replaces)
+                .map(|name| name.value.as_str().into())
+                .collect(),
+            record: terms.record.clone(),
+            lease: terms.lease,
+            metadata: rule.metadata.clone(),
+        })
+    })
+}

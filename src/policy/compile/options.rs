@@ -1,0 +1,95 @@
+//! Which option applies to which algorithm, and who says it: the rule, or the defaults of its file.
+//!
+//! An option that does not apply is an error where the rule says it, and passed over where it comes from the defaults, which
+//! are written for limits of many kinds.
+
+use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_of};
+use crate::policy::report::{Finding, Span, Spanned};
+
+/// An option that applies.
+#[derive(Debug)]
+pub(super) struct Said<'w, T> {
+    pub(super) value: &'w T,
+    pub(super) span: Span,
+    /// By the rule itself.
+    pub(super) own: bool,
+}
+
+impl<T> Clone for Said<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// Derived, this would hold only for values that are `Copy`; it is a reference to one.
+impl<T> Copy for Said<'_, T> {}
+
+/// The options of one limit.
+pub(super) struct Chooser<'w, 'r> {
+    pub(super) own: &'w Options,
+    pub(super) defaults: &'w Options,
+    pub(super) algorithm: AlgorithmWord,
+    pub(super) report: &'r mut dyn FnMut(Finding),
+}
+
+impl AlgorithmWord {
+    pub(super) fn word(self) -> &'static str {
+        word_of(&ALGORITHMS, &self)
+    }
+
+    /// Whether it is the machine with a rate and a burst, in either of its two words.
+    pub(super) fn is_rate(self) -> bool {
+        matches!(self, Self::Gcra | Self::TokenBucket)
+    }
+}
+
+impl<'w> Chooser<'w, '_> {
+    /// An option of every algorithm.
+    pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
+        said(get(self.own), true).or_else(|| said(get(self.defaults), false))
+    }
+
+    /// An option that only some algorithms have.
+    pub(super) fn only<T>(
+        &mut self,
+        word: &str,
+        algorithms: &[AlgorithmWord],
+        get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
+    ) -> Option<Said<'w, T>> {
+        if algorithms.contains(&self.algorithm) {
+            return self.any(get);
+        }
+        if let Some(own) = get(self.own) {
+            let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.word()).collect();
+            let error = Finding::error(own.span, format!("`{word}` does not apply to {}", self.algorithm.word()));
+            (self.report)(error.note(format!("it is an option of {}", names.join(" and "))));
+        }
+        None
+    }
+}
+
+fn said<T>(option: &Option<Spanned<T>>, own: bool) -> Option<Said<'_, T>> {
+    option.as_ref().map(|option| Said { value: &option.value, span: option.span, own })
+}
+
+/// The options that a limit says itself, by name, with where they stand.
+pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, Span)> {
+    fn at<T>(option: &Option<Spanned<T>>) -> Option<Span> {
+        option.as_ref().map(|option| option.span)
+    }
+    let all = [
+        ("algorithm", at(&options.algorithm)),
+        ("burst", at(&options.burst)),
+        ("max_debt", at(&options.max_debt)),
+        ("buckets", at(&options.buckets)),
+        ("estimate", at(&options.estimate)),
+        ("calendar", at(&options.calendar)),
+        ("time_zone", at(&options.time_zone)),
+        ("charge", at(&options.charge)),
+        ("override", at(&options.inherit)),
+        ("on_store_error", at(&options.on_store_error)),
+        ("record", at(&options.record)),
+        ("lease", at(&options.lease)),
+    ];
+    all.into_iter().filter_map(|(word, span)| Some((word, span?)))
+}

@@ -1,0 +1,252 @@
+//! Mappings against the vocabulary: which words stand there, and their values in the form that the vocabulary asks for.
+//!
+//! Whatever is wrong is reported and read as absent, so that one mistake does not hide the next.
+
+use super::scalar;
+use super::vocabulary::{Form, Level, WORDS};
+use super::yaml::{Content, Node, NodeId, Tree};
+use crate::policy::report::{Finding, Findings, Span, Spanned, shown};
+
+/// Length of keys, values and names in bytes: what a proxy can forward, see "Wire" in the semantics.
+const MAX_TEXT_BYTES: usize = 60 * 1024;
+
+/// What reads a file: its tree, where it is, and what it found.
+pub(super) struct Reader<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) findings: &'a mut Findings,
+    /// Which rule is being read, for messages.
+    pub(super) path: String,
+}
+
+/// The words of one mapping.
+pub(super) struct Fields {
+    pub(super) span: Span,
+    level: Level,
+    found: Vec<Field>,
+}
+
+struct Field {
+    name: &'static str,
+    key: Span,
+    value: NodeId,
+    /// Came in by `<<`: what the mapping says itself wins.
+    merged: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// Reports a problem, with the rule that it is in.
+    pub(super) fn report(&mut self, finding: Finding) {
+        let finding = if self.path.is_empty() { finding } else { finding.note(format!("in {}", self.path)) };
+        self.findings.push(finding);
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Option<&'a Node> {
+        self.tree.node(id)
+    }
+
+    /// The words of a mapping at `level`.
+    pub(super) fn fields(&mut self, id: NodeId, level: Level) -> Option<Fields> {
+        let node = self.node(id)?;
+        let Content::Map(pairs) = &node.content else {
+            self.wrong_form(node, "a mapping of words to values");
+            return None;
+        };
+        let span = pairs.first().and_then(|(key, _)| self.node(*key)).map_or(node.span, |key| key.span);
+        let mut fields = Fields { span, level, found: Vec::with_capacity(pairs.len()) };
+        self.collect(pairs, &mut fields, false);
+        for word in level.words().filter(|word| word.required) {
+            if fields.get(self, word.name).is_none() {
+                let error = Finding::error(fields.span, format!("`{}` is missing {}", word.name, level.place()));
+                self.report(error.note(format!("`{}`: {}", word.name, word.meaning)));
+            }
+        }
+        Some(fields)
+    }
+
+    fn collect(&mut self, pairs: &'a [(NodeId, NodeId)], fields: &mut Fields, merged: bool) {
+        let mut merges = Vec::new();
+        for (key, value) in pairs {
+            let Some(key) = self.node(*key) else { continue };
+            match &key.content {
+                Content::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
+                Content::Scalar { text, .. } => self.word(text, key.span, *value, fields, merged),
+                Content::List(_) | Content::Map(_) => self.wrong_form(key, "a word"),
+            }
+        }
+        for merge in merges {
+            self.merge(merge, fields, true);
+        }
+    }
+
+    /// `<<: *mapping` or `<<: [*first, *second]`: what comes first wins.
+    fn merge(&mut self, id: NodeId, fields: &mut Fields, lists: bool) {
+        let Some(node) = self.node(id) else { return };
+        match &node.content {
+            Content::Map(pairs) => self.collect(pairs, fields, true),
+            Content::List(items) if lists => items.iter().for_each(|item| self.merge(*item, fields, false)),
+            Content::List(_) | Content::Scalar { .. } => self.wrong_form(node, "a mapping to merge"),
+        }
+    }
+
+    fn word(&mut self, text: &str, key: Span, value: NodeId, fields: &mut Fields, merged: bool) {
+        let level = fields.level;
+        let Some(word) = level.word(text) else {
+            let finding = unknown(text, key, level);
+            return self.report(finding);
+        };
+        match fields.found.iter().find(|field| field.name == word.name) {
+            Some(_) if merged => {}
+            Some(first) if !first.merged => {
+                let error = Finding::error(key, format!("`{}` stands here twice", word.name));
+                let error = error.also(first.key, "first here");
+                self.report(error);
+            }
+            Some(_) | None => fields.found.push(Field { name: word.name, key, value, merged }),
+        }
+    }
+
+    fn wrong_form(&mut self, node: &Node, wanted: &str) {
+        let found = match &node.content {
+            Content::Scalar { text, plain: true } if scalar::is_null(text) => "nothing".to_owned(),
+            Content::Scalar { text, plain: true } => format!("`{}`", shown(text)),
+            Content::Scalar { text, plain: false } => format!("the text `{}`", shown(text)),
+            Content::List(_) => "a list".to_owned(),
+            Content::Map(_) => "a mapping".to_owned(),
+        };
+        self.report(Finding::error(node.span, format!("must be {wanted}, found {found}")));
+    }
+
+    /// The value of a word as text: what stands there, whatever YAML takes it for.
+    pub(super) fn text(&mut self, fields: &Fields, word: &str) -> Option<Spanned<String>> {
+        let id = fields.get(self, word)?;
+        self.text_at(id)
+    }
+
+    fn text_at(&mut self, id: NodeId) -> Option<Spanned<String>> {
+        let node = self.node(id)?;
+        let Content::Scalar { text, .. } = &node.content else {
+            self.wrong_form(node, "text");
+            return None;
+        };
+        if text.len() > MAX_TEXT_BYTES {
+            let error = format!("must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
+            self.report(Finding::error(node.span, error));
+            return None;
+        }
+        Some(Spanned { value: text.clone(), span: node.span })
+    }
+
+    /// A text that must not be empty.
+    pub(super) fn some_text(&mut self, fields: &Fields, word: &str) -> Option<Spanned<String>> {
+        let text = self.text(fields, word)?;
+        if text.value.is_empty() {
+            self.report(Finding::error(text.span, format!("`{word}` must not be empty")));
+            return None;
+        }
+        Some(text)
+    }
+
+    /// The value of a word as a list of texts.
+    pub(super) fn texts(&mut self, fields: &Fields, word: &str) -> Option<Spanned<Vec<String>>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let Content::List(items) = &node.content else {
+            self.wrong_form(node, "a list of texts");
+            return None;
+        };
+        let mut value = Vec::new();
+        for item in items {
+            match self.text_at(*item) {
+                Some(text) if text.value.is_empty() => self.report(Finding::error(text.span, "must not be empty")),
+                Some(text) => value.push(text.value),
+                None => {}
+            }
+        }
+        Some(Spanned { value, span: node.span })
+    }
+
+    /// The value of a word as a truth.
+    pub(super) fn truth(&mut self, fields: &Fields, word: &str) -> Option<Spanned<bool>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let value = plain(node).and_then(scalar::boolean);
+        if value.is_none() {
+            self.wrong_form(node, "true or false, without quotes");
+        }
+        Some(Spanned { value: value?, span: node.span })
+    }
+
+    /// The value of a word as a whole number within the bounds of the vocabulary.
+    pub(super) fn count(&mut self, fields: &Fields, word: &str) -> Option<Spanned<u64>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let most = match fields.level.word(word)?.form {
+            Form::Count(most) => most,
+            _ => u64::MAX,
+        };
+        let number = plain(node).and_then(scalar::integer).and_then(|number| u64::try_from(number).ok());
+        let value = number.filter(|number| *number <= most);
+        if value.is_none() {
+            self.wrong_form(node, &format!("a whole number from 0 to {most}, without quotes"));
+        }
+        Some(Spanned { value: value?, span: node.span })
+    }
+
+    /// The value of a word as one of a few.
+    pub(super) fn one_of<T: Copy>(
+        &mut self,
+        fields: &Fields,
+        word: &str,
+        table: &[(&'static str, T)],
+    ) -> Option<Spanned<T>> {
+        let text = self.text(fields, word)?;
+        if let Some((_, value)) = table.iter().find(|(name, _)| *name == text.value) {
+            return Some(Spanned { value: *value, span: text.span });
+        }
+        let names = table.iter().map(|(name, _)| *name);
+        let allowed = names.clone().collect::<Vec<_>>().join(", ");
+        let error =
+            Finding::error(text.span, format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)));
+        self.report(error.suggest(&text.value, names));
+        None
+    }
+
+    /// The value of a word as a list of mappings.
+    pub(super) fn maps(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Spanned<Vec<Fields>>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let Content::List(items) = &node.content else {
+            self.wrong_form(node, "a list");
+            return None;
+        };
+        let value = items.iter().filter_map(|item| self.fields(*item, level)).collect();
+        Some(Spanned { value, span: node.span })
+    }
+}
+
+impl Fields {
+    /// The node of a word; null is as good as absent.
+    pub(super) fn get(&self, reader: &Reader<'_>, name: &str) -> Option<NodeId> {
+        let field = self.found.iter().find(|field| field.name == name)?;
+        let null = reader.node(field.value).and_then(plain).is_some_and(scalar::is_null);
+        (!null).then_some(field.value)
+    }
+}
+
+fn plain(node: &Node) -> Option<&str> {
+    match &node.content {
+        Content::Scalar { text, plain: true } => Some(text),
+        Content::Scalar { plain: false, .. } | Content::List(_) | Content::Map(_) => None,
+    }
+}
+
+fn unknown(text: &str, key: Span, level: Level) -> Finding {
+    let elsewhere: Vec<_> = WORDS.iter().filter(|word| word.name == text).flat_map(|word| word.levels).collect();
+    if !elsewhere.is_empty() {
+        let places: Vec<_> = elsewhere.into_iter().map(|level| level.place()).collect();
+        let error = Finding::error(key, format!("`{text}` does not belong {}", level.place()));
+        return error.note(format!("it belongs {}", places.join(" or ")));
+    }
+    let words = level.words().map(|word| word.name);
+    Finding::error(key, format!("unknown word `{}`", shown(text))).suggest(text, words.clone()).note(format!(
+        "allowed {}: {}",
+        level.place(),
+        words.collect::<Vec<_>>().join(", ")
+    ))
+}

@@ -1,0 +1,104 @@
+//! `metadata`: content without a vocabulary, as JSON.
+//!
+//! Keys become text and truths are those of YAML 1.1, also as keys (`y: 2` is `"true": 2`), as envoyproxy/ratelimit has it.
+
+use serde_json::{Map, Number, Value};
+
+use super::fields::{Fields, Reader};
+use super::scalar;
+use super::yaml::{Content, Node, NodeId};
+use crate::policy::report::Finding;
+
+impl Reader<'_> {
+    /// The rule's metadata.
+    pub(super) fn metadata(&mut self, fields: &Fields) -> Option<Value> {
+        let id = fields.get(self, "metadata")?;
+        let node = self.node(id)?;
+        match &node.content {
+            Content::Map(_) => self.json(id),
+            Content::List(_) | Content::Scalar { .. } => {
+                self.report(Finding::error(node.span, "metadata must be a mapping"));
+                None
+            }
+        }
+    }
+
+    /// A node as JSON. Its depth is bounded by that of the tree.
+    fn json(&mut self, id: NodeId) -> Option<Value> {
+        let node = self.node(id)?;
+        match &node.content {
+            Content::Scalar { text, plain } => {
+                Some(if *plain { plain_value(text) } else { Value::from(text.as_str()) })
+            }
+            Content::List(items) => items.iter().map(|item| self.json(*item)).collect(),
+            Content::Map(pairs) => {
+                let mut map = Map::new();
+                self.pairs(pairs, &mut map, true)?;
+                Some(Value::Object(map))
+            }
+        }
+    }
+
+    fn pairs(&mut self, pairs: &[(NodeId, NodeId)], map: &mut Map<String, Value>, own: bool) -> Option<()> {
+        let mut merges = Vec::new();
+        for (key, value) in pairs {
+            let node = self.node(*key)?;
+            match &node.content {
+                Content::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
+                Content::Scalar { text, plain } => {
+                    let name = if *plain { key_text(text) } else { text.clone() };
+                    match map.get(&name) {
+                        Some(_) if own => self.twice(node, &name),
+                        Some(_) => {}
+                        None => {
+                            let value = self.json(*value)?;
+                            map.insert(name, value);
+                        }
+                    }
+                }
+                Content::List(_) | Content::Map(_) => {
+                    self.report(Finding::error(node.span, "a key of metadata must be text"));
+                }
+            }
+        }
+        merges.into_iter().try_for_each(|merge| self.merged(merge, map))
+    }
+
+    fn merged(&mut self, id: NodeId, map: &mut Map<String, Value>) -> Option<()> {
+        let node = self.node(id)?;
+        match &node.content {
+            Content::Map(pairs) => self.pairs(pairs, map, false),
+            Content::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
+            Content::Scalar { .. } => {
+                self.report(Finding::error(node.span, "must be a mapping to merge"));
+                None
+            }
+        }
+    }
+
+    fn twice(&mut self, node: &Node, name: &str) {
+        self.report(Finding::error(node.span, format!("`{}` stands here twice", super::shown(name))));
+    }
+}
+
+fn key_text(text: &str) -> String {
+    match plain_value(text) {
+        Value::Bool(truth) => truth.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => text.to_owned(),
+    }
+}
+
+fn plain_value(text: &str) -> Value {
+    if scalar::is_null(text) {
+        return Value::Null;
+    }
+    if let Some(truth) = scalar::boolean(text) {
+        return Value::Bool(truth);
+    }
+    let whole = scalar::integer(text).and_then(|number| {
+        i64::try_from(number).map(Number::from).or_else(|_| u64::try_from(number).map(Number::from)).ok()
+    });
+    let number = whole.or_else(|| scalar::float(text).and_then(Number::from_f64));
+    number.map_or_else(|| Value::from(text), Value::Number)
+}

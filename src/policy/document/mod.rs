@@ -1,0 +1,178 @@
+//! YAML text to policies as written.
+//!
+//! Knows YAML and the words of a policy; does not know what a limit needs to work, which is the compiler's.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `yaml` | text to a tree of nodes with places; the only file that names the YAML parser |
+//! | `scalar` | what an unquoted scalar means |
+//! | `vocabulary` | every word of a policy, once |
+//! | `fields` | mappings against the vocabulary, with all errors |
+//! | `metadata` | content without a vocabulary |
+//! | `written` | the result |
+//! | `schema` | the vocabulary as a JSON Schema |
+
+mod fields;
+mod metadata;
+mod scalar;
+pub(super) mod schema;
+mod vocabulary;
+pub(super) mod written;
+mod yaml;
+
+use super::report::{Finding, Findings, shown};
+use fields::{Fields, Reader};
+use vocabulary::Level;
+use written::{ALGORITHMS, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
+use written::{Document, Lease, Limit, Options, Rule, Window};
+use yaml::{Content, Tree};
+
+/// Levels of rules. Envoy sends descriptors of a handful of entries; this is room, and a bound.
+pub(super) const MAX_DEPTH: usize = 32;
+
+/// Reads all documents of a file.
+pub(super) fn read(file: u32, text: &str, findings: &mut Findings) -> Vec<Document> {
+    let errors = findings.errors();
+    let tree = Tree::parse(file, text, findings);
+    let is_empty = |content: &Content| match content {
+        Content::Scalar { text, plain } => *plain && scalar::is_null(text),
+        Content::List(_) | Content::Map(_) => false,
+    };
+    let roots = tree.roots().iter().copied();
+    let written: Vec<_> = roots.filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content))).collect();
+    if written.is_empty() && findings.errors() == errors {
+        let span = super::report::Span { file, ..Default::default() };
+        // Not a policy without rules: a file that is being written looks like this for a moment.
+        findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
+    }
+    let mut reader = Reader { tree: &tree, findings, path: String::new() };
+    written.into_iter().filter_map(|root| reader.document(root)).collect()
+}
+
+impl Reader<'_> {
+    fn document(&mut self, root: yaml::NodeId) -> Option<Document> {
+        let fields = self.fields(root, Level::File)?;
+        let domain = self.some_text(&fields, "domain");
+        let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
+        self.path.clone_from(&place);
+        let defaults = self.section(&fields, "defaults", Level::Defaults).map(|found| self.options(&found));
+        let rules = self.rules(&fields, &place, "", 1);
+        self.path.clear();
+        Some(Document { domain: domain?, defaults: defaults.unwrap_or_default(), rules })
+    }
+
+    /// The mapping that a word holds.
+    fn section(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Fields> {
+        let id = fields.get(self, word)?;
+        self.fields(id, level)
+    }
+
+    fn rules(&mut self, fields: &Fields, place: &str, above: &str, depth: usize) -> Vec<Rule> {
+        if depth > MAX_DEPTH {
+            if fields.get(self, "descriptors").is_some() {
+                self.report(Finding::error(fields.span, format!("rules are nested more than {MAX_DEPTH} levels deep")));
+            }
+            return Vec::new();
+        }
+        let items = self.maps(fields, "descriptors", Level::Rule).map(|items| items.value).unwrap_or_default();
+        let outer = self.path.clone();
+        let rules = items.into_iter().filter_map(|item| self.rule(&item, place, above, depth)).collect();
+        self.path = outer;
+        rules
+    }
+
+    /// `above`: the path of the rule that this one stands below.
+    fn rule(&mut self, fields: &Fields, place: &str, above: &str, depth: usize) -> Option<Rule> {
+        let key = self.some_text(fields, "key");
+        let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
+        let step = step(key.as_ref().map_or("?", |key| &key.value), value.as_ref().map(|value| value.value.as_str()));
+        let path = if above.is_empty() { step } else { format!("{above} > {step}") };
+        self.path = in_rule(&path, place);
+        let limit = self.section(fields, "rate_limit", Level::Limit).and_then(|found| self.limit(&found));
+        let shadow_mode = self.flag(fields, "shadow_mode");
+        let quota_mode = self.flag(fields, "quota_mode");
+        let share_threshold = self.truth(fields, "share_threshold");
+        let detailed_metric = self.flag(fields, "detailed_metric");
+        let value_to_metric = self.flag(fields, "value_to_metric");
+        let metadata = self.metadata(fields);
+        let children = self.rules(fields, place, &path, depth.saturating_add(1));
+        Some(Rule {
+            key: key?,
+            value,
+            limit,
+            shadow_mode,
+            quota_mode,
+            share_threshold,
+            detailed_metric,
+            value_to_metric,
+            metadata,
+            children,
+        })
+    }
+
+    fn flag(&mut self, fields: &Fields, word: &str) -> bool {
+        self.truth(fields, word).is_some_and(|truth| truth.value)
+    }
+
+    /// A limit; `None` where something in it could not be read, so that the compiler does not miss it a second time.
+    fn limit(&mut self, fields: &Fields) -> Option<Limit> {
+        let errors = self.findings.errors();
+        let single = self.window(fields);
+        let windows = self.maps(fields, "windows", Level::Window).map(|windows| super::report::Spanned {
+            value: windows.value.iter().map(|window| self.window(window)).collect(),
+            span: windows.span,
+        });
+        let replaced = self.maps(fields, "replaces", Level::Replaced).map(|replaced| replaced.value);
+        let limit = Limit {
+            span: fields.span,
+            single,
+            windows,
+            unlimited: self.truth(fields, "unlimited"),
+            name: self.text(fields, "name").filter(|name| !name.value.is_empty()),
+            replaces: replaced.iter().flatten().filter_map(|item| self.some_text(item, "name")).collect(),
+            options: self.options(fields),
+        };
+        (self.findings.errors() == errors).then_some(limit)
+    }
+
+    fn window(&mut self, fields: &Fields) -> Window {
+        Window {
+            span: fields.span,
+            requests_per_unit: self.count(fields, "requests_per_unit"),
+            unit: self.text(fields, "unit"),
+        }
+    }
+
+    fn options(&mut self, fields: &Fields) -> Options {
+        Options {
+            algorithm: self.one_of(fields, "algorithm", &ALGORITHMS),
+            burst: self.count(fields, "burst"),
+            max_debt: self.count(fields, "max_debt"),
+            buckets: self.count(fields, "buckets"),
+            estimate: self.one_of(fields, "estimate", &ESTIMATES),
+            calendar: self.truth(fields, "calendar"),
+            time_zone: self.some_text(fields, "time_zone"),
+            charge: self.one_of(fields, "charge", &CHARGES),
+            inherit: self.one_of(fields, "override", &OVERRIDES),
+            on_store_error: self.one_of(fields, "on_store_error", &ON_STORE_ERROR),
+            record: self.texts(fields, "record"),
+            lease: self.section(fields, "lease", Level::Lease).map(|found| super::report::Spanned {
+                value: Lease { size: self.some_text(&found, "size"), ttl: self.some_text(&found, "ttl") },
+                span: found.span,
+            }),
+        }
+    }
+}
+
+/// A step of a path, `plan=free` or `user`.
+pub(super) fn step(key: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => format!("{key}={value}"),
+        None => key.to_owned(),
+    }
+}
+
+/// Which rule a message is about.
+pub(super) fn in_rule(path: &str, place: &str) -> String {
+    format!("rule `{}` of {place}", shown(path))
+}

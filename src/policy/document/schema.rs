@@ -1,0 +1,84 @@
+//! The vocabulary as a JSON Schema, for editors.
+
+use serde_json::{Map, Value, json};
+
+use super::vocabulary::{Form, Level, Word};
+
+/// A JSON Schema (draft 2020-12) of policy files.
+pub fn json_schema() -> Value {
+    let levels = [Level::Defaults, Level::Rule, Level::Limit, Level::Window, Level::Replaced, Level::Lease];
+    let definitions: Map<_, _> = levels.into_iter().map(|level| (name(level).to_owned(), object(level))).collect();
+    let mut schema = Map::new();
+    schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert("title".into(), json!("tollgate policy"));
+    if let Value::Object(file) = object(Level::File) {
+        schema.extend(file);
+    }
+    schema.insert("$defs".into(), Value::Object(definitions));
+    Value::Object(schema)
+}
+
+fn object(level: Level) -> Value {
+    let words = || level.words();
+    let properties: Map<_, _> = words().map(|word| (word.name.to_owned(), described(word))).collect();
+    let required: Vec<_> = words().filter(|word| word.required).map(|word| word.name).collect();
+    // `<<` is how YAML merges mappings; an editor that does not resolve it sees a word.
+    let merges = json!({ "^<<$": {} });
+    json!({
+        "type": "object",
+        "properties": properties,
+        "patternProperties": merges,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn described(word: &Word) -> Value {
+    let mut value = form(word.form);
+    if let Value::Object(map) = &mut value {
+        map.insert("description".into(), json!(word.meaning));
+    }
+    value
+}
+
+fn form(form: Form) -> Value {
+    // What YAML takes for a number or a truth is text where a text is asked for.
+    let text = json!(["string", "number", "boolean", "null"]);
+    match form {
+        Form::Text => json!({ "type": text }),
+        Form::Texts => json!({ "type": ["array", "null"], "items": { "type": text } }),
+        Form::Truth => json!({ "type": ["boolean", "null"] }),
+        Form::Count(most) => json!({ "type": ["integer", "null"], "minimum": 0, "maximum": most }),
+        Form::OneOf(words) => {
+            let words: Vec<_> = words().into_iter().map(Value::from).chain([Value::Null]).collect();
+            json!({ "enum": words })
+        }
+        Form::Unit => json!({
+            "type": ["string", "null"],
+            "anyOf": [
+                { "enum": ["second", "minute", "hour", "day", "week", "month", "year", null] },
+                { "pattern": "^([0-9]+(ms|s|m|h|d)|(?i:second|minute|hour|day|week|month|year))$" },
+            ],
+        }),
+        Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
+        Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
+        Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
+        Form::Anything => json!({ "type": ["object", "null"] }),
+    }
+}
+
+fn reference(level: Level) -> Value {
+    json!({ "$ref": format!("#/$defs/{}", name(level)) })
+}
+
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::File => "file",
+        Level::Defaults => "defaults",
+        Level::Rule => "rule",
+        Level::Limit => "rate_limit",
+        Level::Window => "window",
+        Level::Replaced => "replaced",
+        Level::Lease => "lease",
+    }
+}

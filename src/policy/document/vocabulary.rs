@@ -1,0 +1,148 @@
+//! Every word of a policy, once: where it stands, what it takes and what it means.
+//!
+//! From this table come the errors for unknown and misplaced words, "did you mean", and the JSON Schema of the format. A new
+//! option is a line here, a field in [`written`](super::written), and what the compiler makes of it.
+
+use super::written::{ALGORITHMS, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
+use Form::{Anything, Count, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
+use Level::{Defaults, File, Lease, Limit, Replaced, Rule, Window};
+
+/// What kind of mapping a word stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::policy) enum Level {
+    File,
+    Defaults,
+    Rule,
+    Limit,
+    Window,
+    Replaced,
+    Lease,
+}
+
+/// What a word takes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::policy) enum Form {
+    Text,
+    Texts,
+    Truth,
+    /// A whole number up to this one.
+    Count(u64),
+    /// One of a few words.
+    OneOf(fn() -> Vec<&'static str>),
+    /// A word for a length of time, or a length.
+    Unit,
+    /// A percentage or a count.
+    Size,
+    Map(Level),
+    Maps(Level),
+    /// A mapping with any content.
+    Anything,
+}
+
+/// A word.
+#[derive(Debug)]
+pub(in crate::policy) struct Word {
+    pub(in crate::policy) name: &'static str,
+    pub(in crate::policy) levels: &'static [Level],
+    pub(in crate::policy) form: Form,
+    pub(in crate::policy) required: bool,
+    pub(in crate::policy) meaning: &'static str,
+}
+
+/// All words, in the order in which a schema shows them.
+#[rustfmt::skip]
+pub(in crate::policy) static WORDS: &[Word] = &[
+    must("domain", &[File], Text, "the namespace of these rules: the first field of a request"),
+    may("defaults", &[File], Map(Defaults), "options for all limits of this document; an option of a rule wins"),
+    may("descriptors", &[File, Rule], Maps(Rule), "the rules; below a rule those for the next entry of the descriptor"),
+
+    must("key", &[Rule], Text, "the entry's key; `*` stands for any text, as often as wanted"),
+    may("value", &[Rule], Text, "the entry's value; without it any value, each counted on its own; `*` stands for any text"),
+    may("rate_limit", &[Rule], Map(Limit), "what the rule imposes on descriptors that end here"),
+    may("shadow_mode", &[Rule], Truth, "judge and count, never deny"),
+    may("quota_mode", &[Rule], Truth, "a vote: a request is denied where all limits in this mode deny"),
+    may("share_threshold", &[Rule], Truth, "one counter for all values that match the wildcard"),
+    may("detailed_metric", &[Rule], Truth, "name the values of the request in this rule's metrics"),
+    may("value_to_metric", &[Rule], Truth, "name this entry's value in metrics"),
+    may("metadata", &[Rule], Anything, "any content; given to the caller as dynamic metadata"),
+
+    may("requests_per_unit", &[Limit, Window], Count(u32::MAX as u64), "hits per unit; 0 is a ban"),
+    may("unit", &[Limit, Window], Unit, "the period: second, minute, hour, day, week, month, year, or a length such as 250ms, 10s, 15m, 6h, 7d"),
+    may("unlimited", &[Limit], Truth, "no limit, without a unit"),
+    may("name", &[Limit], Text, "what answers call the limit, and what `replaces` names"),
+    may("replaces", &[Limit], Maps(Replaced), "limits that do not count in a request that this one applies to"),
+    may("windows", &[Limit], Maps(Window), "several amounts and periods at once, all of which must allow"),
+    may("algorithm", OPTION, OneOf(|| names(&ALGORITHMS)), "how hits are counted; fixed_window unless given"),
+    may("burst", OPTION, Count(u32::MAX as u64), "gcra and token_bucket: hits that a rested counter admits at once; requests_per_unit unless given"),
+    may("max_debt", OPTION, Count(u64::MAX), "gcra and token_bucket: hits past the limit that are remembered; ten times burst unless given"),
+    may("buckets", OPTION, Count(u32::MAX as u64), "sliding_window: parts that a period is counted in; 60 unless given"),
+    may("estimate", OPTION, OneOf(|| names(&ESTIMATES)), "sliding_window: how the oldest bucket counts; strict (whole) unless given"),
+    may("calendar", OPTION, Truth, "fixed_window of a day, week, month or year: begin at local midnight"),
+    may("time_zone", OPTION, Text, "the IANA time zone of a calendar; UTC unless given"),
+    may("charge", OPTION, OneOf(|| names(&CHARGES)), "when hits are written; always for fixed_window, admitted for others, unless given"),
+    may("override", OPTION, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
+    may("on_store_error", OPTION, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
+    may("record", OPTION, Texts, "entry keys whose values are tallied per counter: who used it up"),
+    may("lease", OPTION, Map(Lease), "hits that an instance may take from a shared store in advance"),
+
+    must("name", &[Replaced], Text, "the name of a limit"),
+
+    must("size", &[Lease], Size, "how much at once: a part of the limit such as 1%, or hits"),
+    must("ttl", &[Lease], Unit, "how long unused hits are kept"),
+];
+
+const OPTION: &[Level] = &[Limit, Defaults];
+
+const fn may(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
+    Word { name, levels, form, required: false, meaning }
+}
+
+const fn must(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
+    Word { name, levels, form, required: true, meaning }
+}
+
+/// The words of a table of choices.
+fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
+    table.iter().map(|(name, _)| *name).collect()
+}
+
+impl Level {
+    /// The words that may stand here.
+    pub(in crate::policy) fn words(self) -> impl Iterator<Item = &'static Word> + Clone {
+        WORDS.iter().filter(move |word| word.levels.contains(&self))
+    }
+
+    /// The word of this name, where it may stand here.
+    pub(super) fn word(self, name: &str) -> Option<&'static Word> {
+        self.words().find(|word| word.name == name)
+    }
+
+    /// Where this is, as a sentence says it.
+    pub(super) fn place(self) -> &'static str {
+        match self {
+            File => "at the top of the file",
+            Defaults => "in defaults",
+            Rule => "in an item of descriptors",
+            Limit => "in rate_limit",
+            Window => "in an item of windows",
+            Replaced => "in an item of replaces",
+            Lease => "in lease",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_word_stands_twice_in_one_place() {
+        for level in [File, Defaults, Rule, Limit, Window, Replaced, Lease] {
+            let mut names: Vec<_> = level.words().map(|word| word.name).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{level:?}");
+        }
+    }
+}

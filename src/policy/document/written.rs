@@ -1,0 +1,121 @@
+//! Policies as they are written: what a file says, with places, before anybody asks whether it can work.
+
+use crate::algorithm::sliding_window::Estimate;
+use crate::algorithm::{Charge, OnStoreError};
+use crate::policy::report::{Span, Spanned};
+
+/// One document: the rules of a domain.
+#[derive(Debug)]
+pub(in crate::policy) struct Document {
+    pub(in crate::policy) domain: Spanned<String>,
+    pub(in crate::policy) defaults: Options,
+    pub(in crate::policy) rules: Vec<Rule>,
+}
+
+/// A rule.
+#[derive(Debug)]
+pub(in crate::policy) struct Rule {
+    pub(in crate::policy) key: Spanned<String>,
+    /// Never empty.
+    pub(in crate::policy) value: Option<Spanned<String>>,
+    pub(in crate::policy) limit: Option<Limit>,
+    pub(in crate::policy) shadow_mode: bool,
+    pub(in crate::policy) quota_mode: bool,
+    pub(in crate::policy) share_threshold: Option<Spanned<bool>>,
+    pub(in crate::policy) detailed_metric: bool,
+    pub(in crate::policy) value_to_metric: bool,
+    pub(in crate::policy) metadata: Option<serde_json::Value>,
+    pub(in crate::policy) children: Vec<Rule>,
+}
+
+/// What a rule imposes.
+#[derive(Debug)]
+pub(in crate::policy) struct Limit {
+    pub(in crate::policy) span: Span,
+    pub(in crate::policy) single: Window,
+    pub(in crate::policy) windows: Option<Spanned<Vec<Window>>>,
+    pub(in crate::policy) unlimited: Option<Spanned<bool>>,
+    pub(in crate::policy) name: Option<Spanned<String>>,
+    pub(in crate::policy) replaces: Vec<Spanned<String>>,
+    pub(in crate::policy) options: Options,
+}
+
+/// An amount and a period.
+#[derive(Debug)]
+pub(in crate::policy) struct Window {
+    pub(in crate::policy) span: Span,
+    pub(in crate::policy) requests_per_unit: Option<Spanned<u64>>,
+    pub(in crate::policy) unit: Option<Spanned<String>>,
+}
+
+/// Options that a limit and the defaults of a file share.
+#[derive(Clone, Debug, Default)]
+pub(in crate::policy) struct Options {
+    pub(in crate::policy) algorithm: Option<Spanned<AlgorithmWord>>,
+    pub(in crate::policy) burst: Option<Spanned<u64>>,
+    pub(in crate::policy) max_debt: Option<Spanned<u64>>,
+    pub(in crate::policy) buckets: Option<Spanned<u64>>,
+    pub(in crate::policy) estimate: Option<Spanned<Estimate>>,
+    pub(in crate::policy) calendar: Option<Spanned<bool>>,
+    pub(in crate::policy) time_zone: Option<Spanned<String>>,
+    pub(in crate::policy) charge: Option<Spanned<Charge>>,
+    pub(in crate::policy) inherit: Option<Spanned<OverrideWord>>,
+    pub(in crate::policy) on_store_error: Option<Spanned<OnStoreError>>,
+    pub(in crate::policy) record: Option<Spanned<Vec<String>>>,
+    pub(in crate::policy) lease: Option<Spanned<Lease>>,
+}
+
+/// `lease`.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct Lease {
+    pub(in crate::policy) size: Option<Spanned<String>>,
+    pub(in crate::policy) ttl: Option<Spanned<String>>,
+}
+
+/// `algorithm`, in the words that a policy has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum AlgorithmWord {
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+    Gcra,
+    TokenBucket,
+}
+
+/// `override`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum OverrideWord {
+    Inherit,
+}
+
+pub(in crate::policy) const ALGORITHMS: [(&str, AlgorithmWord); 5] = [
+    ("fixed_window", AlgorithmWord::FixedWindow),
+    ("sliding_window", AlgorithmWord::SlidingWindow),
+    ("sliding_log", AlgorithmWord::SlidingLog),
+    ("gcra", AlgorithmWord::Gcra),
+    ("token_bucket", AlgorithmWord::TokenBucket),
+];
+
+pub(in crate::policy) const ESTIMATES: [(&str, Estimate); 2] =
+    [("strict", Estimate::Strict), ("weighted", Estimate::Weighted)];
+
+pub(in crate::policy) const CHARGES: [(&str, Charge); 4] = [
+    ("admitted", Charge::Admitted),
+    ("blamed", Charge::Blamed),
+    ("always", Charge::Always),
+    ("afterwards", Charge::Afterwards),
+];
+
+pub(in crate::policy) const OVERRIDES: [(&str, OverrideWord); 1] = [("inherit", OverrideWord::Inherit)];
+
+pub(in crate::policy) const ON_STORE_ERROR: [(&str, OnStoreError); 4] = [
+    ("error", OnStoreError::Error),
+    ("allow", OnStoreError::Allow),
+    ("deny", OnStoreError::Deny),
+    ("local", OnStoreError::Local),
+];
+
+/// The word that a table has for a value.
+pub(in crate::policy) fn word_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    table.iter().find(|(_, other)| other == value).map_or("", |(word, _)| word)
+}

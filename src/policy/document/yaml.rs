@@ -1,0 +1,199 @@
+//! YAML text as a tree of nodes that know where they stand.
+//!
+//! Aliases stay references, so that a tree is never larger than its text; what they would expand to is bounded here, once,
+//! so that everything that walks a tree may follow them.
+
+use std::collections::HashMap;
+
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+
+use crate::policy::report::{Finding, Findings, Span};
+
+/// Nodes of a file with every alias written out: ten for each of a million rules, and a bomb ends here.
+const MAX_EXPANDED: u64 = 10_000_000;
+/// Levels of nesting, aliases written out. Rules nest to 32, two levels each.
+const MAX_NESTING: u32 = 128;
+
+/// A node's number in its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeId(usize);
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) content: Content,
+    pub(super) span: Span,
+    /// Nodes below and including this one, with every alias written out.
+    size: u64,
+    /// Levels below and including this one.
+    height: u32,
+}
+
+/// What a node holds.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// The text, and whether it stands without quotes and so may be a number, a truth or nothing.
+    Scalar {
+        text: String,
+        plain: bool,
+    },
+    List(Vec<NodeId>),
+    Map(Vec<(NodeId, NodeId)>),
+}
+
+/// The documents of one file.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    roots: Vec<NodeId>,
+}
+
+impl Tree {
+    /// Reads all documents of a file; those before a syntax error, which ends the file, are kept.
+    pub(super) fn parse(file: u32, text: &str, findings: &mut Findings) -> Self {
+        let mut builder = Builder { file, ..Builder::default() };
+        for event in Parser::new_from_str(text) {
+            let done = match event {
+                Ok((event, span)) => builder.take(event, builder.span(span)),
+                Err(error) => Err(builder.syntax(&error, text)),
+            };
+            if let Err(finding) = done {
+                findings.push(finding);
+                break;
+            }
+        }
+        builder.tree
+    }
+
+    /// The root of each document.
+    pub(super) fn roots(&self) -> &[NodeId] {
+        &self.roots
+    }
+
+    /// A node; `None` never happens for a number that this tree gave out.
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0)
+    }
+}
+
+/// A collection that has begun and not ended.
+struct Open {
+    anchor: usize,
+    span: Span,
+    map: bool,
+    children: Vec<NodeId>,
+}
+
+#[derive(Default)]
+struct Builder {
+    file: u32,
+    tree: Tree,
+    open: Vec<Open>,
+    anchors: HashMap<usize, NodeId>,
+    expanded: u64,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Finding> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
+                self.close(Content::Scalar { text: text.into_owned(), plain }, span, anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => self.begin(anchor, span, false),
+            Event::MappingStart(_, anchor, _) => self.begin(anchor, span, true),
+            Event::SequenceEnd | Event::MappingEnd => self.end(span),
+            Event::Alias(anchor) => self.alias(anchor, span),
+            Event::UnresolvedAlias(_) => Err(Finding::error(span, "no anchor has this name")),
+            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Ok(()),
+            Event::DocumentStart(..) => {
+                self.anchors.clear();
+                Ok(())
+            }
+            // The parser may learn to tell more about layout; what is a node it would have to tell by these.
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, anchor: usize, span: Span, map: bool) -> Result<(), Finding> {
+        self.open.push(Open { anchor, span, map, children: Vec::new() });
+        Ok(())
+    }
+
+    fn end(&mut self, end: Span) -> Result<(), Finding> {
+        let Some(open) = self.open.pop() else { return Ok(()) };
+        let span = Span { end: end.end.max(open.span.start), ..open.span };
+        let content = if open.map {
+            let pairs = open.children.chunks_exact(2);
+            Content::Map(pairs.filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect())
+        } else {
+            Content::List(open.children)
+        };
+        self.close(content, span, open.anchor)
+    }
+
+    /// A node is complete: it gets its number, its anchor and its parent.
+    fn close(&mut self, content: Content, span: Span, anchor: usize) -> Result<(), Finding> {
+        let (size, height) = self.extent(&content);
+        if height > MAX_NESTING {
+            return Err(Finding::error(span, format!("nested more than {MAX_NESTING} levels deep")));
+        }
+        let id = NodeId(self.tree.nodes.len());
+        self.tree.nodes.push(Node { content, span, size, height });
+        if anchor != 0 {
+            self.anchors.insert(anchor, id);
+        }
+        self.attach(id, span)
+    }
+
+    fn attach(&mut self, id: NodeId, span: Span) -> Result<(), Finding> {
+        match self.open.last_mut() {
+            Some(parent) => parent.children.push(id),
+            None => self.tree.roots.push(id),
+        }
+        self.expanded = self.expanded.saturating_add(1);
+        if self.expanded > MAX_EXPANDED {
+            return Err(Finding::error(span, format!("more than {MAX_EXPANDED} nodes, with every alias written out")));
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Finding> {
+        let Some(id) = self.anchors.get(&anchor).copied() else {
+            return Err(Finding::error(span, "an alias inside of what it names"));
+        };
+        let size = self.tree.node(id).map_or(0, |node| node.size);
+        self.expanded = self.expanded.saturating_add(size);
+        self.attach(id, span)
+    }
+
+    fn extent(&self, content: &Content) -> (u64, u32) {
+        let of = |id: &NodeId| self.tree.node(*id).map_or((0, 0), |node| (node.size, node.height));
+        let join =
+            |(size, height): (u64, u32), (more, other): (u64, u32)| (size.saturating_add(more), height.max(other));
+        let (size, height) = match content {
+            Content::Scalar { .. } => (0, 0),
+            Content::List(items) => items.iter().map(of).fold((0, 0), join),
+            Content::Map(pairs) => pairs.iter().flat_map(|(key, value)| [of(key), of(value)]).fold((0, 0), join),
+        };
+        (size.saturating_add(1), height.saturating_add(1))
+    }
+
+    fn span(&self, span: granit_parser::Span) -> Span {
+        let offset = |mark: granit_parser::Marker| {
+            mark.byte_offset().and_then(|offset| u32::try_from(offset).ok()).unwrap_or(u32::MAX)
+        };
+        Span { file: self.file, start: offset(span.start), end: offset(span.end) }
+    }
+
+    fn syntax(&self, error: &ScanError, text: &str) -> Finding {
+        let offset = error.marker().byte_offset().unwrap_or(text.len());
+        let start = u32::try_from(offset).unwrap_or(u32::MAX);
+        let span = Span { file: self.file, start, end: start.saturating_add(1) };
+        Finding::error(span, format!("not YAML: {}", error.info())).note("the rest of this file was not looked at")
+    }
+}
+
+fn is_text(tag: &Tag) -> bool {
+    tag.is_yaml_core_schema_tag("str")
+}

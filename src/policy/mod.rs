@@ -1,0 +1,130 @@
+//! Policies: from YAML files to rules that answer "which limit applies to this descriptor, and under which key".
+//!
+//! Knows the format, its words, and how descriptors are matched. Does not know that stores exist, what a request wants, or
+//! where a decision goes; touches no clock and, but for [`source`], no file.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `document` | YAML and the words of the format: text to rules as written |
+//! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
+//! | [`report`] | problems with places, and how they are shown |
+//! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
+//! | [`source`] | where the text comes from |
+//!
+//! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
+
+mod compile;
+mod document;
+mod matcher;
+pub mod report;
+mod rule;
+pub mod source;
+mod trace;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use compile::unit_word;
+pub use document::schema::json_schema;
+pub use matcher::Taken;
+pub use report::Report;
+pub use rule::{Imposes, Lease, LeaseSize, Rule};
+pub use trace::Step;
+
+use crate::descriptor::{Entry, Identity, KeyBuffer};
+use matcher::Level;
+
+/// The text of one policy file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The file's path, as messages show it.
+    pub name: String,
+    /// Its content.
+    pub text: String,
+}
+
+/// How sources are compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether a domain that stands in several documents is the sum of them; otherwise that is an error.
+    pub merge_domains: bool,
+}
+
+/// What came of loading policies.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The policies.
+    pub policies: PolicySet,
+    /// What is probably not meant.
+    pub warnings: Report,
+}
+
+/// All policies, compiled and immutable.
+#[derive(Debug, Default)]
+pub struct PolicySet {
+    version: String,
+    /// Sorted by domain; their rules are numbered in this order.
+    policies: Vec<Policy>,
+}
+
+/// The rules of one domain.
+#[derive(Debug)]
+pub struct Policy {
+    domain: Arc<str>,
+    override_identity: Identity,
+    top: Level,
+    rules: Vec<Rule>,
+}
+
+/// Compiles policies.
+///
+/// # Errors
+/// All problems of all sources, warnings included, where there is at least one error among them.
+pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Report> {
+    compile::load(sources, *options)
+}
+
+impl PolicySet {
+    /// The policy of a domain.
+    pub fn find(&self, domain: &str) -> Option<&Policy> {
+        let index = self.policies.binary_search_by(|policy| (*policy.domain).cmp(domain)).ok()?;
+        self.policies.get(index)
+    }
+
+    /// 16 hexadecimal digits that are others whenever a rule is: of the meaning, not of file names, comments or layout.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The policies, sorted by domain.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter()
+    }
+
+    /// All rules, in the order of their numbers.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.policies.iter().flat_map(|policy| &policy.rules)
+    }
+}
+
+impl Policy {
+    /// The domain.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The rule that `entries` hit to their full depth, without allocation.
+    ///
+    /// Begins a key and adds the matched values; the caller finishes it with [`Rule::identity`]. A rule without a limit is a
+    /// hit too, and imposes [`Imposes::Nothing`].
+    pub fn find<'p>(&'p self, entries: &[Entry<'_>], key: &mut KeyBuffer) -> Option<&'p Rule> {
+        matcher::find(&self.top, &self.rules, entries, key)
+    }
+
+    /// What the counters of limits that requests bring along have in common.
+    pub fn override_identity(&self) -> &Identity {
+        &self.override_identity
+    }
+}

@@ -1,0 +1,168 @@
+//! Policies from files and directories.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::policy::{Report, Source};
+
+/// Bytes of one file: a million rules fit, a disk image given by mistake does not.
+const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;
+/// Files in all.
+const MAX_FILES: usize = 10_000;
+/// Levels of folders: a symlink that leads back up ends here,
+const MAX_DEPTH: usize = 16;
+/// and where there are many such links, here.
+const MAX_FOLDERS: usize = 10_000;
+
+/// Reads files, and directories with all that is below: `*.yaml` and `*.yml`, in sorted order.
+///
+/// Names that begin with a dot are passed over in directories, symlinks are followed: so a Kubernetes ConfigMap, which is
+/// a folder of links into `..data`, is read once.
+///
+/// # Errors
+/// Everything that cannot be read.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
+    let mut reading = Reading::default();
+    for path in paths {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => reading.directory(path, 1),
+            Ok(_) => reading.file(path),
+            Err(error) => reading.fail(path, &error),
+        }
+    }
+    if reading.folders > MAX_FOLDERS {
+        reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} folders"));
+    }
+    if reading.report.is_empty() { Ok(reading.sources) } else { Err(reading.report) }
+}
+
+#[derive(Default)]
+struct Reading {
+    sources: Vec<Source>,
+    folders: usize,
+    report: Report,
+}
+
+impl Reading {
+    fn directory(&mut self, path: &Path, depth: usize) {
+        self.folders = self.folders.saturating_add(1);
+        if self.folders > MAX_FOLDERS {
+            return;
+        }
+        if depth > MAX_DEPTH {
+            return self.refuse(path, format!("folders are nested more than {MAX_DEPTH} levels deep"));
+        }
+        let children = fs::read_dir(path).and_then(|items| items.map(|item| Ok(item?.path())).collect());
+        let mut children: Vec<PathBuf> = match children {
+            Ok(children) => children,
+            Err(error) => return self.fail(path, &error),
+        };
+        children.sort();
+        for child in children.iter().filter(|child| !is_hidden(child)) {
+            match fs::metadata(child) {
+                Ok(metadata) if metadata.is_dir() => self.directory(child, depth.saturating_add(1)),
+                Ok(metadata) if is_yaml(child) && metadata.is_file() => self.file(child),
+                // Not a policy; a pipe would be waited for.
+                Ok(_) => {}
+                Err(error) if is_yaml(child) => self.fail(child, &error),
+                // A link to nowhere that does not look like a policy.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        if self.sources.len() >= MAX_FILES {
+            if self.sources.len() == MAX_FILES && self.report.is_empty() {
+                self.refuse(path, format!("more than {MAX_FILES} files"));
+            }
+            return;
+        }
+        match contents(path) {
+            Ok(text) => self.sources.push(Source { name: path.display().to_string(), text }),
+            Err(error) => self.fail(path, &error),
+        }
+    }
+
+    fn fail(&mut self, path: &Path, error: &io::Error) {
+        self.refuse(path, format!("cannot be read: {error}"));
+    }
+
+    fn refuse(&mut self, path: &Path, message: String) {
+        self.report.push_unreadable(&path.display().to_string(), message);
+    }
+}
+
+fn contents(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    // One more than allowed, so that a file which grows while it is read is noticed as well.
+    let length = File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text)?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("larger than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(root: &Path) -> Vec<String> {
+        let sources = read(&[root.to_owned()]).unwrap();
+        let relative = |source: &Source| Path::new(&source.name).strip_prefix(root).unwrap().display().to_string();
+        sources.iter().map(relative).collect()
+    }
+
+    #[test]
+    fn a_directory_is_read_whole_in_sorted_order() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("b/c")).unwrap();
+        fs::create_dir(root.path().join(".git")).unwrap();
+        for name in ["z.yaml", "a.yml", "b/c/d.yaml", "README.md", ".hidden.yaml", ".git/x.yaml"] {
+            fs::write(root.path().join(name), "domain: d").unwrap();
+        }
+        assert_eq!(names(root.path()), ["a.yml", "b/c/d.yaml", "z.yaml"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_config_map_is_read_once() {
+        use std::os::unix::fs::symlink;
+        let root = tempfile::tempdir().unwrap();
+        let version = root.path().join("..2026_11_21");
+        fs::create_dir(&version).unwrap();
+        fs::write(version.join("edge.yaml"), "domain: edge").unwrap();
+        symlink("..2026_11_21", root.path().join("..data")).unwrap();
+        symlink("..data/edge.yaml", root.path().join("edge.yaml")).unwrap();
+        assert_eq!(names(root.path()), ["edge.yaml"]);
+    }
+
+    #[test]
+    fn everything_that_cannot_be_read_is_in_one_report() {
+        let root = tempfile::tempdir().unwrap();
+        let binary = root.path().join("binary.yaml");
+        fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
+        let report = read(&[root.path().join("absent.yaml"), binary, root.path().join("gone")]).unwrap_err();
+        assert_eq!(report.len(), 3);
+        let text = report.to_string();
+        assert!(text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"), "{text}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_back_up_ends() {
+        let root = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
+        let report = read(&[root.path().to_owned()]).unwrap_err();
+        assert!(report.to_string().contains("nested more than 16"));
+    }
+}
