@@ -234,6 +234,7 @@ impl Limit {
         if self.ban {
             let bans = self.windows().iter().enumerate().filter(|(_, window)| window.limit() == 0);
             let window = bans.max_by_key(|(_, window)| window.period()).map_or(0, |(index, _)| index);
+            let window = u8::try_from(window).unwrap_or_default();
             return Ok(Report { remaining: 0, window, reset_after: None, retry_after: None });
         }
         with_algorithm!(&self.algorithm, &state.0, |limit, counter| limit.report(counter, denied, now))

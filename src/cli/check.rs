@@ -48,6 +48,7 @@ impl Check {
 }
 
 /// What there is, in numbers.
+#[derive(Debug)]
 struct Found {
     files: usize,
     domains: usize,

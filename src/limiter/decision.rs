@@ -115,7 +115,7 @@ impl<'a> Status<'a> {
     pub fn limit(&self) -> Option<(&Limit, &Window)> {
         let Kind::Limited { limit, outcome, .. } = &self.0 else { return None };
         let (limit, window) = (limit.limit(), outcome.as_ref().map_or(0, |outcome| outcome.report.window));
-        let binding = limit.windows().get(window)?;
+        let binding = limit.windows().get(usize::from(window))?;
         (self.standing() != Standing::PresumedAllowed).then_some((limit, binding))
     }
 

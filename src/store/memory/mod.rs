@@ -119,12 +119,12 @@ impl<C: Clock> MemoryStore<C> {
             work.ask(checks, number);
         }
         let judgement = judge(&work.questions, &mut work.states, prior, work.now);
-        let Work { questions, .. } = work.finish(checks, &judgement.written);
+        work.finish(checks, &judgement.written);
         let missing = |question: &Question<'_>| match question.counter {
             Some(_) => StoreError::Unreadable,
             None => StoreError::NoRoom,
         };
-        let outcomes = judgement.outcomes.iter().zip(&questions);
+        let outcomes = judgement.outcomes.iter().zip(&work.questions);
         outcomes.map(|(outcome, question)| outcome.ok_or_else(|| missing(question))).collect()
     }
 }
@@ -176,7 +176,7 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Puts every counter back, the new ones only where they were written, and corrects the budget.
-    fn finish(mut self, checks: &[Check<'_>], written: &[bool]) -> Self {
+    fn finish(&mut self, checks: &[Check<'_>], written: &[bool]) {
         let counters = self.counters.iter().zip(self.states.drain(..)).zip(written).zip(&self.first);
         for (((counter, state), written), first) in counters {
             let (Some(check), Some((_, shard))) = (checks.get(*first), self.guards.get_mut(counter.shard)) else {
@@ -198,7 +198,6 @@ impl<'a> Work<'a, '_> {
                 shard.sweep_a_little(self.budget, self.now);
             }
         }
-        self
     }
 }
 
