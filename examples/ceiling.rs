@@ -44,7 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let workers = Workers::start(cores, move |incoming, drain| {
         let health = health.clone();
         async move {
-            let served = server::serve(incoming, Arc::new(Constant), &health, connections, drain.cancelled_owned()).await;
+            let served =
+                server::serve(incoming, Arc::new(Constant), &health, connections, drain.cancelled_owned()).await;
             served.unwrap_or_else(|error| eprintln!("a worker failed: {error}"));
         }
     })?;

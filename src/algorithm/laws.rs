@@ -257,7 +257,8 @@ fn what_cannot_be_exact_is_refused_when_it_is_made() {
 
 #[test]
 fn a_counter_of_another_algorithm_is_unreadable_and_never_empty() {
-    let log = limit(Algorithm::SlidingLog(sliding_log::SlidingLog::new(vec![window(1, 1_000)]).unwrap()), Charge::Admitted);
+    let log =
+        limit(Algorithm::SlidingLog(sliding_log::SlidingLog::new(vec![window(1, 1_000)]).unwrap()), Charge::Admitted);
     let gcra = limit(Algorithm::Gcra(Gcra::new(window(1, 1_000), None, None).unwrap()), Charge::Admitted);
     assert!(gcra.allows(&log.unused(), 1, at(0)).is_err());
     let question = Question { limit: &gcra, hits: Hits::Charge(1), role: Role::Enforce, counter: Some(0) };

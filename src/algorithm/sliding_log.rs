@@ -10,9 +10,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Receipt, growth_of};
 use super::quota::{MAX_LOG_LIMIT, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
+use super::{Receipt, growth_of};
 
 /// Entries in one log. Only charges past the limit (`charge: blamed`) can fill it; then the two oldest become one, at the
 /// later instant, which never admits more.

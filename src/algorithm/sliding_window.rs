@@ -8,9 +8,9 @@
 //! Example, L = 3 per minute, B = 6 (b = 10 s): hits at 0:05, 0:15 and 0:25; at 0:30 the next is denied, and is admitted
 //! when bucket 0 leaves, at (0 + 6 + 1) * 10 s = 1:10.
 
-use super::{Receipt, growth_of};
 use super::quota::{MAX_BUCKETS, MAX_HITS, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
+use super::{Receipt, growth_of};
 
 /// How the oldest bucket counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

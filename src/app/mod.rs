@@ -72,7 +72,9 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
 
 fn load_first(settings: &PolicySettings, problems: &mut CannotStart) -> Option<(Vec<Source>, policy::Loaded)> {
     if settings.paths.is_empty() {
-        problems.0.push("error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY".into());
+        problems
+            .0
+            .push("error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY".into());
         return None;
     }
     let loaded = files::read(&settings.paths).and_then(|sources| {
@@ -84,7 +86,8 @@ fn load_first(settings: &PolicySettings, problems: &mut CannotStart) -> Option<(
 
 async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<Listeners> {
     let mut bound = Vec::new();
-    let wanted = [("--grpc-listen", settings.grpc), ("--http-listen", settings.http), ("--admin-listen", settings.admin)];
+    let wanted =
+        [("--grpc-listen", settings.grpc), ("--http-listen", settings.http), ("--admin-listen", settings.admin)];
     for (flag, address) in wanted {
         match TcpListener::bind(address).await {
             Ok(listener) => bound.push(listener),
@@ -105,7 +108,8 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let limiter = Arc::new(Limiter::new(Arc::clone(&store), settings.limits.shadow_mode, Arc::clone(&metrics)));
     let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
 
-    let installer = Installer { limiter: Arc::clone(&limiter), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
+    let installer =
+        Installer { limiter: Arc::clone(&limiter), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
     installer.install(&prepared.sources, prepared.policies);
     health.set(true).await;
 
@@ -120,6 +124,12 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     })?;
     let Listeners { grpc, http, admin } = prepared.listeners;
     announce(&[("grpc", grpc.local_addr()), ("http", http.local_addr()), ("admin", admin.local_addr())]);
+    if let (true, Ok(address)) = (settings.policy.are_examples, grpc.local_addr()) {
+        let port = address.port();
+        info!(
+            "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+        );
+    }
 
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
@@ -130,17 +140,17 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let reload = tokio::spawn(reload(settings.policy, prepared.sources, installer));
     let sweep = tokio::spawn(sweep(store, metrics));
 
-    let drained = tokio::select! {
-        () = workers.accept(&grpc) => true,
-        () = stopping(shutdown, &facts, &health, &settings.shutdown) => false,
-    };
+    tokio::select! {
+        () = workers.accept(&grpc) => {}
+        () = stopping(shutdown, &facts, &health, &settings.shutdown) => {}
+    }
     drop(grpc);
     health.end_watches().await;
-    let finished = workers.stop(settings.shutdown.timeout).await;
+    let all_finished = workers.stop(settings.shutdown.timeout).await;
     [reload, sweep].iter().for_each(tokio::task::JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
-    info!(finished, drained, "stopped");
+    info!(all_finished, "stopped");
     Ok(())
 }
 

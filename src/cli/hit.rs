@@ -18,7 +18,7 @@ Exit code: 0 OK, 1 over limit, 2 no answer.
 Take one hit; look and take none; two descriptors, three times:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
-  tollgate hit 127.0.0.1:8081 plans plan=free,user=ann plan=free --count 3")]
+  tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3")]
 pub struct Hit {
     /// Where the service listens for gRPC, host:port.
     #[arg(value_name = "ADDRESS")]

@@ -13,10 +13,15 @@ use clap::{Parser, Subcommand};
 
 /// Tollgate decides whether a request is within its limits. It speaks Envoy's rate limit protocol (RLS v3).
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    name = "tollgate",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Without a subcommand, `tollgate` serves. First steps:
   tollgate serve --policy config/policies
-  tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --count 3")]
+  tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --count 3"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -64,9 +64,13 @@ pub enum InvalidRequest {
     Entries { descriptor: usize, found: usize, allowed: usize },
     #[error("hits_addend must be at most 4294967295, found {found} in descriptor {descriptor}")]
     Hits { descriptor: usize, found: u64 },
-    #[error("limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH, YEAR or 7 (WEEK), found {found} in descriptor {descriptor}")]
+    #[error(
+        "limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH, YEAR or 7 (WEEK), found {found} in descriptor {descriptor}"
+    )]
     Unit { descriptor: usize, found: i32 },
-    #[error("limit.unit_multiplier must give a period of at most {MAX_PERIOD}, found {found} in descriptor {descriptor}")]
+    #[error(
+        "limit.unit_multiplier must give a period of at most {MAX_PERIOD}, found {found} in descriptor {descriptor}"
+    )]
     Multiplier { descriptor: usize, found: u32 },
 }
 
@@ -204,10 +208,9 @@ impl fmt::Display for InWords<'_> {
         write!(f, "{} per {}", self.1.limit(), self.1.period())?;
         match self.0.algorithm() {
             Algorithm::Gcra(gcra) if has_burst(self.0) => write!(f, " burst {}", gcra.burst()),
-            Algorithm::Gcra(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_) => Ok(()),
+            Algorithm::Gcra(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                Ok(())
+            }
         }
     }
 }

@@ -40,7 +40,8 @@ pub fn request(json: Value) -> Result<RateLimitRequest, JsonError> {
 /// None that a response of this service has.
 pub fn response(message: &RateLimitResponse) -> Result<Value, JsonError> {
     let bytes = message.encode_to_vec();
-    let message = DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, bytes.as_slice())?;
+    let message =
+        DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, bytes.as_slice())?;
     Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 

@@ -33,10 +33,10 @@ pub mod envoy {
 }
 
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
-pub use envoy::r#type::v3::RateLimitUnit;
 pub use envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client, rate_limit_service_server,
 };
+pub use envoy::r#type::v3::RateLimitUnit;
 
 /// The files of `proto/` as they are written, for reflection and JSON.
 pub const PROTOCOL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/protocol.bin"));

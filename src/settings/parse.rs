@@ -6,10 +6,8 @@ use std::time::Duration;
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let trimmed = text.trim();
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(suffix, unit)| Some((trimmed.strip_suffix(suffix)?, unit)))
-        .unwrap_or((trimmed, &1));
+    let (number, unit) =
+        UNITS.iter().find_map(|(suffix, unit)| Some((trimmed.strip_suffix(suffix)?, unit))).unwrap_or((trimmed, &1));
     let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(*unit));
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("expected a size such as 256MiB, found `{text}`"))
 }
@@ -66,7 +64,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_told_with_what_was_found() {
-        for error in [bytes("-1").err(), bytes("0").err(), share("1.5").err(), share("NaN").err(), duration("-1s").err()] {
+        for error in
+            [bytes("-1").err(), bytes("0").err(), share("1.5").err(), share("NaN").err(), duration("-1s").err()]
+        {
             assert!(error.is_some_and(|text| text.contains("found `")));
         }
     }

@@ -24,12 +24,14 @@ pub struct PolicySettings {
     pub paths: Vec<PathBuf>,
     /// Whether several files may speak of one domain.
     pub merge_domains: bool,
+    /// Whether the examples are served because nothing was given.
+    pub are_examples: bool,
 }
 
 impl Flags {
     pub(super) fn resolve(self) -> PolicySettings {
-        let examples = || Path::new(EXAMPLES).is_dir().then(|| EXAMPLES.into());
-        let paths = if self.policy.is_empty() { examples().into_iter().collect() } else { self.policy };
-        PolicySettings { paths, merge_domains: self.merge_domains }
+        let are_examples = self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
+        let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
+        PolicySettings { paths, merge_domains: self.merge_domains, are_examples }
     }
 }

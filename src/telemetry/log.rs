@@ -1,6 +1,7 @@
 //! Structured logs on standard error; nothing per request above debug.
 
 use std::fmt;
+use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
@@ -22,7 +23,7 @@ pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
     let filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let begun = match format {
-        LogFormat::Text => logs.with_target(false).try_init(),
+        LogFormat::Text => logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => logs.json().try_init(),
     };
     begun.map_err(|error| LogError(error.to_string()))

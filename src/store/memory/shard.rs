@@ -111,8 +111,10 @@ impl Shard {
         let mut forgotten = 0usize;
         for _ in 0..count.min(slots) {
             let slot = self.hand;
-            self.hand = slot.checked_add(1).filter(|next| usize::try_from(*next).is_ok_and(|next| next < slots)).unwrap_or(0);
-            let expired = self.counter(slot).is_some_and(|counter| counter.expires_s <= now_s && counter.state.is_some());
+            self.hand =
+                slot.checked_add(1).filter(|next| usize::try_from(*next).is_ok_and(|next| next < slots)).unwrap_or(0);
+            let expired =
+                self.counter(slot).is_some_and(|counter| counter.expires_s <= now_s && counter.state.is_some());
             if expired {
                 self.forget(budget, slot);
                 forgotten = forgotten.saturating_add(1);
