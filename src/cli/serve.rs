@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::block_on;
-use crate::settings::{Flags, Settings};
+use crate::settings::{Flags, Problem, Settings};
 use crate::{app, telemetry};
 
 /// Serve decisions.
@@ -23,21 +23,11 @@ pub struct Serve {
 impl Serve {
     /// Serves. Exit 0 after a signal, 1 where it could not start.
     pub fn run(self) -> ExitCode {
-        let settings = match self.flags.resolve() {
-            Ok(settings) => settings,
-            Err(problems) => {
-                problems.iter().for_each(|problem| eprintln!("error: {problem}"));
-                return ExitCode::FAILURE;
-            }
-        };
-        if let Err(error) = telemetry::log::begin(&settings.log.filter, settings.log.format) {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
-        }
-        match block_on(serve(settings)) {
+        let (settings, problems) = self.flags.resolve();
+        match block_on(serve(settings, &problems)) {
             Ok(Ok(())) => ExitCode::SUCCESS,
-            Ok(Err(problems)) => {
-                eprint!("{problems}");
+            Ok(Err(error)) => {
+                eprintln!("{}", error.to_string().trim_end());
                 ExitCode::FAILURE
             }
             Err(error) => {
@@ -48,8 +38,18 @@ impl Serve {
     }
 }
 
-async fn serve(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
-    let prepared = app::prepare(&settings).await?;
+async fn serve(settings: Settings, problems: &[Problem]) -> Result<(), Box<dyn std::error::Error>> {
+    // Goes on after a problem, to find those of the policies and the addresses too.
+    let prepared = app::prepare(&settings).await;
+    let prepared = match (prepared, problems) {
+        (Ok(prepared), []) => prepared,
+        (prepared, problems) => {
+            let mut text: String = problems.iter().map(|problem| format!("error: {problem}\n")).collect();
+            text.extend(prepared.err().map(|error| error.to_string()));
+            return Err(text.into());
+        }
+    };
+    telemetry::log::begin(&settings.log.filter, settings.log.format)?;
     // Installed once and kept: a second signal is taken and changes nothing.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = async {

@@ -82,11 +82,8 @@ impl Problems {
 }
 
 impl Flags {
-    /// Reads the flags.
-    ///
-    /// # Errors
-    /// Everything that is wrong with them.
-    pub fn resolve(self) -> Result<Settings, Vec<Problem>> {
+    /// Reads the flags, and says everything that is wrong with them. Settings with problems are only good for finding more.
+    pub fn resolve(self) -> (Settings, Vec<Problem>) {
         let mut problems = Problems::default();
         let settings = Settings {
             policy: self.policy.resolve(),
@@ -96,7 +93,7 @@ impl Flags {
             shutdown: self.shutdown.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
-        if problems.0.is_empty() { Ok(settings) } else { Err(problems.0) }
+        (settings, problems.0)
     }
 }
 
@@ -111,13 +108,14 @@ mod tests {
         flags: Flags,
     }
 
-    fn resolve(arguments: &[&str]) -> Result<Settings, Vec<Problem>> {
+    fn resolve(arguments: &[&str]) -> (Settings, Vec<Problem>) {
         Command::parse_from([&["tollgate"], arguments].concat()).flags.resolve()
     }
 
     #[test]
     fn the_defaults_are_valid() {
-        let settings = resolve(&[]).unwrap();
+        let (settings, problems) = resolve(&[]);
+        assert_eq!(problems, []);
         assert_eq!(settings.listen.grpc.to_string(), "0.0.0.0:8081");
         assert_eq!(settings.store.memory.max_bytes, 256 << 20);
         assert_eq!(settings.store.memory.domain_max_bytes, 128 << 20);
@@ -125,9 +123,9 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
-        let problems =
+        let (_, problems) =
             resolve(&["--grpc-listen", "here", "--memory-max", "lots", "--store", "ftp://x", "--drain-delay", "soon"]);
-        let problems: Vec<_> = problems.unwrap_err().iter().map(ToString::to_string).collect();
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(problems.join("\n"));
     }
 }

@@ -35,7 +35,7 @@ pub struct LogError(String);
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "log: {}", self.0)
+        write!(f, "error: --log: {}", self.0)
     }
 }
 
