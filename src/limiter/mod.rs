@@ -146,3 +146,6 @@ fn count(metrics: &RuleMetrics, standing: Standing) {
     }
     .inc();
 }
+
+#[cfg(test)]
+mod tests;
