@@ -164,12 +164,17 @@ impl KeyBuffer {
 
     /// A finished key.
     pub fn key<'a>(&'a self, domain: &'a str, range: &KeyRange) -> CounterKey<'a> {
-        static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
         let bytes = self.bytes.get(range.0.clone()).unwrap_or_default();
-        let mut hasher = SEED.build_hasher();
-        hasher.write(bytes);
-        CounterKey { domain, bytes, hash: hasher.finish() }
+        CounterKey { domain, bytes, hash: hash_of(bytes) }
     }
+}
+
+/// The hash of a key's bytes that [`CounterKey::hash`] gives.
+pub fn hash_of(bytes: &[u8]) -> u64 {
+    static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+    let mut hasher = SEED.build_hasher();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 fn truncated(digest: Sha256) -> [u8; IDENTITY_BYTES] {

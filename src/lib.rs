@@ -1,5 +1,54 @@
-//! Map to come.
+//! Tollgate decides whether a request is within its limits.
+//!
+//! # The way of a request
+//!
+//! ```text
+//! grpc::service     reads ShouldRateLimit (convert), asks the limiter, writes the answer (convert)
+//!   limiter         one policy snapshot; matches each descriptor; asks the store once; combines
+//!     policy        domain -> rules -> the limit that applies, and the key of its counter
+//!     store         judges all checks at one instant of its clock, and charges
+//!       algorithm   pure: judge -> one file an algorithm; verdict: how several become one
+//!       descriptor  domains, entries, keys: what everything above speaks of
+//! ```
+//!
+//! # The rooms
+//!
+//! | room | what it knows | what it must not know |
+//! |---|---|---|
+//! | [`algorithm`] | the arithmetic of limits; a new algorithm goes here, see its table | clocks, IO, locks, everything else |
+//! | [`descriptor`] | requests and counter keys, as values | policies, stores |
+//! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
+//! | [`store`] | where counters live; the clock | policies, protocols |
+//! | [`limiter`] | where policies and stores meet | protocols |
+//! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
+//! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
+//! | [`settings`], [`telemetry`] | flags and their defaults; logs and metric names | each other's users |
+//! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
+//!
+//! Use goes down this list, never up; `tests/tidy.rs` holds it.
+//!
+//! # Invariants
+//!
+//! - Hits admitted less hits refunded never exceed a limit that is charged when `admitted`.
+//! - A clock that steps back grants nothing and locks nobody out.
+//! - A full store refuses new counters; it never forgets a live one.
+//! - Over limit is a value; an error means that nobody decided.
+//! - Everything that a caller controls has a bound, and no input makes a panic.
+//!
+//! # Words
+//!
+//! *Domain*: a namespace of policies. *Descriptor*: an ordered list of *entries*, key and value. *Rule*: a node of a policy;
+//! may impose a *limit*. *Hits*: how much a request wants to take; a *peek* wants to know; a *refund* gives back. *Counter*:
+//! the state of one limit for one set of values. *Outcome*: a store's answer for one counter; *decision*: for a request.
+
+pub mod admin;
 pub mod algorithm;
+pub mod app;
 pub mod cli;
 pub mod descriptor;
+pub mod grpc;
+pub mod limiter;
 pub mod policy;
+pub mod settings;
+pub mod store;
+pub mod telemetry;

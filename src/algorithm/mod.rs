@@ -16,6 +16,8 @@ pub mod calendar;
 pub mod fixed_window;
 pub mod gcra;
 pub mod judge;
+#[cfg(test)]
+mod laws;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -232,6 +234,7 @@ impl Limit {
         if self.ban {
             let bans = self.windows().iter().enumerate().filter(|(_, window)| window.limit() == 0);
             let window = bans.max_by_key(|(_, window)| window.period()).map_or(0, |(index, _)| index);
+            let window = u8::try_from(window).unwrap_or_default();
             return Ok(Report { remaining: 0, window, reset_after: None, retry_after: None });
         }
         with_algorithm!(&self.algorithm, &state.0, |limit, counter| limit.report(counter, denied, now))
@@ -280,6 +283,20 @@ impl State {
             Inner::Gcra(_) => 0,
         }
     }
+
+    /// Bytes that the next charge may make it grow by.
+    pub fn growth_bytes(&self) -> usize {
+        match &self.0 {
+            Inner::SlidingWindow(state) => state.growth_bytes(),
+            Inner::SlidingLog(state) => state.growth_bytes(),
+            Inner::FixedWindow(_) | Inner::Gcra(_) => 0,
+        }
+    }
+}
+
+/// Bytes that one more element may make a growing list allocate: such lists double, and begin with four.
+fn growth_of<T>(len: usize, capacity: usize) -> usize {
+    if len < capacity { 0 } else { capacity.max(4).saturating_mul(size_of::<T>()) }
 }
 
 /// How long a counter is kept after it stops mattering, so that a clock that steps back finds it again.

@@ -110,8 +110,8 @@ pub(super) struct WindowReport {
 pub struct Report {
     /// Hits that are left.
     pub remaining: u64,
-    /// Which of the limit's windows the report is about: the one that binds.
-    pub window: usize,
+    /// Which of the limit's windows the report is about, by its index: the one that binds.
+    pub window: u8,
     /// Time until the counter is as if never used; absent for a ban.
     pub reset_after: Option<Micros>,
     /// Time until the same hits would be admitted if nobody else came. Absent: not denied, or never.
@@ -134,7 +134,7 @@ impl Report {
         match binding {
             Some((window, (_, report))) => Self {
                 remaining: report.remaining,
-                window,
+                window: u8::try_from(window).unwrap_or_default(), // at most MAX_WINDOWS
                 reset_after: Some(report.reset_after),
                 retry_after: report.retry_after.filter(|_| denied),
             },

@@ -10,9 +10,9 @@
 
 use std::collections::VecDeque;
 
-use super::Receipt;
 use super::quota::{MAX_LOG_LIMIT, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
+use super::{Receipt, growth_of};
 
 /// Entries in one log. Only charges past the limit (`charge: blamed`) can fill it; then the two oldest become one, at the
 /// later instant, which never admits more.
@@ -187,5 +187,10 @@ impl State {
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.entries.capacity().saturating_mul(size_of::<Entry>())
+    }
+
+    /// Bytes that the next charge may allocate.
+    pub(super) fn growth_bytes(&self) -> usize {
+        growth_of::<Entry>(self.entries.len(), self.entries.capacity())
     }
 }

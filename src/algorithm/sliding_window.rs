@@ -8,9 +8,9 @@
 //! Example, L = 3 per minute, B = 6 (b = 10 s): hits at 0:05, 0:15 and 0:25; at 0:30 the next is denied, and is admitted
 //! when bucket 0 leaves, at (0 + 6 + 1) * 10 s = 1:10.
 
-use super::Receipt;
 use super::quota::{MAX_BUCKETS, MAX_HITS, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
+use super::{Receipt, growth_of};
 
 /// How the oldest bucket counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -244,5 +244,10 @@ impl State {
     pub(super) fn heap_bytes(&self) -> usize {
         let rings = self.rings.iter().map(|ring| ring.capacity().saturating_mul(size_of::<Bucket>()));
         rings.fold(size_of_val::<[Vec<Bucket>]>(&self.rings), usize::saturating_add)
+    }
+
+    /// Bytes that the next charge may allocate.
+    pub(super) fn growth_bytes(&self) -> usize {
+        self.rings.iter().map(|ring| growth_of::<Bucket>(ring.len(), ring.capacity())).fold(0, usize::saturating_add)
     }
 }

@@ -1,5 +1,75 @@
-//! One file a subcommand, all of the same shape: the arguments, and `run`, which says how the process ends.
+//! The command line: one file a subcommand, all of one shape, arguments and `run`.
 
 pub mod check;
 pub mod explain;
+pub mod hit;
+pub mod replay;
 pub mod schema;
+pub mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tollgate decides whether a request is within its limits. It speaks Envoy's rate limit protocol (RLS v3).
+#[derive(Debug, Parser)]
+#[command(
+    name = "tollgate",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Without a subcommand, `tollgate` serves. First steps:
+  tollgate serve --policy config/policies
+  tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --count 3"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve decisions over gRPC (the default).
+    Serve(Box<serve::Serve>),
+    /// Check policy files and say what is in them.
+    Check(check::Check),
+    /// Say which rule a descriptor hits, and why.
+    Explain(explain::Explain),
+    /// Ask a running service, as a client.
+    Hit(hit::Hit),
+    /// Decide a recorded trace in virtual time.
+    Replay(replay::Replay),
+    /// Print the JSON Schema of policy files, for editors.
+    Schema(schema::Schema),
+}
+
+impl Cli {
+    /// Does what the command line says, and says how it went.
+    pub fn run(self) -> ExitCode {
+        match self.command {
+            None => self.serve.run(),
+            Some(Command::Serve(serve)) => serve.run(),
+            Some(Command::Check(check)) => check.run(),
+            Some(Command::Explain(explain)) => explain.run(),
+            Some(Command::Hit(hit)) => hit.run(),
+            Some(Command::Replay(replay)) => replay.run(),
+            Some(Command::Schema(schema)) => schema.run(),
+        }
+    }
+}
+
+/// Runs `work` on a runtime of this thread.
+///
+/// # Errors
+/// Where the system has no room for a runtime.
+fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work))
+}
+
+/// Reads `key=value,key=value` as entries; a key alone has an empty value.
+fn entries(text: &str) -> Vec<(&str, &str)> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect()
+}

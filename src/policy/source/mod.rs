@@ -1,3 +1,4 @@
 //! Where policies come from.
 
 pub mod files;
+pub mod watch;

@@ -1,0 +1,106 @@
+//! One thread and current-thread runtime a core, with connections dealt to them in turn.
+//!
+//! Measured: on a shared multi-thread runtime each answer is a write of its own and costs twice the CPU; with the kernel dealing
+//! connections (SO_REUSEPORT) cores are used unevenly.
+
+use std::future::Future;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::adapters::Map;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+/// Accepted connections that may wait for a worker.
+const BACKLOG: usize = 256;
+/// Pause after a failed accept, which is mostly a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The connections of one worker.
+pub type Incoming = Map<ReceiverStream<std::net::TcpStream>, fn(std::net::TcpStream) -> std::io::Result<TcpStream>>;
+
+/// Running workers.
+pub struct Workers {
+    queues: Vec<mpsc::Sender<std::net::TcpStream>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Send GOAWAY, finish what is under way.
+    drain: CancellationToken,
+    /// Drop what is under way.
+    abort: CancellationToken,
+}
+
+impl Workers {
+    /// Starts `count` workers, each of which runs `serve` on its connections until the token is cancelled.
+    ///
+    /// # Errors
+    /// Where threads or runtimes cannot be had.
+    pub fn start<F: Future<Output = ()>>(
+        count: usize,
+        serve: impl Fn(Incoming, CancellationToken) -> F + Clone + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let mut workers =
+            Self { queues: vec![], threads: vec![], drain: CancellationToken::new(), abort: CancellationToken::new() };
+        for number in 0..count {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (queue, connections) = mpsc::channel(BACKLOG);
+            let (serve, drain, abort) = (serve.clone(), workers.drain.clone(), workers.abort.clone());
+            // Made on its own thread, so that what a worker runs need not be able to leave it.
+            let work = move || async move {
+                let incoming: Incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
+                tokio::select! {
+                    () = serve(incoming, drain) => {}
+                    () = abort.cancelled_owned() => warn!("connections were cut off at the end of the drain"),
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("grpc-{number}"));
+            workers.threads.push(thread.spawn(move || runtime.block_on(work()))?);
+            workers.queues.push(queue);
+        }
+        Ok(workers)
+    }
+
+    /// Accepts connections and deals them to the workers in turn, until dropped.
+    pub async fn accept(&self, listener: &TcpListener) {
+        for queue in self.queues.iter().cycle() {
+            let stream = loop {
+                match next(listener).await {
+                    Ok(stream) => break stream,
+                    Err(error) => {
+                        warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            };
+            if queue.send(stream).await.is_err() {
+                error!("a worker has ended; its connection is dropped");
+            }
+        }
+    }
+
+    /// Ends all connections, gracefully within `timeout`; says whether that was enough.
+    pub async fn stop(self, timeout: Duration) -> bool {
+        self.drain.cancel();
+        drop(self.queues);
+        let threads = self.threads;
+        let mut joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
+        if tokio::time::timeout(timeout, &mut joined).await.is_ok() {
+            return true;
+        }
+        self.abort.cancel();
+        let _ = joined.await;
+        false
+    }
+}
+
+async fn next(listener: &TcpListener) -> std::io::Result<std::net::TcpStream> {
+    let (stream, peer) = listener.accept().await?;
+    debug!(%peer, "accepted");
+    // Without it answers wait for the peer's delayed acknowledgement, 40 ms.
+    stream.set_nodelay(true)?;
+    // Goes to another runtime, which registers it anew.
+    stream.into_std()
+}

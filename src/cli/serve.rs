@@ -1,0 +1,63 @@
+//! `tollgate serve`: the service, until SIGTERM or SIGINT.
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::block_on;
+use crate::settings::{Flags, Problem, Settings};
+use crate::{app, telemetry};
+
+/// Serve decisions.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(after_help = "\
+Examples:
+  tollgate serve --policy limits.yaml
+  tollgate serve --policy /etc/tollgate --grpc-listen 127.0.0.1:8081 --log-format json")]
+pub struct Serve {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl Serve {
+    /// Serves. Exit 0 after a signal, 1 where it could not start.
+    pub fn run(self) -> ExitCode {
+        let (settings, problems) = self.flags.resolve();
+        match block_on(serve(settings, &problems)) {
+            Ok(Ok(())) => ExitCode::SUCCESS,
+            Ok(Err(error)) => {
+                eprintln!("{}", error.to_string().trim_end());
+                ExitCode::FAILURE
+            }
+            Err(error) => {
+                eprintln!("error: no runtime: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+async fn serve(settings: Settings, problems: &[Problem]) -> Result<(), Box<dyn std::error::Error>> {
+    // Goes on after a problem, to find those of the policies and the addresses too.
+    let prepared = app::prepare(&settings).await;
+    let prepared = match (prepared, problems) {
+        (Ok(prepared), []) => prepared,
+        (prepared, problems) => {
+            let mut text: String = problems.iter().map(|problem| format!("error: {problem}\n")).collect();
+            text.extend(prepared.err().map(|error| error.to_string()));
+            return Err(text.into());
+        }
+    };
+    telemetry::log::begin(&settings.log.filter, settings.log.format)?;
+    // Installed once and kept: a second signal is taken and changes nothing.
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let shutdown = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    app::run(settings, prepared, shutdown).await?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Requests and responses as proto3 JSON, by the protocol's own files: names, numbers and defaults as every other
+//! implementation writes them.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::Value;
+
+use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
+
+static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
+
+/// A message that is not what the protocol says.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    /// The JSON does not fit the message.
+    #[error("{0}")]
+    Shape(#[from] serde_json::Error),
+    /// The message does not fit the protocol.
+    #[error("{0}")]
+    Message(#[from] prost::DecodeError),
+    /// The protocol has no message of this name.
+    #[error("the protocol has no message {0}")]
+    Unknown(&'static str),
+}
+
+/// Reads a request.
+///
+/// # Errors
+/// Where the JSON is no request: an unknown field, a wrong type.
+pub fn request(json: Value) -> Result<RateLimitRequest, JsonError> {
+    let message = DynamicMessage::deserialize(descriptor("envoy.service.ratelimit.v3.RateLimitRequest")?, json)?;
+    Ok(RateLimitRequest::decode(message.encode_to_vec().as_slice())?)
+}
+
+/// Writes a response.
+///
+/// # Errors
+/// None that a response of this service has.
+pub fn response(message: &RateLimitResponse) -> Result<Value, JsonError> {
+    let bytes = message.encode_to_vec();
+    let message =
+        DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, bytes.as_slice())?;
+    Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
+}
+
+fn descriptor(name: &'static str) -> Result<MessageDescriptor, JsonError> {
+    POOL.as_ref().and_then(|pool| pool.get_message_by_name(name)).ok_or(JsonError::Unknown(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_request_reads_as_every_other_implementation_writes_it() {
+        let text = json!({"domain": "d", "descriptors": [
+            {"entries": [{"key": "k", "value": "ü"}], "hitsAddend": "0", "isNegativeHits": true},
+            {"entries": [], "hits_addend": 7, "limit": {"unit": "HOUR", "requestsPerUnit": 3, "unitMultiplier": 2}},
+        ]});
+        let request = request(text).unwrap();
+        assert_eq!(request.descriptors[0].entries[0].value, "ü".as_bytes());
+        assert_eq!((request.descriptors[0].hits_addend, request.descriptors[0].is_negative_hits), (Some(0), true));
+        let limit = request.descriptors[1].limit.as_ref().unwrap();
+        assert_eq!((limit.unit, limit.requests_per_unit, limit.unit_multiplier), (3, 3, Some(2)));
+    }
+
+    #[test]
+    fn an_unknown_field_is_an_error_that_names_it() {
+        let error = request(json!({"domian": "d"})).unwrap_err().to_string();
+        assert!(error.contains("domian"), "{error}");
+    }
+}

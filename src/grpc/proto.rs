@@ -1,0 +1,42 @@
+//! The messages, generated from `proto/` by `build.rs`.
+#![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the fields are documented in proto/")]
+
+pub mod envoy {
+    pub mod config {
+        pub mod core {
+            pub mod v3 {
+                tonic::include_proto!("envoy.config.core.v3");
+            }
+        }
+    }
+    pub mod extensions {
+        pub mod common {
+            pub mod ratelimit {
+                pub mod v3 {
+                    tonic::include_proto!("envoy.extensions.common.ratelimit.v3");
+                }
+            }
+        }
+    }
+    pub mod service {
+        pub mod ratelimit {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.ratelimit.v3");
+            }
+        }
+    }
+    pub mod r#type {
+        pub mod v3 {
+            tonic::include_proto!("envoy.r#type.v3");
+        }
+    }
+}
+
+pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
+pub use envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client, rate_limit_service_server,
+};
+pub use envoy::r#type::v3::RateLimitUnit;
+
+/// The files of `proto/` as they are written, for reflection and JSON.
+pub const PROTOCOL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/protocol.bin"));

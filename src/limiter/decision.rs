@@ -1,0 +1,147 @@
+//! The answer to a request: a status for each descriptor, the rule behind it, and what they come to.
+
+use super::target::{Imposed, Target};
+use crate::algorithm::judge::{Few, Outcome};
+use crate::algorithm::quota::Window;
+use crate::algorithm::time::Micros;
+use crate::algorithm::verdict::Overall;
+use crate::algorithm::{Limit, OnStoreError};
+use crate::policy::Rule;
+use crate::store::{Outcomes, StoreError};
+
+/// The decision on a request.
+#[derive(Debug)]
+pub struct Decision<'a> {
+    is_over_limit: bool,
+    statuses: Few<Status<'a>>,
+}
+
+/// The status of one descriptor.
+#[derive(Debug)]
+pub struct Status<'a>(Kind<'a>);
+
+#[derive(Debug)]
+enum Kind<'a> {
+    Nothing,
+    Unlimited(&'a Rule),
+    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, outcome: Result<Outcome, StoreError> },
+}
+
+/// How a descriptor stands with its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No limit applies.
+    NoLimit,
+    /// A rule says that there is none.
+    Unlimited,
+    /// There was room.
+    Allowed,
+    /// There was none.
+    Denied,
+    /// There was none, and the rule only watches.
+    ShadowDenied,
+    /// The store failed; the limit lets pass, or the request was decided by another.
+    PresumedAllowed,
+    /// The store failed; the limit denies.
+    PresumedDenied,
+}
+
+impl<'a> Decision<'a> {
+    /// Every descriptor without a limit.
+    pub(super) fn unlimited(descriptors: usize) -> Self {
+        Self { is_over_limit: false, statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect() }
+    }
+
+    /// Puts the store's outcomes, one for each target with a limit, to their targets.
+    pub(super) fn new(overall: Overall, targets: Few<Target<'a>>, outcomes: Outcomes) -> Self {
+        let mut outcomes = outcomes.into_iter();
+        let status = |target| match target {
+            Target::Nothing => Kind::Nothing,
+            Target::Unlimited(rule) => Kind::Unlimited(rule),
+            Target::Limited { rule, limit, .. } => {
+                let outcome = outcomes.next().unwrap_or(Err(StoreError::Unreadable));
+                Kind::Limited { rule, limit, outcome }
+            }
+        };
+        let statuses = targets.into_iter().map(status).map(Status).collect();
+        Self { is_over_limit: overall == Overall::Denied, statuses }
+    }
+
+    /// The answer: OVER_LIMIT, or OK.
+    pub fn is_over_limit(&self) -> bool {
+        self.is_over_limit
+    }
+
+    /// One status for each descriptor, in order.
+    pub fn statuses(&self) -> &[Status<'a>] {
+        &self.statuses
+    }
+}
+
+impl<'a> Status<'a> {
+    /// The rule behind the status; `None` for no rule, and for a limit that the request set itself.
+    pub fn rule(&self) -> Option<&'a Rule> {
+        match &self.0 {
+            Kind::Nothing => None,
+            Kind::Unlimited(rule) => Some(rule),
+            Kind::Limited { rule, .. } => *rule,
+        }
+    }
+
+    /// How the descriptor stands with its limit.
+    pub fn standing(&self) -> Standing {
+        let Kind::Limited { rule, limit, outcome } = &self.0 else {
+            return match &self.0 {
+                Kind::Unlimited(_) => Standing::Unlimited,
+                Kind::Nothing | Kind::Limited { .. } => Standing::NoLimit,
+            };
+        };
+        let is_shadow = rule.is_some_and(Rule::shadow_mode);
+        match (outcome, limit.limit().on_store_error()) {
+            (Ok(outcome), _) if outcome.allowed => Standing::Allowed,
+            (Ok(_), _) if is_shadow => Standing::ShadowDenied,
+            (Ok(_), _) => Standing::Denied,
+            (Err(_), OnStoreError::Deny) if !is_shadow => Standing::PresumedDenied,
+            (Err(_), _) => Standing::PresumedAllowed,
+        }
+    }
+
+    /// Whether the status is OVER_LIMIT.
+    pub fn is_over_limit(&self) -> bool {
+        matches!(self.standing(), Standing::Denied | Standing::PresumedDenied)
+    }
+
+    /// The limit that applies, and of its windows the one that binds, where the limit was judged or denies.
+    pub fn limit(&self) -> Option<(&Limit, &Window)> {
+        let Kind::Limited { limit, outcome, .. } = &self.0 else { return None };
+        let (limit, window) = (limit.limit(), outcome.as_ref().map_or(0, |outcome| outcome.report.window));
+        let binding = limit.windows().get(usize::from(window))?;
+        (self.standing() != Standing::PresumedAllowed).then_some((limit, binding))
+    }
+
+    /// Hits left; 0 where over limit. `None` where that is not known or there is no limit.
+    pub fn remaining(&self) -> Option<u64> {
+        match (&self.0, self.standing()) {
+            (_, Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied) => Some(0),
+            (Kind::Limited { outcome: Ok(outcome), .. }, _) => Some(outcome.report.remaining),
+            (Kind::Nothing | Kind::Unlimited(_) | Kind::Limited { .. }, _) => None,
+        }
+    }
+
+    /// Time until the counter is as if never used.
+    pub fn reset_after(&self) -> Option<Micros> {
+        self.outcome()?.report.reset_after
+    }
+
+    /// Where over limit, the time until these hits would be admitted if nobody else came; `None`: never.
+    pub fn retry_after(&self) -> Option<Micros> {
+        self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
+    }
+
+    fn outcome(&self) -> Option<&Outcome> {
+        match &self.0 {
+            Kind::Limited { outcome, .. } => outcome.as_ref().ok(),
+            Kind::Nothing | Kind::Unlimited(_) => None,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Request to decision: match every descriptor, ask the store once, say what each limit and the whole request came to.
+//!
+//! Here policies and stores meet; neither knows the other. One policy snapshot serves one request. Over limit is a value;
+//! an [`Undecided`] means that nobody decided, and the caller's own failure mode has to.
+
+mod decision;
+mod target;
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwapOption, Guard};
+
+pub use self::decision::{Decision, Standing, Status};
+use self::target::Target;
+use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::verdict::{Overall, Prior, Verdict, combine};
+use crate::descriptor::{KeyBuffer, Request};
+use crate::policy::{PolicySet, Rule};
+use crate::store::{Check, Outcomes, Store, StoreError};
+use crate::telemetry::metrics::{Metrics, RuleMetrics};
+
+/// Decides requests by the policies in force and a store.
+pub struct Limiter<S> {
+    live: ArcSwapOption<Live>,
+    store: S,
+    prior: Prior,
+    metrics: Arc<Metrics>,
+}
+
+/// A policy set in force, with the metrics of its rules.
+#[derive(Debug)]
+pub struct Live {
+    policies: PolicySet,
+    /// By [`Rule::id`].
+    metrics: Vec<RuleMetrics>,
+}
+
+/// What requests are decided by; held for the length of one request.
+pub type Snapshot = Guard<Option<Arc<Live>>>;
+
+/// Nobody decided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecided {
+    /// No policy set was ever installed.
+    #[error("no policy is loaded yet")]
+    NoPolicy,
+    /// The store failed for a limit whose `on_store_error` is `error`.
+    #[error("the store could not decide: {0}")]
+    Store(StoreError),
+}
+
+impl<S: Store> Limiter<S> {
+    /// A limiter without a policy. `shadow`: every request is admitted, and only the statuses tell what would have been.
+    pub fn new(store: S, shadow: bool, metrics: Arc<Metrics>) -> Self {
+        let prior = if shadow { Prior::Admitted } else { Prior::Open };
+        Self { live: ArcSwapOption::empty(), store, prior, metrics }
+    }
+
+    /// Puts a policy set in force, for every request that begins from now on.
+    pub fn install(&self, policies: PolicySet) {
+        let metrics = policies.rules().map(|rule| self.metrics.of_rule(rule.domain(), rule.path())).collect();
+        self.live.store(Some(Arc::new(Live { policies, metrics })));
+    }
+
+    /// The policies in force.
+    pub fn snapshot(&self) -> Snapshot {
+        self.live.load()
+    }
+
+    /// Decides one request by a [`snapshot`](Self::snapshot).
+    ///
+    /// # Errors
+    /// [`Undecided`]: the answer is not known, neither OK nor over limit.
+    pub async fn decide<'a>(&self, snapshot: &'a Snapshot, request: &Request<'_>) -> Result<Decision<'a>, Undecided> {
+        let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
+        let Some(policy) = live.policies.find(request.domain) else {
+            self.metrics.unknown_domain.inc();
+            return Ok(Decision::unlimited(request.descriptors.len()));
+        };
+        let mut keys = KeyBuffer::default();
+        let mut targets: Few<Target<'a>> =
+            request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
+        target::drop_replaced(&mut targets);
+        let asked = targets.iter().zip(&request.descriptors).filter_map(|(target, descriptor)| {
+            let key = keys.key(request.domain, target.key()?);
+            Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: target.role() })
+        });
+        let checks: Few<Check<'_>> = asked.collect();
+        let outcomes = match checks.is_empty() {
+            true => Outcomes::new(),
+            false => self.store.decide(&checks, self.prior).await,
+        };
+        let overall = self.overall(&checks, &outcomes)?;
+        drop(checks);
+        let decision = Decision::new(overall, targets, outcomes);
+        live.count(&decision);
+        Ok(decision)
+    }
+
+    fn overall(&self, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
+        let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, verdict(check, outcome)));
+        let overall = combine(self.prior, verdicts);
+        let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+        failed.clone().for_each(|error| self.metrics.store_error(error.kind()));
+        match (overall, failed.clone().next()) {
+            (Overall::Failed, Some(error)) => Err(Undecided::Store(error.clone())),
+            (Overall::Failed | Overall::Admitted | Overall::Denied, _) => Ok(overall),
+        }
+    }
+}
+
+impl Live {
+    /// The policies.
+    pub fn policies(&self) -> &PolicySet {
+        &self.policies
+    }
+
+    fn count(&self, decision: &Decision<'_>) {
+        for status in decision.statuses() {
+            let metrics = status.rule().and_then(|rule| self.metrics.get(Rule::id(rule)));
+            if let Some(metrics) = metrics {
+                count(metrics, status.standing());
+            }
+        }
+    }
+}
+
+fn verdict(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) -> Verdict {
+    match (outcome, check.hits) {
+        (Err(_), _) => Verdict::Unknown(check.limit.on_store_error()),
+        (Ok(_), Hits::Refund(_)) => Verdict::Refund,
+        (Ok(outcome), Hits::Charge(_) | Hits::Peek) if outcome.allowed => Verdict::Allowed,
+        (Ok(_), Hits::Charge(_) | Hits::Peek) => Verdict::Denied,
+    }
+}
+
+fn count(metrics: &RuleMetrics, standing: Standing) {
+    match standing {
+        Standing::NoLimit => return,
+        Standing::Allowed => &metrics.allowed,
+        Standing::Denied => &metrics.denied,
+        Standing::ShadowDenied => &metrics.shadow_denied,
+        Standing::Unlimited => &metrics.unlimited,
+        Standing::PresumedAllowed => &metrics.presumed_allowed,
+        Standing::PresumedDenied => &metrics.presumed_denied,
+    }
+    .inc();
+}
+
+#[cfg(test)]
+mod tests;

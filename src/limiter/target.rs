@@ -1,0 +1,143 @@
+//! What a descriptor leads to: nothing, a rule without a limit, or a limit and the key of its counter.
+
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::judge::Few;
+use crate::algorithm::quota::{QuotaError, Window};
+use crate::algorithm::verdict::Role;
+use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Override};
+use crate::policy::{Imposes, Policy, Rule};
+
+/// What one descriptor leads to.
+pub(super) enum Target<'a> {
+    /// No rule, one that imposes nothing, or one that another of the request replaces.
+    Nothing,
+    /// A rule that says so.
+    Unlimited(&'a Rule),
+    /// A limit.
+    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, key: KeyRange },
+}
+
+/// A rule's limit, or one that the request brought along.
+#[derive(Debug)]
+pub(super) enum Imposed<'a> {
+    ByRule(&'a Limit),
+    ByRequest(Box<Limit>),
+}
+
+impl<'a> Target<'a> {
+    /// Matches a descriptor and encodes the key of its counter.
+    pub(super) fn find(policy: &'a Policy, descriptor: &Descriptor<'_>, keys: &mut KeyBuffer) -> Self {
+        let rule = policy.find(&descriptor.entries, keys);
+        if let Some(wanted) = descriptor.limit {
+            return Self::overridden(policy, rule, wanted, descriptor, keys);
+        }
+        let Some(rule) = rule else { return Self::Nothing };
+        match rule.imposes() {
+            Imposes::Nothing => Self::Nothing,
+            Imposes::Unlimited => Self::Unlimited(rule),
+            Imposes::Limit(limit) => {
+                let key = keys.finish(rule.identity(), None);
+                Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key }
+            }
+        }
+    }
+
+    /// A limit that the request sets: the rule's own with other numbers where that inherits them, else a fixed window.
+    fn overridden(
+        policy: &'a Policy,
+        rule: Option<&'a Rule>,
+        wanted: Override,
+        descriptor: &Descriptor<'_>,
+        keys: &mut KeyBuffer,
+    ) -> Self {
+        let inheriting = rule.filter(|rule| rule.inherits_override()).and_then(|rule| match rule.imposes() {
+            Imposes::Limit(limit) => Some((rule, limit)),
+            Imposes::Nothing | Imposes::Unlimited => None,
+        });
+        // The bounds of a period are checked where the request is read; what a rule cannot count, it does not impose.
+        let Ok(window) = Window::new(wanted.limit, wanted.period) else { return Self::Nothing };
+        if let Some((rule, limit)) = inheriting {
+            let own = limit.windows().iter().all(|own| own.period() == window.period());
+            let period = (!own).then_some(window.period());
+            if let Ok(limit) = limit.with_window(window.clone()) {
+                let key = keys.finish(rule.identity(), period);
+                return Self::Limited { rule: Some(rule), limit: Imposed::ByRequest(Box::new(limit)), key };
+            }
+        }
+        keys.begin();
+        for entry in &descriptor.entries {
+            keys.push(entry.key);
+            keys.push(entry.value);
+        }
+        let key = keys.finish(policy.override_identity(), Some(wanted.period));
+        match fixed(window) {
+            Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key },
+            Err(_) => Self::Nothing,
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<&KeyRange> {
+        match self {
+            Self::Limited { key, .. } => Some(key),
+            Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+
+    pub(super) fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Limited { limit, .. } => Some(limit.limit()),
+            Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Self::Limited { rule: Some(rule), .. } => match (rule.shadow_mode(), rule.quota_mode()) {
+                (false, false) => Role::Enforce,
+                (true, false) => Role::Shadow,
+                (false, true) => Role::Quota,
+                (true, true) => Role::QuotaShadow,
+            },
+            Self::Limited { rule: None, .. } | Self::Nothing | Self::Unlimited(_) => Role::Enforce,
+        }
+    }
+
+    fn rule(&self) -> Option<&'a Rule> {
+        match self {
+            Self::Limited { rule, .. } => *rule,
+            Self::Unlimited(rule) => Some(rule),
+            Self::Nothing => None,
+        }
+    }
+}
+
+impl Imposed<'_> {
+    pub(super) fn limit(&self) -> &Limit {
+        match self {
+            Self::ByRule(limit) => limit,
+            Self::ByRequest(limit) => limit,
+        }
+    }
+}
+
+/// Drops the limits whose name another rule of the request replaces. Unlimited rules replace, and are not replaced; what is
+/// replaced still replaces others.
+pub(super) fn drop_replaced(targets: &mut [Target<'_>]) {
+    let replaced: Few<&str> =
+        targets.iter().filter_map(Target::rule).flat_map(Rule::replaces).map(AsRef::as_ref).collect();
+    if replaced.is_empty() {
+        return;
+    }
+    let gone = |target: &Target<'_>| match target {
+        Target::Limited { rule: Some(rule), .. } => rule.name().is_some_and(|name| replaced.contains(&name)),
+        Target::Limited { rule: None, .. } | Target::Nothing | Target::Unlimited(_) => false,
+    };
+    targets.iter_mut().filter(|target| gone(target)).for_each(|target| *target = Target::Nothing);
+}
+
+/// The limit of an override: a fixed window, always charged, as envoyproxy/ratelimit counts it.
+fn fixed(window: Window) -> Result<Limit, QuotaError> {
+    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window])?);
+    Limit::new(algorithm, Charge::Always, OnStoreError::Error)
+}

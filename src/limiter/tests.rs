@@ -1,0 +1,322 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::*;
+use crate::algorithm::time::{Micros, Timestamp};
+use crate::descriptor::{Descriptor, Entry, Override};
+use crate::policy::{self, Options, Source};
+use crate::store::clock::ManualClock;
+use crate::store::memory::{Bounds, MemoryStore};
+
+const SECOND: u64 = 1_000_000;
+/// The beginning of a day, of a minute and of a second.
+const DAY: u64 = 20_000 * 86_400 * SECOND;
+
+/// A limiter with a policy, at a given time.
+struct Bench {
+    limiter: Limiter<MemoryStore<Arc<ManualClock>>>,
+    clock: Arc<ManualClock>,
+    metrics: Arc<Metrics>,
+}
+
+/// What is asked of one descriptor.
+#[derive(Clone, Copy)]
+struct Ask<'a> {
+    entries: &'a str,
+    hits: Hits,
+    limit: Option<Override>,
+}
+
+fn take(entries: &str) -> Ask<'_> {
+    Ask { entries, hits: Hits::Charge(1), limit: None }
+}
+
+fn hits(entries: &str, hits: Hits) -> Ask<'_> {
+    Ask { entries, hits, limit: None }
+}
+
+fn overridden(entries: &str, limit: u32, seconds: u64) -> Ask<'_> {
+    Ask { limit: Some(Override { limit, period: Micros::from_secs(seconds) }), ..take(entries) }
+}
+
+fn load(text: &str) -> PolicySet {
+    let source = Source { name: "policy.yaml".into(), text: text.into() };
+    policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}")).policies
+}
+
+fn bench_of(policies: PolicySet, shadow: bool, max_bytes: usize) -> Bench {
+    let (clock, metrics) = (Arc::new(ManualClock::default()), Metrics::new());
+    clock.set(Timestamp::from_micros(DAY));
+    let store = MemoryStore::new(Bounds { max_bytes, domain_max_bytes: max_bytes }, Arc::clone(&clock));
+    let limiter = Limiter::new(store, shadow, Arc::clone(&metrics));
+    limiter.install(policies);
+    Bench { limiter, clock, metrics }
+}
+
+fn bench(rules: &str) -> Bench {
+    bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), false, 1 << 20)
+}
+
+impl Bench {
+    /// Decides, and says: overall, then each status as `OK 3`, `OVER`, or `-` where no limit applies.
+    fn ask_in(&self, domain: &str, asked: &[Ask<'_>]) -> Result<String, Undecided> {
+        let descriptors = asked.iter().map(|ask| Descriptor {
+            entries: ask.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect(),
+            hits: ask.hits,
+            limit: ask.limit,
+        });
+        let request = Request { domain, descriptors: descriptors.collect::<SmallVec<_>>() };
+        let snapshot = self.limiter.snapshot();
+        let mut decision = std::pin::pin!(self.limiter.decide(&snapshot, &request));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(decision) = decision.as_mut().poll(&mut context) else {
+            panic!("the memory store answers at once");
+        };
+        let decision = decision?;
+        let mut text = if decision.is_over_limit() { "OVER:".to_owned() } else { "OK:".to_owned() };
+        for status in decision.statuses() {
+            text.push_str(&match (status.is_over_limit(), status.remaining()) {
+                (true, _) => " OVER".to_owned(),
+                (false, Some(remaining)) => format!(" {remaining}"),
+                (false, None) => " -".to_owned(),
+            });
+        }
+        Ok(text)
+    }
+
+    fn ask(&self, asked: &[Ask<'_>]) -> String {
+        self.ask_in("d", asked).unwrap()
+    }
+
+    fn times(&self, count: usize, ask: Ask<'_>) -> String {
+        (0..count).map(|_| self.ask(&[ask])).last().unwrap()
+    }
+
+    fn at(&self, us: u64) {
+        self.clock.set(Timestamp::from_micros(DAY + us));
+    }
+}
+
+fn entry(text: &str) -> Entry<'_> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    Entry { key: key.as_bytes(), value: value.as_bytes() }
+}
+
+const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: b, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
+
+#[test]
+fn without_a_policy_nobody_decides() {
+    let bench = Bench {
+        limiter: Limiter::new(
+            MemoryStore::new(Bounds { max_bytes: 1, domain_max_bytes: 1 }, Arc::new(ManualClock::default())),
+            false,
+            Metrics::new(),
+        ),
+        clock: Arc::default(),
+        metrics: Metrics::new(),
+    };
+    assert_eq!(bench.ask_in("d", &[take("a")]), Err(Undecided::NoPolicy));
+}
+
+#[test]
+fn what_matches_no_rule_is_let_through_and_an_unknown_domain_counted() {
+    let bench = bench(PLAIN);
+    assert_eq!(bench.ask(&[take("z=1"), take("a=1,b=2"), take("")]), "OK: - - -");
+    assert_eq!(bench.ask_in("other", &[take("a=1"), overridden("a=1", 0, 1)]).unwrap(), "OK: - -");
+    assert_eq!(bench.metrics.unknown_domain.get(), 1);
+}
+
+#[test]
+fn a_fixed_window_is_charged_always_unless_told_otherwise() {
+    let bench = bench(PLAIN);
+    assert_eq!(bench.ask(&[take("a=1"), take("b=1")]), "OK: 1 4");
+    assert_eq!(bench.ask(&[hits("a=1", Hits::Charge(5)), take("b=1")]), "OVER: OVER 3");
+    assert_eq!(bench.ask(&[take("b=1")]), "OK: 2");
+    bench.at(60 * SECOND);
+    assert_eq!(bench.ask(&[take("a=1")]), "OK: 1");
+}
+
+#[test]
+fn a_denied_request_costs_nothing_where_limits_are_charged_when_admitted() {
+    let bench = bench(
+        "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, charge: admitted}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 5, charge: admitted}}\n",
+    );
+    assert_eq!(bench.ask(&[take("a"), take("b")]), "OK: 0 4");
+    assert_eq!(bench.ask(&[take("a"), take("b")]), "OVER: OVER 4");
+    assert_eq!(bench.ask(&[take("b")]), "OK: 3");
+}
+
+#[test]
+fn blamed_limits_are_charged_for_what_they_denied_themselves() {
+    let bench = bench(
+        "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, charge: blamed}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 5, charge: blamed}}\n",
+    );
+    assert_eq!(bench.ask(&[take("a"), take("b")]), "OK: 0 4");
+    assert_eq!(bench.ask(&[take("a"), take("b")]), "OVER: OVER 4");
+    assert_eq!(bench.ask(&[hits("a", Hits::Refund(1))]), "OK: 0", "one of two hits is left");
+}
+
+#[test]
+fn a_shadow_rule_never_denies_and_stops_nobody_from_being_counted() {
+    let bench = bench(
+        "  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 3, charge: admitted}}\n",
+    );
+    assert_eq!(bench.ask(&[take("s"), take("b")]), "OK: 0 2");
+    assert_eq!(bench.ask(&[take("s"), take("b")]), "OK: 0 1");
+    let text = bench.metrics.render().unwrap();
+    assert!(text.contains(r#"rule="s",outcome="shadow_denied"} 1"#), "{text}");
+}
+
+#[test]
+fn quota_rules_deny_only_where_all_of_them_do() {
+    let bench = bench(
+        "  - {key: p, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}\n",
+    );
+    assert_eq!(bench.ask(&[take("p"), take("q")]), "OK: 0 1");
+    assert_eq!(bench.ask(&[take("p"), take("q")]), "OK: OVER 0");
+    assert_eq!(bench.ask(&[take("p"), take("q")]), "OVER: OVER OVER");
+}
+
+#[test]
+fn global_shadow_mode_admits_and_tells_what_would_have_been() {
+    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{PLAIN}")), true, 1 << 20);
+    bench.times(2, take("a"));
+    assert_eq!(bench.ask(&[take("a")]), "OK: OVER");
+}
+
+#[test]
+fn a_replaced_limit_does_not_count_and_still_replaces() {
+    let bench = bench(
+        "  - {key: a, rate_limit: {name: one, unit: minute, requests_per_unit: 0}}
+  - {key: b, rate_limit: {name: two, replaces: [{name: one}], unit: minute, requests_per_unit: 0}}
+  - {key: c, rate_limit: {unlimited: true, replaces: [{name: two}]}}\n",
+    );
+    assert_eq!(bench.ask(&[take("a"), take("c")]), "OVER: OVER -");
+    assert_eq!(bench.ask(&[take("a"), take("b"), take("c")]), "OK: - - -");
+}
+
+#[test]
+fn a_ban_denies_peeks_too_and_needs_no_counter() {
+    let bench = bench("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 0}}\n");
+    assert_eq!(bench.ask(&[hits("a", Hits::Peek)]), "OVER: OVER");
+    assert_eq!(bench.ask(&[take("a")]), "OVER: OVER");
+    assert_eq!(bench.ask(&[hits("a", Hits::Refund(1))]), "OK: 0");
+}
+
+#[test]
+fn an_override_is_a_fixed_window_of_its_own() {
+    let bench = bench(PLAIN);
+    assert_eq!(bench.ask(&[overridden("a=1", 1, 60)]), "OK: 0");
+    assert_eq!(bench.ask(&[overridden("a=1", 1, 60)]), "OVER: OVER");
+    assert_eq!(bench.ask(&[overridden("a=1", 9, 60)]), "OK: 6", "the amount is not in the key");
+    assert_eq!(bench.ask(&[overridden("a=1", 1, 3600)]), "OK: 0", "the period is");
+    assert_eq!(bench.ask(&[overridden("nobody=1", 1, 60)]), "OK: 0");
+    assert_eq!(bench.ask(&[take("a=1")]), "OK: 1", "the rule's own counter is another");
+}
+
+#[test]
+fn an_inheriting_rule_keeps_its_counter_under_another_amount() {
+    let bench = bench(
+        "  - {key: a, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 2, override: inherit, name: n}}\n",
+    );
+    assert_eq!(bench.times(2, take("a")), "OK: 0");
+    assert_eq!(bench.ask(&[take("a")]), "OVER: OVER");
+    assert_eq!(bench.ask(&[overridden("a", 10, 60)]), "OK: 7", "two hits are used");
+    assert_eq!(bench.ask(&[overridden("a", 2, 3600)]), "OK: 1", "another period is another counter");
+}
+
+#[test]
+fn a_post_paid_budget_is_peeked_at_and_charged_afterwards() {
+    let bench = bench(
+        "  - {key: t, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 60, charge: afterwards}}\n",
+    );
+    let peek = hits("t", Hits::Peek);
+    assert_eq!(bench.ask(&[peek]), "OK: 60");
+    assert_eq!(bench.ask(&[hits("t", Hits::Charge(90))]), "OVER: OVER", "and written");
+    assert_eq!(bench.ask(&[peek]), "OVER: OVER");
+    bench.at(31 * SECOND - 1);
+    assert_eq!(bench.ask(&[peek]), "OVER: OVER");
+    bench.at(31 * SECOND);
+    assert_eq!(bench.ask(&[peek]), "OK: 1", "90 used, 60 allowed, one more hit fits after 31 s");
+}
+
+#[test]
+fn a_full_store_is_answered_by_the_limits_own_word() {
+    let rules = "  - {key: e, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: a, rate_limit: {unit: hour, requests_per_unit: 9, on_store_error: allow}}
+  - {key: n, rate_limit: {unit: hour, requests_per_unit: 9, on_store_error: deny}}
+  - {key: z, rate_limit: {unit: hour, requests_per_unit: 0}}\n";
+    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), false, 64);
+    assert_eq!(bench.ask(&[take("a")]), "OK: -");
+    assert_eq!(bench.ask(&[take("n")]), "OVER: OVER");
+    assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
+    assert_eq!(bench.ask(&[take("e"), take("z")]), "OVER: - OVER", "a certain denial wins");
+    assert_eq!(bench.ask(&[hits("e", Hits::Peek)]), "OK: 9", "a peek needs no room");
+}
+
+#[test]
+fn a_changed_amount_judges_the_same_counter_and_a_changed_shape_begins_anew() {
+    let policy = |limit: &str| load(&format!("domain: d\ndescriptors:\n  - {{key: a, rate_limit: {{{limit}}}}}\n"));
+    let bench = bench_of(policy("unit: minute, requests_per_unit: 2"), false, 1 << 20);
+    assert_eq!(bench.times(2, take("a")), "OK: 0");
+    bench.limiter.install(policy("unit: minute, requests_per_unit: 5"));
+    assert_eq!(bench.ask(&[take("a")]), "OK: 2");
+    bench.limiter.install(policy("unit: hour, requests_per_unit: 5"));
+    assert_eq!(bench.ask(&[take("a")]), "OK: 4");
+}
+
+#[test]
+fn wildcards_share_a_counter_only_where_they_say_so() {
+    let bench = bench(
+        "  - {key: p, value: 'own*', rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: p, value: 'all*', share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 2}}\n",
+    );
+    assert_eq!(bench.ask(&[take("p=own1"), take("p=own2")]), "OK: 1 1");
+    assert_eq!(bench.ask(&[take("p=all1"), take("p=all2")]), "OK: 0 0");
+    assert_eq!(bench.ask(&[take("p=all*")]), "OVER: OVER");
+}
+
+#[test]
+fn the_example_policies_do_what_their_comments_say() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
+    let sources = policy::source::files::read(&[examples]).unwrap();
+    let policies = policy::load(&sources, &Options::default()).unwrap().policies;
+    let bench = bench_of(policies, false, 8 << 20);
+    let last = |domain: &str, count: u32, ask: Ask<'_>| {
+        (0..count).map(|_| bench.ask_in(domain, &[ask]).unwrap()).last().unwrap()
+    };
+    assert_eq!(last("gateway", 100, take("remote_address=203.0.113.7")), "OK: 0");
+    assert_eq!(last("gateway", 1, take("remote_address=203.0.113.7")), "OVER: OVER");
+    assert_eq!(last("gateway", 200, take("remote_address=192.0.2.10")), "OK: -");
+    assert_eq!(last("api_keys", 1000, take("api_key=k")), "OK: 0");
+    assert_eq!(last("api_keys", 1, take("api_key=k")), "OVER: OVER");
+    assert_eq!(last("tiers", 100, take("plan=free,user=ann")), "OK: 0");
+    assert_eq!(last("tiers", 1, take("plan=free,user=ann")), "OVER: OVER");
+    assert_eq!(last("tiers", 1000, take("plan=premium,user=ann")), "OK: 0");
+    assert_eq!(last("tiers", 1, take("plan=premium,user=ann")), "OVER: OVER");
+    assert_eq!(last("login", 5, take("account=ann")), "OK: 0");
+    assert_eq!(last("login", 9, take("account=ann")), "OVER: OVER");
+    assert_eq!(last("llm", 1, hits("model=large,tenant=t", Hits::Charge(200_000))), "OK: 0");
+    assert_eq!(last("llm", 1, hits("model=large,tenant=t", Hits::Peek)), "OVER: OVER");
+    assert_eq!(last("tenants", 1, take("tenant=mallory")), "OVER: OVER");
+    assert_eq!(last("tenants", 999, take("tenant=acme")), "OK: -");
+    assert_eq!(last("tenants", 21, take("tenant=other,route=export")), "OK: 0", "only watched");
+
+    // Three windows: 1,000 in a second, 5,000 in ten, 7,000 in fifteen.
+    let mut admitted = 1_000;
+    for second in 1..15 {
+        bench.at(second * 1_020_000);
+        admitted += (0..1_000).filter(|_| bench.ask_in("api_keys", &[take("api_key=k")]).unwrap() != "OVER: OVER").count();
+        assert!(second < 9 || admitted >= 5_000);
+        assert!(second > 8 || admitted <= 5_000);
+    }
+    assert_eq!(admitted, 7_000);
+    // Refused tries count: at 15 minutes the five are gone, and the nine are not.
+    bench.at(14 * 60 * SECOND);
+    assert_eq!(last("login", 1, take("account=ann")), "OVER: OVER");
+}

@@ -1,0 +1,79 @@
+//! How large requests may be, how connections are kept, and how many threads serve them.
+
+use std::time::Duration;
+
+use super::{Problems, parse};
+use crate::grpc::convert::{AnswerStyle, RequestBounds};
+use crate::grpc::server::Connections;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Flags {
+    /// Descriptors that a request may have.
+    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "64")]
+    max_descriptors: String,
+    /// Entries that a descriptor may have.
+    #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "32")]
+    max_entries: String,
+    /// Size of a request.
+    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", default_value = "4MiB")]
+    max_message: String,
+    /// Requests that one connection may have under way.
+    #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "1024")]
+    max_streams: String,
+    /// Silence after which a connection is asked for a sign of life.
+    #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s")]
+    keepalive: String,
+    /// Threads that serve gRPC; default: the cores that this process may use.
+    #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N")]
+    workers: Option<String>,
+    /// Write durations to the microsecond. Proxies truncate them to whole seconds, so the default rounds up.
+    #[arg(long, env = "TOLLGATE_EXACT_DURATIONS")]
+    exact_durations: bool,
+    /// Admit every request, and tell in the statuses and metrics what would have been denied.
+    #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
+    shadow_mode: bool,
+}
+
+/// How large requests may be, how connections are kept, and how many threads serve them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Descriptors and entries.
+    pub request: RequestBounds,
+    /// Messages and connections.
+    pub connections: Connections,
+    /// How answers are written.
+    pub style: AnswerStyle,
+    /// Threads.
+    pub workers: usize,
+    /// Whether every request is admitted.
+    pub shadow_mode: bool,
+}
+
+impl Flags {
+    pub(super) fn resolve(&self, problems: &mut Problems) -> LimitSettings {
+        let request = RequestBounds {
+            descriptors: problems.read("--max-descriptors", &self.max_descriptors, parse::count),
+            entries: problems.read("--max-entries", &self.max_entries, parse::count),
+        };
+        let streams = problems.read("--max-streams", &self.max_streams, parse::count);
+        let connections = Connections {
+            max_message_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
+            keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
+            keepalive_timeout: Duration::from_secs(20),
+            max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
+        };
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = match &self.workers {
+            Some(workers) => problems.read("--workers", workers, parse::count),
+            None => cores(),
+        };
+        LimitSettings {
+            request,
+            connections,
+            style: AnswerStyle { exact_durations: self.exact_durations },
+            workers,
+            shadow_mode: self.shadow_mode,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Where the process listens.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::Problems;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Flags {
+    /// Address for gRPC; port 0 takes a free one, which is logged.
+    #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]
+    grpc_listen: String,
+    /// Address for probes and metrics: /livez, /readyz, /metrics.
+    #[arg(long, env = "TOLLGATE_HTTP_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8080")]
+    http_listen: String,
+    /// Address for administration; it tells what limits there are, so it listens on this machine only.
+    #[arg(long, env = "TOLLGATE_ADMIN_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:6070")]
+    admin_listen: String,
+}
+
+/// Where the process listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenSettings {
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// Probes and metrics.
+    pub http: SocketAddr,
+    /// Administration.
+    pub admin: SocketAddr,
+}
+
+impl Flags {
+    pub(super) fn resolve(&self, problems: &mut Problems) -> ListenSettings {
+        ListenSettings {
+            grpc: problems.read("--grpc-listen", &self.grpc_listen, address).0,
+            http: problems.read("--http-listen", &self.http_listen, address).0,
+            admin: problems.read("--admin-listen", &self.admin_listen, address).0,
+        }
+    }
+}
+
+/// An address, with a stand-in where none could be read.
+struct Address(SocketAddr);
+
+impl Default for Address {
+    fn default() -> Self {
+        Self((Ipv4Addr::UNSPECIFIED, 0).into())
+    }
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    let address = text.trim().parse().map(Address);
+    address.map_err(|_| format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, found `{text}`"))
+}

@@ -1,0 +1,131 @@
+//! The process's settings: a flag, an environment variable, a default and a reason each, one file a concern.
+//!
+//! Flags are read as text and resolved together, so that everything that is wrong is said at once.
+
+mod limits;
+mod listen;
+mod log;
+mod parse;
+mod policy;
+mod shutdown;
+mod store;
+
+use std::fmt;
+
+pub use self::limits::LimitSettings;
+pub use self::listen::ListenSettings;
+pub use self::log::LogSettings;
+pub use self::policy::PolicySettings;
+pub use self::shutdown::ShutdownSettings;
+pub use self::store::{StoreSettings, StoreUrl, store_url};
+
+/// All flags of `serve`, as written.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Flags {
+    #[command(flatten)]
+    policy: policy::Flags,
+    #[command(flatten)]
+    listen: listen::Flags,
+    #[command(flatten)]
+    store: store::Flags,
+    #[command(flatten)]
+    limits: limits::Flags,
+    #[command(flatten)]
+    shutdown: shutdown::Flags,
+    #[command(flatten)]
+    log: log::Flags,
+}
+
+/// All settings of `serve`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where policies come from.
+    pub policy: PolicySettings,
+    /// Where the process listens.
+    pub listen: ListenSettings,
+    /// Where counters live.
+    pub store: StoreSettings,
+    /// How large requests may be, and how connections are kept.
+    pub limits: LimitSettings,
+    /// How the process ends.
+    pub shutdown: ShutdownSettings,
+    /// What it says meanwhile.
+    pub log: LogSettings,
+}
+
+/// A setting that cannot be used: its flag, what was found, what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    flag: &'static str,
+    what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.flag, self.what)
+    }
+}
+
+/// Collects what is wrong, so that one mistake does not hide the next.
+#[derive(Debug, Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// The value, or the default of its type where it cannot be read and the problem is kept.
+    fn read<T: Default>(&mut self, flag: &'static str, text: &str, parse: fn(&str) -> Result<T, String>) -> T {
+        parse(text).unwrap_or_else(|what| {
+            self.0.push(Problem { flag, what });
+            T::default()
+        })
+    }
+}
+
+impl Flags {
+    /// Reads the flags, and says everything that is wrong with them. Settings with problems are only good for finding more.
+    pub fn resolve(self) -> (Settings, Vec<Problem>) {
+        let mut problems = Problems::default();
+        let settings = Settings {
+            policy: self.policy.resolve(),
+            listen: self.listen.resolve(&mut problems),
+            store: self.store.resolve(&mut problems),
+            limits: self.limits.resolve(&mut problems),
+            shutdown: self.shutdown.resolve(&mut problems),
+            log: self.log.resolve(&mut problems),
+        };
+        (settings, problems.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn resolve(arguments: &[&str]) -> (Settings, Vec<Problem>) {
+        Command::parse_from([&["tollgate"], arguments].concat()).flags.resolve()
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        let (settings, problems) = resolve(&[]);
+        assert_eq!(problems, []);
+        assert_eq!(settings.listen.grpc.to_string(), "0.0.0.0:8081");
+        assert_eq!(settings.store.memory.max_bytes, 256 << 20);
+        assert_eq!(settings.store.memory.domain_max_bytes, 128 << 20);
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once() {
+        let (_, problems) =
+            resolve(&["--grpc-listen", "here", "--memory-max", "lots", "--store", "ftp://x", "--drain-delay", "soon"]);
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(problems.join("\n"));
+    }
+}

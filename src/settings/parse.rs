@@ -1,0 +1,73 @@
+//! Words of settings that the standard library does not read: sizes, shares, durations.
+
+use std::time::Duration;
+
+/// Bytes, as `268435456`, `256MiB` or `1GiB`.
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
+    const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    let trimmed = text.trim();
+    let (number, unit) =
+        UNITS.iter().find_map(|(suffix, unit)| Some((trimmed.strip_suffix(suffix)?, unit))).unwrap_or((trimmed, &1));
+    let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(*unit));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("expected a size such as 256MiB, found `{text}`"))
+}
+
+/// A part of something in thousandths, from `0.5` or `50%`.
+pub(super) fn share(text: &str) -> Result<Thousandths, String> {
+    let error = || format!("expected a share above 0 and up to 1, such as 0.5 or 50%, found `{text}`");
+    let trimmed = text.trim();
+    let (number, scale) = match trimmed.strip_suffix('%') {
+        Some(percent) => (percent, 10.0),
+        None => (trimmed, 1000.0),
+    };
+    let thousandths = number.trim().parse::<f64>().map_err(|_| error())? * scale;
+    (1..=1000u16).find(|whole| (f64::from(*whole) - thousandths).abs() <= 0.5).map(Thousandths).ok_or_else(error)
+}
+
+/// Parts of a thousand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Thousandths(u16);
+
+impl Thousandths {
+    /// That part of `whole`.
+    pub(super) fn of(self, whole: usize) -> usize {
+        whole.saturating_mul(self.0.into()) / 1000
+    }
+}
+
+/// A length of time, as `15ms`, `3s` or `1m30s`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let length = text.trim().parse::<jiff::SignedDuration>().ok();
+    let length = length.and_then(|length| Duration::try_from(length).ok());
+    length.ok_or_else(|| format!("expected a duration such as 500ms or 10s, found `{text}`"))
+}
+
+/// A whole number of at least 1.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    let number = text.trim().parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("expected a whole number of at least 1, found `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_shares_and_durations_read_as_people_write_them() {
+        assert_eq!(bytes("32MiB"), Ok(32 << 20));
+        assert_eq!(bytes("1024"), Ok(1024));
+        assert_eq!(share("50%"), Ok(Thousandths(500)));
+        assert_eq!(share("0.25").map(|share| share.of(4000)), Ok(1000));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_what_was_found() {
+        for error in
+            [bytes("-1").err(), bytes("0").err(), share("1.5").err(), share("NaN").err(), duration("-1s").err()]
+        {
+            assert!(error.is_some_and(|text| text.contains("found `")));
+        }
+    }
+}

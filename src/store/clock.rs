@@ -1,0 +1,46 @@
+//! What time it is: the system's clock, or one that is told.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use crate::algorithm::time::Timestamp;
+
+/// A source of instants. It may step back; counters bear that.
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}
+
+/// The system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A clock that stands still until it is set: for traces and tests.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// Sets the present instant, forwards or back.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.as_micros(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl<C: Clock> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Timestamp {
+        C::now(self)
+    }
+}

@@ -1,0 +1,96 @@
+//! How many bytes the counters may take: in all, and for each domain.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Bytes that are taken of a bound, shared by all shards.
+#[derive(Debug)]
+pub(super) struct Budget {
+    total: Account,
+    domain_max: usize,
+    domains: Mutex<HashMap<Box<str>, Arc<Account>>>,
+}
+
+/// Bytes that are taken of one bound.
+#[derive(Debug)]
+pub(super) struct Account {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl Budget {
+    pub(super) fn new(max: usize, domain_max: usize) -> Self {
+        Self { total: Account::new(max), domain_max: domain_max.min(max), domains: Mutex::default() }
+    }
+
+    /// The account of a domain. Shards keep it, so that this is asked once a shard and domain.
+    pub(super) fn account(&self, domain: &str) -> Arc<Account> {
+        let mut domains = self.domains.lock();
+        if let Some(account) = domains.get(domain) {
+            return Arc::clone(account);
+        }
+        let account = Arc::new(Account::new(self.domain_max));
+        domains.insert(domain.into(), Arc::clone(&account));
+        account
+    }
+
+    /// Takes `bytes` for a domain, if both bounds have room.
+    pub(super) fn take(&self, domain: &Account, bytes: usize) -> bool {
+        if !domain.take(bytes) {
+            return false;
+        }
+        let taken = self.total.take(bytes);
+        if !taken {
+            domain.give(bytes);
+        }
+        taken
+    }
+
+    /// Gives `bytes` of a domain back.
+    pub(super) fn give(&self, domain: &Account, bytes: usize) {
+        domain.give(bytes);
+        self.total.give(bytes);
+    }
+
+    /// Bytes taken in all.
+    pub(super) fn used(&self) -> usize {
+        self.total.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Account {
+    fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give(&self, bytes: usize) {
+        let less = |used: usize| Some(used.saturating_sub(bytes));
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_the_whole_nor_a_domain_takes_more_than_its_bound() {
+        let budget = Budget::new(100, 60);
+        let (a, b) = (budget.account("a"), budget.account("b"));
+        assert!(budget.take(&a, 60));
+        assert!(!budget.take(&a, 1));
+        assert!(!budget.take(&b, 41));
+        assert!(budget.take(&b, 40));
+        budget.give(&a, 10);
+        assert_eq!(budget.used(), 90);
+        assert!(budget.take(&budget.account("a"), 10));
+    }
+}

@@ -1,0 +1,188 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::gcra::Gcra;
+use crate::algorithm::quota::Window;
+use crate::algorithm::sliding_log::SlidingLog;
+use crate::algorithm::time::Micros;
+use crate::algorithm::verdict::Role;
+use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+use crate::descriptor::{Identity, KeyBuffer, KeyRange};
+use crate::store::clock::ManualClock;
+
+const SECOND: u64 = 1_000_000;
+const START: u64 = 1_780_000_000 * SECOND;
+
+struct Bench {
+    store: MemoryStore<Arc<ManualClock>>,
+    clock: Arc<ManualClock>,
+}
+
+fn bench(max_bytes: usize, domain_max_bytes: usize) -> Bench {
+    let clock = Arc::new(ManualClock::default());
+    clock.set(Timestamp::from_micros(START));
+    Bench { store: MemoryStore::new(Bounds { max_bytes, domain_max_bytes }, Arc::clone(&clock)), clock }
+}
+
+fn window(limit: u32, seconds: u64) -> Window {
+    Window::new(limit, Micros::from_secs(seconds)).unwrap()
+}
+
+fn fixed(limit: u32, seconds: u64) -> Limit {
+    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window(limit, seconds)]).unwrap());
+    Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
+}
+
+fn key(keys: &mut KeyBuffer, text: &[u8]) -> KeyRange {
+    keys.begin();
+    keys.push(text);
+    keys.finish(&Identity::of([b"rule".as_slice()]), None)
+}
+
+/// Asks about the counters `names` by one limit each, and says of each whether it was allowed; `None`: a store error.
+fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, Hits)]) -> Vec<Option<bool>> {
+    let mut keys = KeyBuffer::default();
+    let ranges: Vec<_> = wanted.iter().map(|(name, ..)| key(&mut keys, name.as_bytes())).collect();
+    let check = |(range, (_, limit, hits)): (&KeyRange, &(&str, &'_ Limit, Hits))| {
+        (keys.key(domain, range), (*limit).clone(), *hits)
+    };
+    let parts: Vec<_> = ranges.iter().zip(wanted).map(check).collect();
+    let checks: Vec<_> =
+        parts.iter().map(|(key, limit, hits)| Check { key: *key, limit, hits: *hits, role: Role::Enforce }).collect();
+    store.decide_now(&checks, Prior::Open).into_iter().map(|outcome| outcome.ok().map(|o| o.allowed)).collect()
+}
+
+fn hit(bench: &Bench, domain: &str, name: &str, limit: &Limit) -> Option<bool> {
+    ask(&bench.store, domain, &[(name, limit, Hits::Charge(1))])[0]
+}
+
+#[test]
+fn one_denial_leaves_every_counter_of_the_request_as_it_was() {
+    let bench = bench(1 << 20, 1 << 20);
+    let (few, many) = (fixed(1, 60), fixed(9, 60));
+    let both = [("many", &many, Hits::Charge(2)), ("few", &few, Hits::Charge(1))];
+    assert_eq!(ask(&bench.store, "d", &both), [Some(true), Some(true)]);
+    assert_eq!(ask(&bench.store, "d", &both), [Some(true), Some(false)]);
+    assert_eq!(ask(&bench.store, "d", &[("many", &many, Hits::Charge(7))]), [Some(true)]);
+    assert_eq!(ask(&bench.store, "d", &[("many", &many, Hits::Charge(1))]), [Some(false)]);
+}
+
+#[test]
+fn the_second_check_of_one_counter_sees_the_first() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(3, 60);
+    let twice = [("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Peek)];
+    assert_eq!(ask(&bench.store, "d", &twice), [Some(true), Some(false), Some(true)]);
+    assert_eq!(bench.store.len(), 0, "a denied request creates no counter");
+}
+
+#[test]
+fn a_peek_and_a_refund_create_no_counter() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(3, 60);
+    ask(&bench.store, "d", &[("a", &limit, Hits::Peek), ("b", &limit, Hits::Refund(2))]);
+    assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
+}
+
+#[test]
+fn a_flood_of_new_keys_is_refused_and_resets_no_live_counter() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(1, 3600);
+    assert_eq!(hit(&bench, "d", "live", &limit), Some(true));
+    let answers: Vec<_> = (0..50_000).map(|n| hit(&bench, "d", &format!("flood {n}"), &limit)).collect();
+    assert_eq!(answers.first(), Some(&Some(true)));
+    assert_eq!(answers.last(), Some(&None), "no room");
+    assert!(bench.store.used_bytes() <= 1 << 20);
+    assert_eq!(hit(&bench, "d", "live", &limit), Some(false));
+}
+
+#[test]
+fn what_has_expired_makes_room() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(1, 1);
+    let fill = |from: u32| (from..from + 20_000).filter_map(|n| hit(&bench, "d", &format!("{n:06}"), &limit)).count();
+    let first = fill(0);
+    assert!(first < 20_000);
+    bench.clock.set(Timestamp::from_micros(START + 62 * SECOND));
+    assert_eq!(fill(100_000), first, "as many as at first");
+}
+
+#[test]
+fn a_sweep_forgets_the_expired_and_keeps_the_rest() {
+    let bench = bench(8 << 20, 8 << 20);
+    let (short, long) = (fixed(1, 1), fixed(1, 3600));
+    for n in 0..1_000 {
+        hit(&bench, "d", &format!("short {n}"), &short);
+        hit(&bench, "d", &format!("long {n}"), &long);
+    }
+    bench.clock.set(Timestamp::from_micros(START + 62 * SECOND));
+    (0..16).for_each(|_| bench.store.sweep());
+    assert_eq!(bench.store.len(), 1_000);
+    assert_eq!(hit(&bench, "d", "long 7", &long), Some(false));
+}
+
+#[test]
+fn no_domain_takes_more_than_its_share() {
+    let bench = bench(1 << 20, 1 << 19);
+    let limit = fixed(1, 3600);
+    let fill = |domain: &str| (0..20_000).filter_map(|n| hit(&bench, domain, &format!("{domain}{n}"), &limit)).count();
+    let greedy = fill("greedy");
+    assert!(bench.store.used_bytes() <= 1 << 19);
+    assert!(fill("other").abs_diff(greedy) < greedy / 10);
+}
+
+#[test]
+fn every_byte_that_was_taken_is_given_back() {
+    let bench = bench(8 << 20, 8 << 20);
+    let log = Algorithm::SlidingLog(SlidingLog::new(vec![window(1_000, 1)]).unwrap());
+    let log = Limit::new(log, Charge::Admitted, OnStoreError::Error).unwrap();
+    let windows = FixedWindow::new(vec![window(500, 1), window(900, 2)]).unwrap();
+    let windows = Limit::new(Algorithm::FixedWindow(windows), Charge::Always, OnStoreError::Error).unwrap();
+    for n in 0..3_000 {
+        let (a, b) = (format!("log {}", n % 7), format!("windows {}", n % 5));
+        ask(&bench.store, "d", &[(&a, &log, Hits::Charge(1)), (&b, &windows, Hits::Charge(1))]);
+    }
+    assert!(bench.store.used_bytes() > 7 * 400 * size_of::<u64>());
+    bench.clock.set(Timestamp::from_micros(START + 120 * SECOND));
+    (0..16).for_each(|_| bench.store.sweep());
+    assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
+}
+
+#[test]
+fn a_counter_that_cannot_grow_is_refused_and_not_reset() {
+    let bench = bench(1 << 20, 1 << 20);
+    let log = Algorithm::SlidingLog(SlidingLog::new(vec![window(10_000, 3600)]).unwrap());
+    let log = Limit::new(log, Charge::Admitted, OnStoreError::Error).unwrap();
+    let gcra = Algorithm::Gcra(Gcra::new(window(5, 3600), None, None).unwrap());
+    let gcra = Limit::new(gcra, Charge::Admitted, OnStoreError::Error).unwrap();
+    let before = (0..10).filter_map(|_| hit(&bench, "d", "log", &log)).count();
+    let fitting = (0..20_000).filter_map(|n| hit(&bench, "d", &n.to_string(), &gcra)).count();
+    assert!(before == 10 && fitting < 20_000);
+    let grown = (0..10_000).filter_map(|_| hit(&bench, "d", "log", &log)).count();
+    assert!(grown < 100, "{grown} entries more in a full store");
+    assert_eq!(ask(&bench.store, "d", &[("log", &log, Hits::Peek)]), [Some(true)]);
+    assert!(bench.store.used_bytes() <= 1 << 20);
+}
+
+#[test]
+fn exactly_the_limit_is_admitted_whatever_runs_at_once() {
+    let store = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, SystemClock);
+    let (limit, other) = (fixed(1_000, 365 * 86_400), fixed(5_000, 365 * 86_400));
+    let admitted: usize = std::thread::scope(|scope| {
+        let work = |thread: usize| {
+            let (store, limit, other) = (&store, &limit, &other);
+            scope.spawn(move || {
+                // Half of the threads name the counters in the other order: locks must not.
+                let mut wanted = [("a", limit, Hits::Charge(1)), ("b", other, Hits::Charge(1))];
+                wanted.rotate_left(thread % 2);
+                (0..1_000).filter(|_| ask(store, "d", &wanted).iter().all(|allowed| *allowed == Some(true))).count()
+            })
+        };
+        let threads: Vec<_> = (0..8).map(work).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(admitted, 1_000);
+    assert_eq!(ask(&store, "d", &[("b", &other, Hits::Charge(4_000))]), [Some(true)], "b was charged 1,000 times");
+    assert_eq!(ask(&store, "d", &[("b", &other, Hits::Charge(1))]), [Some(false)]);
+}

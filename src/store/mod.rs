@@ -1,0 +1,65 @@
+//! Where counters live: the trait that every store is, what it is asked, and what it answers.
+//!
+//! A store judges all checks of a request at one instant of its own clock and writes what their charge modes ask for. It
+//! knows limits and keys; of policies, protocols and callers it knows nothing. A layer is a store around a store.
+
+pub mod clock;
+pub mod memory;
+
+use std::future::Future;
+
+use crate::algorithm::Limit;
+use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::verdict::{Prior, Role};
+use crate::descriptor::CounterKey;
+
+/// One limit's part in a request. A store has to know all of it, since it judges all checks of a request at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    /// Which counter.
+    pub key: CounterKey<'a>,
+    /// The limit to judge by.
+    pub limit: &'a Limit,
+    /// What is wanted of it.
+    pub hits: Hits,
+    /// What its verdict means for the request.
+    pub role: Role,
+}
+
+/// Why a store could not judge one check.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// There is no room for a new counter.
+    #[error("the store has no room for another counter")]
+    NoRoom,
+    /// The counter's state belongs to another algorithm or format.
+    #[error("the counter's state cannot be read")]
+    Unreadable,
+}
+
+impl StoreError {
+    /// The kind of error in a word, for metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoRoom => "no_room",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// An outcome or a store error for each check, in their order.
+pub type Outcomes = Few<Result<Outcome, StoreError>>;
+
+/// A place where counters live.
+pub trait Store: Send + Sync + 'static {
+    /// Judges all `checks` of one request and writes what their charge modes ask for.
+    ///
+    /// Order and length of the answer are those of the question. `prior` says what a layer above has decided already.
+    fn decide(&self, checks: &[Check<'_>], prior: Prior) -> impl Future<Output = Outcomes> + Send;
+}
+
+impl<S: Store> Store for std::sync::Arc<S> {
+    fn decide(&self, checks: &[Check<'_>], prior: Prior) -> impl Future<Output = Outcomes> + Send {
+        S::decide(self, checks, prior)
+    }
+}

@@ -1,0 +1,136 @@
+//! Every metric's name, labels and meaning.
+//!
+//! Rules look their counters up once, when a policy is installed; a request only adds.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    domain: String,
+    rule: String,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
+enum Outcome {
+    allowed,
+    denied,
+    shadow_denied,
+    unlimited,
+    presumed_allowed,
+    presumed_denied,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    kind: &'static str,
+}
+
+/// The process's metrics.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    decisions: Family<RuleLabels, Counter>,
+    store_errors: Family<ErrorLabels, Counter>,
+    reloads: Family<ErrorLabels, Counter>,
+    /// Requests of a domain that no policy is for.
+    pub unknown_domain: Counter,
+    /// Requests that could not be read, or asked for what cannot be.
+    pub invalid_requests: Counter,
+    /// Counters in the memory store.
+    pub memory_counters: Gauge,
+    /// Bytes that they take.
+    pub memory_bytes: Gauge,
+}
+
+/// The counters of one rule: descriptors that came to it, by what became of them.
+#[derive(Debug)]
+pub struct RuleMetrics {
+    /// There was room.
+    pub allowed: Counter,
+    /// There was none.
+    pub denied: Counter,
+    /// There was none, and the rule only watches.
+    pub shadow_denied: Counter,
+    /// The rule says that there is no limit.
+    pub unlimited: Counter,
+    /// The store failed, and the limit let pass.
+    pub presumed_allowed: Counter,
+    /// The store failed, and the limit denied.
+    pub presumed_denied: Counter,
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    pub fn new() -> Arc<Self> {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("tollgate")),
+            decisions: Family::default(),
+            store_errors: Family::default(),
+            reloads: Family::default(),
+            unknown_domain: Counter::default(),
+            invalid_requests: Counter::default(),
+            memory_counters: Gauge::default(),
+            memory_bytes: Gauge::default(),
+        };
+        metrics.register();
+        Arc::new(metrics)
+    }
+
+    fn register(&self) {
+        let mut registry = self.registry.lock();
+        registry.register("decisions", "Descriptors decided, by rule and outcome", self.decisions.clone());
+        registry.register("store_errors", "Checks that the store could not judge, by kind", self.store_errors.clone());
+        registry.register("policy_loads", "Attempts to load the policies, by result", self.reloads.clone());
+        let unknown = "Requests of a domain that no policy is for";
+        registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
+        let invalid = "Requests answered INVALID_ARGUMENT";
+        registry.register("invalid_requests", invalid, self.invalid_requests.clone());
+        registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
+        registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
+    }
+
+    /// The counters of one rule; the same ones after a reload.
+    pub fn of_rule(&self, domain: &str, rule: &str) -> RuleMetrics {
+        let counter = |outcome| {
+            let labels = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
+            self.decisions.get_or_create(&labels).clone()
+        };
+        RuleMetrics {
+            allowed: counter(Outcome::allowed),
+            denied: counter(Outcome::denied),
+            shadow_denied: counter(Outcome::shadow_denied),
+            unlimited: counter(Outcome::unlimited),
+            presumed_allowed: counter(Outcome::presumed_allowed),
+            presumed_denied: counter(Outcome::presumed_denied),
+        }
+    }
+
+    /// Counts a check that the store could not judge.
+    pub fn store_error(&self, kind: &'static str) {
+        self.store_errors.get_or_create(&ErrorLabels { kind }).inc();
+    }
+
+    /// Counts an attempt to load the policies.
+    pub fn policy_load(&self, loaded: bool) {
+        self.reloads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// Where the text cannot be written, which a string always can.
+    pub fn render(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry.lock())?;
+        Ok(text)
+    }
+}
