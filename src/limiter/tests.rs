@@ -311,7 +311,8 @@ fn the_example_policies_do_what_their_comments_say() {
     let mut admitted = 1_000;
     for second in 1..15 {
         bench.at(second * 1_020_000);
-        admitted += (0..1_000).filter(|_| bench.ask_in("api_keys", &[take("api_key=k")]).unwrap() != "OVER: OVER").count();
+        admitted +=
+            (0..1_000).filter(|_| bench.ask_in("api_keys", &[take("api_key=k")]).unwrap() != "OVER: OVER").count();
         assert!(second < 9 || admitted >= 5_000);
         assert!(second > 8 || admitted <= 5_000);
     }

@@ -51,6 +51,10 @@ pub(super) fn compile(limit: &written::Limit, defaults: &Options, report: &mut d
     let algorithm = own.algorithm.as_ref().or(defaults.algorithm.as_ref());
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| algorithm.value);
     let mut compiler = Compiler { limit, chooser: Chooser { own, defaults, algorithm, report } };
+    if !limit.is_whole {
+        compiler.check_words();
+        return Terms::default();
+    }
     let imposes =
         compiler.windows().and_then(|windows| compiler.limit(windows)).map_or(Imposes::Nothing, Imposes::Limit);
     Terms {
@@ -105,6 +109,16 @@ impl<'w> Compiler<'w, '_> {
         (self.chooser.report)(Finding::error(span, message).note(note));
     }
 
+    /// Judges what means something without the parts of the limit that could not be read.
+    fn check_words(&mut self) {
+        for amount in self.limit.windows.iter().flat_map(|windows| &windows.value).chain([&self.limit.single]) {
+            if let Some(unit) = &amount.unit {
+                self.unit_of(unit);
+            }
+        }
+        self.lease();
+    }
+
     /// The amounts and periods, where all of them are good.
     fn windows(&mut self) -> Option<Vec<Placed>> {
         let single = &self.limit.single;
@@ -149,6 +163,10 @@ impl<'w> Compiler<'w, '_> {
             self.error(amount.span, "`unit` is missing", units::ALLOWED);
             return None;
         };
+        self.unit_of(written)
+    }
+
+    fn unit_of(&mut self, written: &Spanned<String>) -> Option<Unit> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
             let error = Finding::error(written.span, format!("`{}` is not a unit", shown(&written.value)));

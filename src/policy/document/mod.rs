@@ -89,7 +89,7 @@ impl Reader<'_> {
         let fields = &self.fields(item, Level::Rule)?;
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
-        let limit = self.section(fields, "rate_limit", Level::Limit).and_then(|found| self.limit(&found));
+        let limit = self.section(fields, "rate_limit", Level::Limit).map(|found| self.limit(&found));
         let shadow_mode = self.flag(fields, "shadow_mode");
         let quota_mode = self.flag(fields, "quota_mode");
         let share_threshold = self.truth(fields, "share_threshold");
@@ -115,8 +115,7 @@ impl Reader<'_> {
         self.truth(fields, word).is_some_and(|truth| truth.value)
     }
 
-    /// A limit; `None` where something in it could not be read, so that the compiler does not miss it a second time.
-    fn limit(&mut self, fields: &Fields) -> Option<Limit> {
+    fn limit(&mut self, fields: &Fields) -> Limit {
         let errors = self.findings.errors();
         let single = self.window(fields);
         let windows = self.maps(fields, "windows", Level::Window).map(|windows| super::report::Spanned {
@@ -124,8 +123,9 @@ impl Reader<'_> {
             span: windows.span,
         });
         let replaced = self.maps(fields, "replaces", Level::Replaced).map(|replaced| replaced.value);
-        let limit = Limit {
+        let mut limit = Limit {
             span: fields.span,
+            is_whole: true,
             single,
             windows,
             unlimited: self.truth(fields, "unlimited"),
@@ -133,7 +133,8 @@ impl Reader<'_> {
             replaces: replaced.iter().flatten().filter_map(|item| self.some_text(item, "name")).collect(),
             options: self.options(fields),
         };
-        (self.findings.errors() == errors).then_some(limit)
+        limit.is_whole = self.findings.errors() == errors;
+        limit
     }
 
     fn window(&mut self, fields: &Fields) -> Window {

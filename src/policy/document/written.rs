@@ -32,6 +32,8 @@ pub(in crate::policy) struct Rule {
 #[derive(Debug)]
 pub(in crate::policy) struct Limit {
     pub(in crate::policy) span: Span,
+    /// Whether all of it could be read. What could not is reported, and must not be missed a second time.
+    pub(in crate::policy) is_whole: bool,
     pub(in crate::policy) single: Window,
     pub(in crate::policy) windows: Option<Spanned<Vec<Window>>>,
     pub(in crate::policy) unlimited: Option<Spanned<bool>>,

@@ -236,6 +236,7 @@ fn limits_that_cannot_work() {
     (4, 22) unit must be from 1ms to 3650d, found 4000d
     (4, 63) `200%` is not a size
     (4, 74) `soon` is not a time that hits can be kept
+    (4, 76) the limit `n` replaces itself
     (4, 87) `name` must not be empty
     (4, 76) the limit `n` replaces itself
     (4, 40) `burst` has no effect beside `unlimited: true`

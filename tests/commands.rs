@@ -1,0 +1,152 @@
+//! The subcommands, by what they exit with and print.
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::policy::{Policies, daily};
+use crate::support::tollgate::{Tollgate, output};
+
+#[test]
+fn hit_exits_0_while_there_is_room_and_1_when_there_is_none() {
+    let service = serve(2);
+    assert_eq!(hit(&service, &[]).status.code(), Some(0));
+    assert_eq!(hit(&service, &[]).status.code(), Some(0));
+    assert_eq!(hit(&service, &[]).status.code(), Some(1));
+}
+
+#[test]
+fn hit_of_a_count_exits_1_where_one_of_them_was_over_limit() {
+    let service = serve(2);
+    assert_eq!(hit(&service, &["--count", "3"]).status.code(), Some(1));
+}
+
+#[test]
+fn hit_takes_as_many_as_it_is_told() {
+    let service = serve(10);
+    assert_eq!(hit(&service, &["--hits", "10"]).status.code(), Some(0));
+    assert_eq!(hit(&service, &["--hits", "1"]).status.code(), Some(1));
+}
+
+#[test]
+fn hit_of_0_takes_nothing() {
+    let service = serve(1);
+    assert_eq!(hit(&service, &["--hits", "0", "--count", "5"]).status.code(), Some(0));
+    assert_eq!(hit(&service, &[]).status.code(), Some(0));
+}
+
+#[test]
+fn hit_exits_2_where_nobody_answers() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let ended = output(["hit", &closed, "test", "user=ann"]);
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(stderr(&ended).contains(&closed), "{}", stderr(&ended));
+}
+
+#[test]
+fn hit_exits_2_where_the_service_refuses_the_request() {
+    let service = serve(1);
+    assert_eq!(output(["hit", &service.grpc.to_string(), "", "user=ann"]).status.code(), Some(2));
+}
+
+#[test]
+fn hit_prints_the_decision_as_json_where_asked() {
+    let service = serve(3);
+    let answer: Value = serde_json::from_str(&stdout(&hit(&service, &["--json"]))).unwrap();
+    assert_eq!(answer["overallCode"], "OK");
+    assert_eq!(answer["statuses"][0]["limitRemaining"], 2);
+    assert_eq!(answer["statuses"][0]["currentLimit"]["requestsPerUnit"], 3);
+}
+
+#[test]
+fn hit_prints_the_decision_as_a_person_reads_it() {
+    let service = serve(3);
+    let text = stdout(&hit(&service, &[]));
+    assert!(text.contains("OK") && text.contains('2') && text.contains('3') && text.contains("day"), "{text}");
+}
+
+#[test]
+fn check_exits_0_for_policies_that_work() {
+    let policies = Policies::of(&daily("user", 5));
+    let ended = output(["check".as_ref(), policies.path().as_os_str()]);
+    assert_eq!(ended.status.code(), Some(0), "{}{}", stdout(&ended), stderr(&ended));
+}
+
+#[test]
+fn three_mistakes_in_two_files_get_one_report_with_three_carets() {
+    let policies = Policies::none();
+    policies.write(
+        "a.yaml",
+        "domain: a\ndescriptors:\n  - key: user\n    rate_limt: { requests_per_unit: 5, unit: day }\n",
+    );
+    let two = "domain: b\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: many, unit: fortnight }\n";
+    policies.write("b.yaml", two);
+    let ended = output(["check".as_ref(), policies.path().as_os_str()]);
+    assert_eq!(ended.status.code(), Some(1));
+    let report = stdout(&ended) + &stderr(&ended);
+    let carets = report.lines().filter(|line| line.trim_start_matches(['|', ' ']).starts_with('^')).count();
+    assert_eq!(carets, 3, "{report}");
+    for part in ["a.yaml:4", "rate_limit`", "b.yaml:4", "many", "fortnight"] {
+        assert!(report.contains(part), "`{part}` is not in\n{report}");
+    }
+}
+
+#[test]
+fn explain_names_the_rule_that_is_hit() {
+    let policies = Policies::of(&daily("user", 5));
+    let ended = output(["explain", "test", "user=ann", "--policy", policies.path().to_str().unwrap()]);
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    assert!(stdout(&ended).contains("user") && stdout(&ended).contains('5'), "{}", stdout(&ended));
+}
+
+#[test]
+fn schema_prints_json() {
+    let ended = output(["schema"]);
+    assert_eq!(ended.status.code(), Some(0));
+    assert!(serde_json::from_str::<Value>(&stdout(&ended)).unwrap().is_object());
+}
+
+#[test]
+fn replay_decides_in_the_time_of_the_trace() {
+    let policies = Policies::of(&daily("user", 1));
+    let line = |at: &str| {
+        let request = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+        format!("{{\"at\": {at}, \"request\": {request}}}\n")
+    };
+    let at = ["1780000000000000", "1780000000000001", r#""2027-01-01T00:00:00Z""#];
+    policies.write("trace.jsonl", &at.map(line).concat());
+    let (policy, trace) = (policies.file("policy.yaml"), policies.file("trace.jsonl"));
+    let ended = output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    let stdout = stdout(&ended);
+    let answers =
+        stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["response"]["overallCode"].clone());
+    assert_eq!(answers.collect::<Vec<_>>(), ["OK", "OVER_LIMIT", "OK"]);
+}
+
+#[test]
+fn every_subcommand_has_an_example_in_its_help() {
+    for subcommand in ["serve", "check", "replay", "explain", "hit", "schema"] {
+        let help = stdout(&output([subcommand, "--help"]));
+        assert!(help.contains(&format!("  tollgate {subcommand}")), "{subcommand}:\n{help}");
+    }
+}
+
+/// Users have `amount` a day each.
+fn serve(amount: u32) -> Tollgate {
+    Tollgate::serve(Policies::of(&daily("user", amount)).path())
+}
+
+fn hit(service: &Tollgate, flags: &[&str]) -> Output {
+    let address = service.grpc.to_string();
+    output([&["hit", &address, "test", "user=ann"], flags].concat())
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

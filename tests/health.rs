@@ -1,0 +1,116 @@
+//! gRPC health under three names, reflection, and the probes over HTTP.
+
+use prost::Message as _;
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use tokio_stream::StreamExt as _;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::channel;
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+
+/// The names under which callers ask.
+pub(crate) const NAMES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
+
+#[tokio::test]
+async fn health_says_serving_under_each_of_its_names() {
+    let service = serve();
+    let mut health = HealthClient::new(channel(service.grpc).await);
+    for name in NAMES {
+        let answer = health.check(HealthCheckRequest { service: name.to_owned() }).await.unwrap();
+        assert_eq!(answer.into_inner().status(), ServingStatus::Serving, "{name:?}");
+    }
+}
+
+#[tokio::test]
+async fn health_of_a_service_that_is_not_here_is_not_found() {
+    let service = serve();
+    let mut health = HealthClient::new(channel(service.grpc).await);
+    let answer = health.check(HealthCheckRequest { service: "nobody".to_owned() }).await;
+    assert_eq!(answer.unwrap_err().code(), tonic::Code::NotFound);
+}
+
+#[tokio::test]
+async fn the_probes_say_that_it_lives_and_is_ready() {
+    let service = serve();
+    let web = Web::new(service.http);
+    assert_eq!(web.get("/livez").await.status, 200);
+    assert_eq!(web.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn metrics_count_decisions() {
+    let service = serve();
+    let client = crate::support::rls::Client::connect(service.grpc).await;
+    assert!(client.hit("user", "ann").await);
+    let metrics = Web::new(service.http).get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    let decisions: Vec<&str> = metrics.body.lines().filter(|line| line.starts_with("tollgate_decisions")).collect();
+    assert!(decisions.iter().any(|line| line.ends_with(" 1")), "{decisions:#?}");
+}
+
+#[tokio::test]
+async fn reflection_lists_the_service() {
+    let MessageResponse::ListServicesResponse(list) = reflect(MessageRequest::ListServices(String::new())).await else {
+        panic!("no list of services")
+    };
+    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
+    assert!(names.iter().any(|name| name == "envoy.service.ratelimit.v3.RateLimitService"), "{names:?}");
+}
+
+#[tokio::test]
+async fn reflection_shows_the_method_and_what_it_takes() {
+    let file = file_with("envoy.service.ratelimit.v3.RateLimitService").await;
+    let method = &file.service[0].method[0];
+    assert_eq!(method.name(), "ShouldRateLimit");
+    assert_eq!(method.input_type(), ".envoy.service.ratelimit.v3.RateLimitRequest");
+}
+
+#[tokio::test]
+async fn reflection_shows_keys_and_values_as_text_so_that_people_can_type_them() {
+    let file = file_with("envoy.extensions.common.ratelimit.v3.RateLimitDescriptor").await;
+    let descriptor = file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
+    let entry = descriptor.nested_type.iter().find(|message| message.name() == "Entry").unwrap();
+    let types: Vec<(&str, Type)> = entry.field.iter().map(|field| (field.name(), field.r#type())).collect();
+    assert_eq!(types, [("key", Type::String), ("value", Type::String)]);
+}
+
+#[tokio::test]
+async fn reflection_has_the_fields_that_published_copies_of_the_protocol_lack() {
+    let file = file_with("envoy.extensions.common.ratelimit.v3.RateLimitDescriptor").await;
+    let descriptor = file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
+    assert!(descriptor.field.iter().any(|field| field.name() == "is_negative_hits" && field.number() == 4));
+}
+
+fn serve() -> Tollgate {
+    Tollgate::serve(Policies::of(&daily("user", 5)).path())
+}
+
+/// The file that defines a symbol.
+async fn file_with(symbol: &str) -> FileDescriptorProto {
+    let MessageResponse::FileDescriptorResponse(files) =
+        reflect(MessageRequest::FileContainingSymbol(symbol.to_owned())).await
+    else {
+        panic!("no file has {symbol}")
+    };
+    let files = files.file_descriptor_proto.iter().map(|file| FileDescriptorProto::decode(file.as_slice()).unwrap());
+    let files = FileDescriptorSet { file: files.collect() };
+    let package = symbol.rsplit_once('.').unwrap().0;
+    files.file.into_iter().find(|file| file.package() == package).unwrap()
+}
+
+async fn reflect(question: MessageRequest) -> MessageResponse {
+    let service = serve();
+    let mut reflection = ServerReflectionClient::new(channel(service.grpc).await);
+    let question = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+    let answers = reflection.server_reflection_info(tokio_stream::once(question)).await.unwrap();
+    answers.into_inner().next().await.unwrap().unwrap().message_response.unwrap()
+}

@@ -1,0 +1,29 @@
+//! The tests of the whole: the binary as a process, with real clients and a real Envoy around it.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `serve`, `health`, `drain` | the process: how it starts, what it says of itself, how it ends |
+//! | `reload` | policy files that change under a running process |
+//! | `requests` | what no proxy sends, and what every client may |
+//! | `commands` | the other subcommands, by their exit codes |
+//! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
+//! | `vectors` | `replay` against recorded decisions that a model made |
+//! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
+//! | `tidy` | the rules of the house: who may use whom, how long a file may be |
+//!
+//! `support` starts and stops what they need: everything on 127.0.0.1 and port 0, nothing outlives its test.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test that panics is a test that fails"
+)]
+
+mod commands;
+mod health;
+mod requests;
+mod serve;
+mod support;
+mod vectors;

@@ -1,0 +1,134 @@
+//! What no proxy sends is INVALID_ARGUMENT; what a proxy can forward gets a decision.
+
+use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+use tonic::Code as Grpc;
+
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::{Client, descriptor, entry, limit, request};
+use crate::support::tollgate::Tollgate;
+
+#[tokio::test]
+async fn a_request_without_a_domain_is_refused() {
+    refused(RateLimitRequest { domain: String::new(), ..request(vec![descriptor(&[("user", "ann")])]) }, "domain")
+        .await;
+}
+
+#[tokio::test]
+async fn a_request_without_descriptors_is_refused() {
+    refused(request(vec![]), "descriptors").await;
+}
+
+#[tokio::test]
+async fn more_than_64_descriptors_are_refused() {
+    refused(request(vec![descriptor(&[("user", "ann")]); 65]), "found 65").await;
+}
+
+#[tokio::test]
+async fn more_than_32_entries_are_refused() {
+    refused(request(vec![descriptor(&[("user", "ann"); 33])]), "found 33").await;
+}
+
+#[tokio::test]
+async fn an_unknown_unit_of_an_override_is_refused() {
+    refused(overridden(0), "unit").await;
+    refused(overridden(99), "found 99").await;
+}
+
+#[tokio::test]
+async fn hits_above_32_bits_are_refused() {
+    refused(request(vec![taking(1 << 32)]), "found 4294967296").await;
+}
+
+#[tokio::test]
+async fn as_much_as_the_bounds_allow_is_decided() {
+    let widest = [taking(u32::MAX.into()), descriptor(&[("user", "ann"); 32])];
+    let widest = widest.into_iter().chain(vec![descriptor(&[("user", "bob")]); 62]).collect();
+    let answer = ask(request(widest)).await.unwrap();
+    assert_eq!(answer.statuses.len(), 64);
+    assert_eq!(answer.overall_code(), Code::OverLimit, "2^32 - 1 hits do not fit into 5");
+}
+
+#[tokio::test]
+async fn an_unknown_domain_is_let_through_with_a_status_for_each_descriptor() {
+    let unknown =
+        RateLimitRequest { domain: "nobody's".to_owned(), ..request(vec![descriptor(&[("user", "ann")]); 2]) };
+    let answer = ask(unknown).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!(answer.statuses.len(), 2);
+    assert!(answer.statuses.iter().all(|status| status.code() == Code::Ok && status.current_limit.is_none()));
+}
+
+#[tokio::test]
+async fn a_descriptor_without_entries_is_let_through() {
+    let answer = ask(request(vec![RateLimitDescriptor::default()])).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!(answer.statuses.len(), 1);
+}
+
+#[tokio::test]
+async fn a_value_of_60_kib_is_limited_like_any_other() {
+    is_limited(&[b'x'; 60 << 10]).await;
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_utf_8_is_limited_like_any_other() {
+    is_limited(b"\xff\xfe\x00\x80").await;
+}
+
+#[tokio::test]
+async fn an_empty_value_is_limited_like_any_other() {
+    is_limited(b"").await;
+}
+
+#[tokio::test]
+async fn hits_of_the_request_are_those_of_descriptors_without_any() {
+    let (_service, client) = serve().await;
+    let both = RateLimitRequest { hits_addend: 3, ..request(vec![descriptor(&[("user", "ann")]), taking(1)]) };
+    let answer = client.ask(both).await.unwrap();
+    assert_eq!(answer.statuses[1].limit_remaining, 1, "3 and 1 of 5 are taken");
+}
+
+#[tokio::test]
+async fn more_than_the_message_bound_is_refused() {
+    let (_service, client) = serve().await;
+    let mut large = descriptor(&[]);
+    large.entries.push(entry(b"user", &vec![b'x'; 4 << 20]));
+    let error = client.ask(request(vec![large])).await.unwrap_err();
+    assert_eq!(error.code(), Grpc::OutOfRange, "{error}");
+}
+
+async fn refused(request: RateLimitRequest, because: &str) {
+    let error = ask(request).await.unwrap_err();
+    assert_eq!(error.code(), Grpc::InvalidArgument);
+    assert!(error.message().contains(because), "`{}` does not say `{because}`", error.message());
+}
+
+async fn is_limited(value: &[u8]) {
+    let (_service, client) = serve().await;
+    let one = RateLimitDescriptor { entries: vec![entry(b"user", value)], ..Default::default() };
+    for _ in 0..5 {
+        assert_eq!(client.status(one.clone()).await.code(), Code::Ok);
+    }
+    assert_eq!(client.status(one).await.code(), Code::OverLimit);
+}
+
+async fn ask(request: RateLimitRequest) -> Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status> {
+    let (_service, client) = serve().await;
+    client.ask(request).await
+}
+
+/// 5 a day for each user.
+async fn serve() -> (Tollgate, Client) {
+    let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
+    let client = Client::connect(service.grpc).await;
+    (service, client)
+}
+
+fn taking(hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) }
+}
+
+fn overridden(unit: i32) -> RateLimitRequest {
+    request(vec![RateLimitDescriptor { limit: limit(1, unit), ..descriptor(&[("user", "ann")]) }])
+}

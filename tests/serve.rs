@@ -1,0 +1,109 @@
+//! How the process starts.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::Client;
+use crate::support::tollgate::{Tollgate, command, output, quiet};
+
+#[tokio::test]
+async fn the_first_decision_comes_within_a_second_of_the_start() {
+    let policies = Policies::of(&daily("user", 5));
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let service = Tollgate::serve(policies.path());
+        assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
+        fastest = fastest.min(begun.elapsed());
+    }
+    assert!(fastest < Duration::from_secs(1), "the best of three starts took {fastest:?}");
+}
+
+#[tokio::test]
+async fn files_and_directories_are_served_together() {
+    let policies = Policies::of(&daily("user", 5));
+    policies.write("more/deep/other.yml", "domain: other\ndescriptors: []\n");
+    policies.write("more/.hidden/broken.yaml", "domain: [");
+    policies.write("more/notes.txt", "no policy");
+    let (file, directory) = (policies.file("policy.yaml"), policies.file("more"));
+    let service = Tollgate::serve_with(&file, &["--policy", directory.to_str().unwrap()]);
+    let facts = crate::support::web::Web::new(service.admin).get("/policies").await.body;
+    let facts: serde_json::Value = serde_json::from_str(&facts).unwrap();
+    assert_eq!(facts["domains"], serde_json::json!(["other", "test"]));
+}
+
+#[tokio::test]
+async fn without_a_subcommand_it_serves() {
+    let policies = Policies::of(&daily("user", 5));
+    let mut plain = command(quiet(&[]));
+    let mut process = crate::support::process::Process::start("tollgate", plain.arg("--policy").arg(policies.path()));
+    process.wait_for_line("that it listens", |line| line.contains("listening").then_some(()));
+}
+
+#[test]
+fn without_a_policy_it_serves_the_examples_where_they_are() {
+    let folder = Policies::none();
+    folder.write("config/policies/limits.yaml", &daily("user", 5));
+    let mut plain = command(quiet(&[]));
+    let mut process = crate::support::process::Process::start("tollgate", plain.current_dir(folder.path()));
+    process.wait_for_line("that it listens", |line| line.contains("listening").then_some(()));
+}
+
+#[test]
+fn without_a_policy_or_examples_it_says_how_to_give_one() {
+    let folder = Policies::none();
+    let ended = command(quiet(&[])).current_dir(folder.path()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(text(&ended.stderr).contains("--policy"), "{}", text(&ended.stderr));
+}
+
+#[test]
+fn every_flag_that_cannot_be_read_is_told_at_once() {
+    let ended = output([
+        "serve",
+        "--grpc-listen",
+        "here",
+        "--store",
+        "ftp://x",
+        "--drain-delay",
+        "soon",
+        "--memory-max",
+        "lots",
+    ]);
+    assert_eq!(ended.status.code(), Some(1));
+    for flag in ["--grpc-listen", "--store", "--drain-delay", "--memory-max"] {
+        assert!(text(&ended.stderr).contains(flag), "{flag} is not in\n{}", text(&ended.stderr));
+    }
+}
+
+#[test]
+fn a_taken_port_and_a_broken_policy_are_told_at_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let policies = Policies::of("domain: test\ndescriptors:\n  - kee: user\n");
+    let flags = ["--grpc-listen", &address, "--http-listen", &address];
+    let mut serve = command(["serve"]);
+    let serve = serve.args(quiet(&flags)).args(flags).arg("--policy").arg(policies.path());
+    let ended = serve.output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    for part in ["--grpc-listen", "--http-listen", "policy.yaml", "kee"] {
+        assert!(text(&ended.stderr).contains(part), "{part} is not in\n{}", text(&ended.stderr));
+    }
+}
+
+#[test]
+fn either_signal_ends_it_with_exit_code_0() {
+    let policies = Policies::of(&daily("user", 5));
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut service = Tollgate::serve(policies.path());
+        service.process.signal(signal);
+        assert_eq!(service.process.wait_for_end().code(), Some(0), "{signal:?}");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

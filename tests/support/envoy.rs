@@ -1,0 +1,93 @@
+//! A real Envoy, which `tests/run` installs.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::upstream::Upstream;
+use super::web::Web;
+use super::{PATIENCE, becomes, eventually};
+
+/// A running Envoy with an upstream behind it.
+pub(crate) struct Envoy {
+    /// A client of its listener.
+    pub(crate) edge: Web,
+    /// A client of its administration.
+    pub(crate) admin: Web,
+    _upstream: Upstream,
+    _process: Process,
+    _files: TempDir,
+}
+
+impl Envoy {
+    /// Starts Envoy by `tests/envoy/<template>`, with what `values` says in place of each `${NAME}`.
+    pub(crate) async fn start(template: &str, values: &[(&str, &str)]) -> Self {
+        let (upstream, files) = (Upstream::start().await, TempDir::new().unwrap());
+        let upstream_port = upstream.address.port().to_string();
+        let values = [values, &[("UPSTREAM", upstream_port.as_str())]].concat();
+        let (bootstrap, admin) = (files.path().join("bootstrap.yaml"), files.path().join("admin"));
+        std::fs::write(&bootstrap, filled(template, &values)).unwrap();
+
+        let mut command = Command::new(binary());
+        command.arg("-c").arg(&bootstrap).arg("--admin-address-path").arg(&admin);
+        // Hot restart would want an id that no other Envoy on this machine has.
+        command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
+        let mut process = Process::start("envoy", &mut command);
+        let admin = eventually("envoy says where its administration is", PATIENCE, || {
+            assert!(process.is_running(), "envoy ended:\n{}", process.log().join("\n"));
+            std::fs::read_to_string(&admin).ok()?.trim().parse().ok()
+        });
+        let admin = Web::new(admin);
+        let edge = becomes("envoy listens", PATIENCE, || listener(&admin), Option::is_some).await;
+        Self { edge: Web::new(edge.unwrap()), admin, _upstream: upstream, _process: process, _files: files }
+    }
+
+    /// One of Envoy's own counters.
+    pub(crate) async fn counter(&self, name: &str) -> u64 {
+        let stats = self.admin.get(&format!("/stats?format=json&filter=^{name}$")).await.body;
+        let stats: Value = serde_json::from_str(&stats).unwrap();
+        stats["stats"].as_array().unwrap().iter().find_map(|stat| stat["value"].as_u64()).unwrap_or_default()
+    }
+
+    /// Waits until one of its counters is `value`, for what Envoy does after it has answered.
+    pub(crate) async fn wait_for_counter(&self, name: &str, value: u64) {
+        becomes(name, Duration::from_secs(10), || self.counter(name), |now| *now == value).await;
+    }
+}
+
+/// Where Envoy listens, once it does.
+async fn listener(admin: &Web) -> Option<SocketAddr> {
+    if admin.get("/ready").await.status != 200 {
+        return None;
+    }
+    let listeners: Value = serde_json::from_str(&admin.get("/listeners?format=json").await.body).unwrap();
+    let address = &listeners["listener_statuses"][0]["local_address"]["socket_address"];
+    let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port > 0)?;
+    Some((address["address"].as_str()?.parse::<std::net::IpAddr>().ok()?, port).into())
+}
+
+fn filled(template: &str, values: &[(&str, &str)]) -> String {
+    let path = root().join("tests/envoy").join(template);
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = values.iter().fold(text, |text, (name, value)| text.replace(&format!("${{{name}}}"), value));
+    let left = text.lines().find(|line| line.contains("${") && !line.trim_start().starts_with('#'));
+    assert_eq!(left, None, "{template} has a place that is not filled in");
+    text
+}
+
+/// The binary that `tests/run` names in TOLLGATE_ENVOY, or left in `.venv` when it ran before.
+fn binary() -> PathBuf {
+    let left_by_run = root().join(".venv/bin/envoy");
+    let named = std::env::var_os("TOLLGATE_ENVOY").map(PathBuf::from);
+    let binary = named.or_else(|| left_by_run.exists().then_some(left_by_run));
+    binary.expect("these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them")
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

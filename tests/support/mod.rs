@@ -1,0 +1,46 @@
+//! What the tests start, ask and stop.
+
+pub(crate) mod envoy;
+pub(crate) mod policy;
+pub(crate) mod process;
+pub(crate) mod rls;
+pub(crate) mod tollgate;
+pub(crate) mod upstream;
+pub(crate) mod web;
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+/// Time for what should be done at once. Long, so that a machine full of other work fails no test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks until there is an answer, and fails where there is none in time. `what` is what is waited for.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < within, "{what}: not within {within:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The same for questions that await; tells the last answer where none was right.
+pub(crate) async fn becomes<T: Debug, F: Future<Output = T>>(
+    what: &str,
+    within: Duration,
+    mut ask: impl FnMut() -> F,
+    is_right: impl Fn(&T) -> bool,
+) -> T {
+    let begun = Instant::now();
+    loop {
+        let answer = ask().await;
+        if is_right(&answer) {
+            return answer;
+        }
+        assert!(begun.elapsed() < within, "{what}: not within {within:?}, the last answer was {answer:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

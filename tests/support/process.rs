@@ -1,0 +1,75 @@
+//! A child process: its standard error as lines, signals by its own id, killed when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{PATIENCE, eventually};
+
+/// A running child.
+pub(crate) struct Process {
+    name: &'static str,
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    /// Starts `command` and reads its standard error from then on.
+    pub(crate) fn start(name: &'static str, command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let (stderr, lines) = (child.stderr.take().unwrap(), Arc::clone(&log));
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().unwrap().push(line);
+            }
+        });
+        Self { name, child, log }
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for a line that `read` understands. A process that ends before it writes one fails the test.
+    #[track_caller]
+    pub(crate) fn wait_for_line<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> T {
+        eventually(&format!("{} says {what}", self.name), PATIENCE, || {
+            let found = self.log().iter().find_map(|line| read(line));
+            let ended = self.child.try_wait().unwrap();
+            assert!(found.is_some() || ended.is_none(), "{} ended: {ended:?}\n{}", self.name, self.log().join("\n"));
+            found
+        })
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Whether it runs still.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        eventually(&format!("{} ends", self.name), PATIENCE, || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            // Shown by the test harness beside the failure.
+            eprintln!("--- {} wrote:\n{}", self.name, self.log().join("\n"));
+        }
+    }
+}

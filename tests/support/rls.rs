@@ -1,0 +1,69 @@
+//! A client of the rate limit service, and requests in a few words.
+
+use std::net::SocketAddr;
+
+use prost::bytes::Bytes;
+use tollgate::grpc::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
+use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
+use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use tonic::Status;
+use tonic::transport::Channel;
+
+/// One connection to a service.
+#[derive(Clone)]
+pub(crate) struct Client(RateLimitServiceClient<Channel>);
+
+impl Client {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self(RateLimitServiceClient::new(channel(address).await))
+    }
+
+    pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        Ok(self.0.clone().should_rate_limit(request).await?.into_inner())
+    }
+
+    /// The status of a request that has one descriptor.
+    pub(crate) async fn status(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
+        let mut answer = self.ask(request(vec![descriptor])).await.unwrap();
+        assert_eq!(answer.statuses.len(), 1);
+        answer.statuses.remove(0)
+    }
+
+    /// Takes one hit, and says whether there was room.
+    pub(crate) async fn hit(&self, key: &str, value: &str) -> bool {
+        self.status(descriptor(&[(key, value)])).await.code() == Code::Ok
+    }
+
+    /// The amount of the limit that a descriptor comes to, without a hit; none where no limit applies.
+    pub(crate) async fn limit(&self, key: &str, value: &str) -> Option<u32> {
+        let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key, value)]) };
+        Some(self.status(peek).await.current_limit?.requests_per_unit)
+    }
+}
+
+/// A connection, for other services of the same address.
+pub(crate) async fn channel(address: SocketAddr) -> Channel {
+    Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+/// A request for domain `test`.
+pub(crate) fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "test".to_owned(), descriptors, hits_addend: 0 }
+}
+
+/// A descriptor that takes what the request does.
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| entry(key.as_bytes(), value.as_bytes());
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
+}
+
+/// An entry of any bytes.
+pub(crate) fn entry(key: &[u8], value: &[u8]) -> Entry {
+    Entry { key: Bytes::copy_from_slice(key), value: Bytes::copy_from_slice(value) }
+}
+
+/// A limit that a descriptor brings along; `unit` is the protocol's number.
+pub(crate) fn limit(requests_per_unit: u32, unit: i32) -> Option<RateLimitOverride> {
+    Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None })
+}

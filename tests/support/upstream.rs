@@ -1,0 +1,36 @@
+//! What Envoy protects: a server that answers every path, and says in `x-tokens` what the caller told it the answer costs.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::http::HeaderMap;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A running server; ends when dropped.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    server: JoinHandle<()>,
+}
+
+impl Upstream {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(answer);
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, server }
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Header `x-answer-tokens` of the request becomes `x-tokens` of the answer.
+async fn answer(request: HeaderMap) -> (HeaderMap, &'static str) {
+    let tokens = request.get("x-answer-tokens").map(|tokens| ("x-tokens".parse().unwrap(), tokens.clone()));
+    (tokens.into_iter().collect(), "upstream\n")
+}

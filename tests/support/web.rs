@@ -1,0 +1,60 @@
+//! An HTTP client.
+
+use std::net::SocketAddr;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue, Request};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+/// A client with connections of its own.
+#[derive(Clone)]
+pub(crate) struct Web {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    server: SocketAddr,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Web {
+    pub(crate) fn new(server: SocketAddr) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), server }
+    }
+
+    /// GET.
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.get_with(path, &[]).await
+    }
+
+    /// GET with headers, whose values may be any bytes that HTTP lets pass.
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&'static str, &[u8])]) -> Reply {
+        let mut request = Request::get(format!("http://{}{path}", self.server)).body(Empty::new()).unwrap();
+        for (name, value) in headers {
+            request.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let response = self.client.request(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply { status: head.status.as_u16(), headers: head.headers, body: String::from_utf8_lossy(&body).into_owned() }
+    }
+
+    /// The status of GET as one user.
+    pub(crate) async fn status(&self, path: &str, user: &str) -> u16 {
+        self.get_with(path, &[("x-user", user.as_bytes())]).await.status
+    }
+}
+
+impl Reply {
+    /// A header's value; empty where there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+}

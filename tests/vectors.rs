@@ -1,0 +1,86 @@
+//! `tollgate replay` against recorded decisions, which a model of the contract made that shares no code with this project.
+//!
+//! A folder has `policy.yaml`, `trace.jsonl` and `expected.jsonl`: for each request the overall code, and for each of its
+//! descriptors the code, what remains, and the two times in microseconds, or null. `TOLLGATE_VECTORS` may name one more
+//! folder, or one of such folders.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::tollgate::output;
+
+/// Differences that are shown; the rest is only counted.
+const SHOWN: usize = 5;
+
+#[test]
+fn every_algorithm_agrees_with_the_first_vectors() {
+    agrees(&ours("1"));
+}
+
+#[test]
+fn every_algorithm_agrees_with_the_second_vectors() {
+    agrees(&ours("2"));
+}
+
+#[test]
+fn every_algorithm_agrees_with_the_third_vectors() {
+    agrees(&ours("3"));
+}
+
+#[test]
+fn vectors_that_the_environment_names_agree() {
+    let Some(named) = std::env::var_os("TOLLGATE_VECTORS").map(PathBuf::from) else { return };
+    let folders = if named.join("policy.yaml").exists() { vec![named] } else { folders_in(&named) };
+    assert!(!folders.is_empty(), "TOLLGATE_VECTORS names a folder without vectors");
+    folders.iter().for_each(|folder| agrees(folder));
+}
+
+fn ours(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name)
+}
+
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.join("policy.yaml").exists()).collect()
+}
+
+fn agrees(folder: &Path) {
+    let file = |name: &str| folder.join(name).into_os_string();
+    let replayed = output(["replay".into(), "--policy".into(), file("policy.yaml"), file("trace.jsonl")]);
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+
+    let (expected, found) = (lines(&std::fs::read(file("expected.jsonl")).unwrap()), lines(&replayed.stdout));
+    assert!(!expected.is_empty());
+    assert_eq!(found.len(), expected.len(), "a line out for each line in");
+    let found: Vec<Value> = found.iter().map(as_expected).collect();
+    let differ = |number: &usize| expected[*number] != found[*number];
+    let wrong: Vec<usize> = (0..expected.len()).filter(differ).collect();
+    let show =
+        |number: &usize| format!("line {}:\n expected {}\n found    {}", number + 1, expected[*number], found[*number]);
+    let shown: Vec<String> = wrong.iter().take(SHOWN).map(show).collect();
+    assert!(wrong.is_empty(), "{} lines of {} differ\n{}", wrong.len(), folder.display(), shown.join("\n"));
+}
+
+fn lines(text: &[u8]) -> Vec<Value> {
+    std::str::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A line of `replay` in the shape of `expected.jsonl`. Proto3 JSON leaves out what is zero.
+fn as_expected(line: &Value) -> Value {
+    let no_statuses = vec![];
+    let statuses = line["response"]["statuses"].as_array().unwrap_or(&no_statuses);
+    let of_statuses = |field: &str, absent: Value| -> Vec<Value> {
+        statuses.iter().map(|status| status.get(field).unwrap_or(&absent).clone()).collect()
+    };
+    let of_descriptors = |field: &str| -> Vec<Value> {
+        line["descriptors"].as_array().unwrap().iter().map(|descriptor| descriptor[field].clone()).collect()
+    };
+    json!({
+        "overall": line["response"]["overallCode"],
+        "codes": of_statuses("code", json!("UNKNOWN")),
+        "remaining": of_statuses("limitRemaining", json!(0)),
+        "retry_after_us": of_descriptors("retry_after_us"),
+        "reset_after_us": of_descriptors("reset_after_us"),
+    })
+}
