@@ -21,6 +21,18 @@ pub enum CalendarUnit {
     Year,
 }
 
+impl CalendarUnit {
+    /// The unit in the field's words: `day`, `week`, `month` or `year`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+}
+
 /// A calendar unit in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {

@@ -1,4 +1,5 @@
 //! The laws that every algorithm keeps, as properties over random limits and traces.
+#![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 use proptest::prelude::*;
 

@@ -10,7 +10,7 @@ use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
 use crate::policy::source::files;
-use crate::policy::{self, Imposes, LeaseSize, Options, Policy, Rule, Step, Taken, unit_word};
+use crate::policy::{self, Imposes, LeaseSize, Options, Policy, Rule, Step, Taken};
 
 /// Rules with `*` that are listed of those that were tried.
 const MAX_TRIED: usize = 10;
@@ -178,7 +178,7 @@ fn amount(window: &Window) -> String {
     match window.calendar() {
         None => format!("{hits} in {}", window.period()),
         Some(calendar) => {
-            format!("{hits} in each calendar {} of {}", unit_word(calendar.unit()), calendar.zone_name())
+            format!("{hits} in each calendar {} of {}", calendar.unit().word(), calendar.zone_name())
         }
     }
 }

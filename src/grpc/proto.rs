@@ -1,5 +1,12 @@
 //! The messages, generated from `proto/` by `build.rs`.
-#![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the fields are documented in proto/")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::missing_errors_doc,
+    clippy::too_many_lines,
+    reason = "generated; the fields are documented in proto/"
+)]
 
 pub mod envoy {
     pub mod config {

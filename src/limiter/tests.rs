@@ -94,7 +94,7 @@ impl Bench {
     }
 
     fn at(&self, us: u64) {
-        self.clock.set(Timestamp::from_micros(DAY + us));
+        self.clock.set(Timestamp::from_micros(DAY) + Micros::new(us));
     }
 }
 

@@ -26,7 +26,6 @@ mod tests;
 
 use std::sync::Arc;
 
-pub use compile::unit_word;
 pub use document::schema::json_schema;
 pub use matcher::Taken;
 pub use report::Report;

@@ -5,7 +5,6 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::algorithm::calendar::CalendarUnit;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Limit};
 use crate::descriptor::Identity;
@@ -76,7 +75,7 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
     for window in limit.windows() {
         shape.push(window.period().get().to_string());
         let calendar = window.calendar();
-        shape.push(calendar.map_or(String::new(), |calendar| unit_word(calendar.unit()).to_owned()));
+        shape.push(calendar.map_or(String::new(), |calendar| calendar.unit().word().to_owned()));
         shape.push(calendar.map_or(String::new(), |calendar| calendar.zone_name().to_owned()));
     }
     if let Algorithm::SlidingWindow(window) = limit.algorithm() {
@@ -87,16 +86,6 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
         shape.extend([window.buckets().to_string(), estimate.to_owned()]);
     }
     shape
-}
-
-/// What a policy calls a calendar's unit.
-pub fn unit_word(unit: CalendarUnit) -> &'static str {
-    match unit {
-        CalendarUnit::Day => "day",
-        CalendarUnit::Week => "week",
-        CalendarUnit::Month => "month",
-        CalendarUnit::Year => "year",
-    }
 }
 
 /// A digest of the meaning of a set.

@@ -15,8 +15,6 @@ mod options;
 mod units;
 mod unreachable;
 
-pub use identity::unit_word;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ pub async fn watch(paths: Vec<PathBuf>, known: Vec<Source>, mut changed: impl Fn
         ticks.tick().await;
         let paths = Arc::clone(&paths);
         let Ok(reading) = tokio::task::spawn_blocking(move || files::read(&paths)).await else { continue };
-        let text = reading.as_ref().map(Vec::clone).map_err(ToString::to_string);
+        let text = reading.as_ref().cloned().map_err(ToString::to_string);
         if text != settled && text == latest {
             settled = text.clone();
             changed(reading);
