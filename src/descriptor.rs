@@ -54,7 +54,7 @@ pub struct Request<'a> {
 const FORMAT: u8 = 1;
 /// Key text up to this length stands in full, longer text as a digest.
 const MAX_TEXT: usize = 64;
-const IDENTITY_BYTES: usize = 16;
+const IDENTITY_BYTES: usize = 10;
 /// The version and kind byte, and the rule's identity.
 const PREFIX_BYTES: usize = 1 + IDENTITY_BYTES;
 

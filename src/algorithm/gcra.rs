@@ -55,11 +55,28 @@ struct Interval {
     divisor: u32,
 }
 
-/// A length of time, `whole` microseconds and `part` of [`Interval::parts`].
+/// A length of time, `whole` microseconds and `part` of [`Constants::parts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Backlog {
-    whole: u64,
-    part: u32,
+pub struct Backlog {
+    /// Whole microseconds.
+    pub whole: u64,
+    /// What is left over, in fractions of a microsecond.
+    pub part: u32,
+}
+
+/// What a program without integers beyond 2^53 needs to reckon with the same limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// Fractions that a microsecond is counted in.
+    pub parts: u32,
+    /// The time that one hit costs.
+    pub one: Backlog,
+    /// The time that 65,536 hits cost; at most 2^53 us, which no limit allows.
+    pub many: Backlog,
+    /// The backlog of a burst.
+    pub full: Backlog,
+    /// What charges past the limit can add up to.
+    pub deepest: Backlog,
 }
 
 impl Gcra {
@@ -109,6 +126,13 @@ impl Gcra {
     /// Hits past the limit that are remembered.
     pub fn max_debt(&self) -> u64 {
         self.max_debt
+    }
+
+    /// The numbers behind it, for a script.
+    pub fn constants(&self) -> Constants {
+        let many = self.interval.times(1 << 16).min(Backlog { whole: MAX_BACKLOG, part: 0 });
+        let (full, deepest) = (self.full, self.deepest);
+        Constants { parts: self.interval.parts, one: self.interval.times(1), many, full, deepest }
     }
 
     pub(super) fn windows(&self) -> &[Window] {

@@ -90,6 +90,11 @@ impl SlidingWindow {
         self.buckets
     }
 
+    /// The width of a bucket, in the order of the windows.
+    pub fn widths(&self) -> &[Micros] {
+        &self.widths
+    }
+
     /// How the oldest bucket counts.
     pub fn estimate(&self) -> Estimate {
         self.estimate

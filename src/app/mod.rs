@@ -20,12 +20,16 @@ use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
 use crate::grpc::server;
 use crate::grpc::service::Rls;
-use crate::limiter::Limiter;
+use crate::limiter::{InForce, Limiter};
 use crate::policy::source::{files, watch};
 use crate::policy::{self, Options, Report, Source};
-use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
+use crate::settings::{
+    LimitSettings, ListenSettings, Place, PolicySettings, Settings, ShutdownSettings, StoreSettings,
+};
+use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::{RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// How often expired counters are looked for, and the store's metrics brought up to date.
@@ -105,19 +109,26 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
     let metrics = Metrics::new();
     let store = Arc::new(MemoryStore::new(settings.store.memory, SystemClock));
-    let limiter = Arc::new(Limiter::new(Arc::clone(&store), settings.limits.shadow_mode, Arc::clone(&metrics)));
+    let policies = InForce::new(Arc::clone(&metrics));
     let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
 
     let installer =
-        Installer { limiter: Arc::clone(&limiter), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
+        Installer { policies: Arc::clone(&policies), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
     installer.install(&prepared.sources, prepared.policies);
     health.set(true).await;
 
-    let rls = Rls::new(limiter, Arc::clone(&metrics), settings.limits.request, settings.limits.style);
-    let (rls, watched, connections) = (Arc::new(rls), health.clone(), settings.limits.connections);
+    let service = WorkerService {
+        policies,
+        memory: Arc::clone(&store),
+        metrics: Arc::clone(&metrics),
+        store: settings.store.clone(),
+        limits: settings.limits,
+    };
+    let (service, watched, connections) = (Arc::new(service), health.clone(), settings.limits.connections);
     let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
-        let (rls, health) = (Arc::clone(&rls), watched.clone());
+        let (service, health) = (Arc::clone(&service), watched.clone());
         async move {
+            let rls = Arc::new(service.rls());
             let served = server::serve(incoming, rls, &health, connections, drain.cancelled_owned()).await;
             served.unwrap_or_else(|error| error!(%error, "a worker failed"));
         }
@@ -210,9 +221,30 @@ fn options(settings: &PolicySettings) -> Options {
     Options { merge_domains: settings.merge_domains }
 }
 
+/// What each worker makes its service of; connections to a store belong to the worker that made them.
+struct WorkerService {
+    policies: Arc<InForce>,
+    memory: Arc<MemoryStore<SystemClock>>,
+    metrics: Arc<Metrics>,
+    store: StoreSettings,
+    limits: LimitSettings,
+}
+
+impl WorkerService {
+    fn rls(&self) -> Rls<AnyStore<SystemClock>> {
+        let metrics = || Arc::clone(&self.metrics);
+        let store = match &self.store.place {
+            Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
+            Place::Redis(options) => AnyStore::Redis(RedisStore::connect(options.clone(), Time::Server, metrics())),
+        };
+        let limiter = Limiter::new(Arc::clone(&self.policies), store, self.limits.shadow_mode);
+        Rls::new(limiter, metrics(), self.limits.request, self.limits.style, self.store.timeout)
+    }
+}
+
 /// Puts policies in force and tells of it.
 struct Installer {
-    limiter: Arc<Limiter<Arc<MemoryStore<SystemClock>>>>,
+    policies: Arc<InForce>,
     facts: Arc<Facts>,
     metrics: Arc<Metrics>,
 }
@@ -232,7 +264,7 @@ impl Installer {
             warn!("policy warnings:\n{}", loaded.warnings);
         }
         info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
-        self.limiter.install(policies);
+        self.policies.install(policies);
         self.metrics.policy_load(true);
         self.facts.loaded(facts);
     }

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -12,11 +13,14 @@ use super::block_on;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::grpc::convert::{self, AnswerStyle, RequestBounds};
 use crate::grpc::json;
-use crate::limiter::{Decision, Limiter, Standing};
+use crate::limiter::{Decision, InForce, Limiter, Standing};
 use crate::policy::source::files;
 use crate::policy::{self, Options};
+use crate::settings::Place;
+use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
+use crate::store::redis::{RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Decide a recorded trace.
@@ -43,7 +47,10 @@ pub struct Replay {
     trace: PathBuf,
 }
 
-type Replayed = Limiter<MemoryStore<Arc<ManualClock>>>;
+/// Time for one line: the store is waited for, since a trace has no caller in a hurry.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Replayed = Limiter<AnyStore<Arc<ManualClock>>>;
 
 impl Replay {
     /// Writes a line for each line of the trace, and a summary on standard error. Exit 2 where something cannot be read.
@@ -56,15 +63,26 @@ impl Replay {
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        crate::settings::store_url(&self.store)?;
+        let place = crate::settings::place(&self.store)?;
         let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
         let options = Options { merge_domains: self.merge_domains };
         let policies = policy::load(&sources, &options).map_err(|report| report.to_string())?.policies;
 
         let clock = Arc::new(ManualClock::default());
-        let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-        let limiter = Limiter::new(MemoryStore::new(room, Arc::clone(&clock)), false, Metrics::new());
-        limiter.install(policies);
+        let metrics = Metrics::new();
+        let store = match place {
+            Place::Memory => {
+                let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+                AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))))
+            }
+            Place::Redis(options) => {
+                let options = RedisOptions { prefix: own_prefix(), ..options };
+                AnyStore::Redis(RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics)))
+            }
+        };
+        let in_force = InForce::new(metrics);
+        in_force.install(policies);
+        let limiter = Limiter::new(in_force, store, false);
 
         let input: Box<dyn BufRead> = match self.trace.as_os_str() == "-" {
             true => Box::new(io::stdin().lock()),
@@ -102,11 +120,12 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
         Err(invalid) => return Ok(refused(&at, "INVALID_ARGUMENT", &invalid.to_string())),
     };
     let snapshot = limiter.snapshot();
-    let decision = match limiter.decide(&snapshot, &request).await {
+    let decision = match limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await {
         Ok(decision) => decision,
         Err(undecided) => return Ok(refused(&at, "UNAVAILABLE", &undecided.to_string())),
     };
     summary.add(&decision);
+    limiter.store().settled().await;
     let us = |length: Option<Micros>| length.map(Micros::get);
     let descriptors: Vec<Value> = decision
         .statuses()
@@ -116,6 +135,12 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
     let response = json::response(&convert::response(&decision, AnswerStyle::default()));
     let response = response.map_err(|error| error.to_string())?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
+}
+
+/// What no other store's keys begin with.
+fn own_prefix() -> Vec<u8> {
+    let since_epoch = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    format!("replay-{}-{}:", std::process::id(), since_epoch.as_micros()).into_bytes()
 }
 
 /// The line for a request that got an error instead of an answer.

@@ -1,7 +1,9 @@
 //! `ShouldRateLimit`.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::convert::{self, AnswerStyle, RequestBounds};
@@ -13,31 +15,57 @@ use crate::telemetry::metrics::Metrics;
 
 /// The service: a limiter that speaks RLS.
 pub struct Rls<S> {
-    limiter: Arc<Limiter<S>>,
+    limiter: Limiter<S>,
     metrics: Arc<Metrics>,
     bounds: RequestBounds,
     style: AnswerStyle,
+    /// Time for a decision where the caller sets none.
+    timeout: Duration,
 }
 
 impl<S: Store> Rls<S> {
     /// A service that answers by `limiter`.
-    pub fn new(limiter: Arc<Limiter<S>>, metrics: Arc<Metrics>, bounds: RequestBounds, style: AnswerStyle) -> Self {
-        Self { limiter, metrics, bounds, style }
+    pub fn new(
+        limiter: Limiter<S>,
+        metrics: Arc<Metrics>,
+        bounds: RequestBounds,
+        style: AnswerStyle,
+        timeout: Duration,
+    ) -> Self {
+        Self { limiter, metrics, bounds, style, timeout }
     }
 
-    /// Answers one request.
+    /// Answers one request, no later than `deadline`.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for what no proxy sends, UNAVAILABLE where nobody decided.
-    pub async fn answer(&self, message: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    pub async fn answer(&self, message: &RateLimitRequest, deadline: Instant) -> Result<RateLimitResponse, Status> {
         let request = convert::request(message, &self.bounds).map_err(|invalid| {
             self.metrics.invalid_requests.inc();
             Status::invalid_argument(invalid.to_string())
         })?;
         let snapshot = self.limiter.snapshot();
-        let decision = self.limiter.decide(&snapshot, &request).await.map_err(unavailable)?;
+        let decision = self.limiter.decide(&snapshot, &request, deadline).await.map_err(unavailable)?;
         Ok(convert::response(&decision, self.style))
     }
+}
+
+/// The caller's own timeout less a margin for the way: a quarter of it, at most 5 ms.
+fn budget(metadata: &MetadataMap) -> Option<Duration> {
+    /// The longest that is waited for, whatever the caller would bear.
+    const LONGEST: Duration = Duration::from_secs(60);
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let us: u64 = match unit {
+        "H" => 3_600_000_000,
+        "M" => 60_000_000,
+        "S" => 1_000_000,
+        "m" => 1_000,
+        "u" => 1,
+        _ => return (unit == "n").then_some(Duration::ZERO),
+    };
+    let whole = Duration::from_micros(digits.parse::<u64>().ok()?.checked_mul(us)?).min(LONGEST);
+    Some(whole.saturating_sub((whole / 4).min(Duration::from_millis(5))))
 }
 
 /// One exhaustive match from the limiter's errors to the protocol's codes.
@@ -53,6 +81,7 @@ impl<S: Store> RateLimitService for Rls<S> {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        self.answer(request.get_ref()).await.map(Response::new)
+        let time = budget(request.metadata()).unwrap_or(self.timeout);
+        self.answer(request.get_ref(), Instant::now() + time).await.map(Response::new)
     }
 }

@@ -7,13 +7,14 @@ mod decision;
 mod target;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::{ArcSwapOption, Guard};
 
 pub use self::decision::{Decision, Standing, Status};
 use self::target::Target;
-use crate::algorithm::judge::{Few, Hits, Outcome};
-use crate::algorithm::verdict::{Overall, Prior, Verdict, combine};
+use crate::algorithm::judge::Few;
+use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
 use crate::policy::{PolicySet, Rule};
 use crate::store::{Check, Outcomes, Store, StoreError};
@@ -21,9 +22,14 @@ use crate::telemetry::metrics::{Metrics, RuleMetrics};
 
 /// Decides requests by the policies in force and a store.
 pub struct Limiter<S> {
-    live: ArcSwapOption<Live>,
+    policies: Arc<InForce>,
     store: S,
     prior: Prior,
+}
+
+/// The policies in force, shared by all limiters of a process.
+pub struct InForce {
+    live: ArcSwapOption<Live>,
     metrics: Arc<Metrics>,
 }
 
@@ -49,11 +55,10 @@ pub enum Undecided {
     Store(StoreError),
 }
 
-impl<S: Store> Limiter<S> {
-    /// A limiter without a policy. `shadow`: every request is admitted, and only the statuses tell what would have been.
-    pub fn new(store: S, shadow: bool, metrics: Arc<Metrics>) -> Self {
-        let prior = if shadow { Prior::Admitted } else { Prior::Open };
-        Self { live: ArcSwapOption::empty(), store, prior, metrics }
+impl InForce {
+    /// No policies yet.
+    pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { live: ArcSwapOption::empty(), metrics })
     }
 
     /// Puts a policy set in force, for every request that begins from now on.
@@ -66,15 +71,38 @@ impl<S: Store> Limiter<S> {
     pub fn snapshot(&self) -> Snapshot {
         self.live.load()
     }
+}
 
-    /// Decides one request by a [`snapshot`](Self::snapshot).
+impl<S: Store> Limiter<S> {
+    /// A limiter. `shadow`: every request is admitted, and only the statuses tell what would have been.
+    pub fn new(policies: Arc<InForce>, store: S, shadow: bool) -> Self {
+        let prior = if shadow { Prior::Admitted } else { Prior::Open };
+        Self { policies, store, prior }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The policies in force.
+    pub fn snapshot(&self) -> Snapshot {
+        self.policies.snapshot()
+    }
+
+    /// Decides one request by a [`snapshot`](Self::snapshot), and no later than `deadline`.
     ///
     /// # Errors
     /// [`Undecided`]: the answer is not known, neither OK nor over limit.
-    pub async fn decide<'a>(&self, snapshot: &'a Snapshot, request: &Request<'_>) -> Result<Decision<'a>, Undecided> {
+    pub async fn decide<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
         let Some(policy) = live.policies.find(request.domain) else {
-            self.metrics.unknown_domain.inc();
+            self.policies.metrics.unknown_domain.inc();
             return Ok(Decision::unlimited(request.descriptors.len()));
         };
         let mut keys = KeyBuffer::default();
@@ -88,7 +116,7 @@ impl<S: Store> Limiter<S> {
         let checks: Few<Check<'_>> = asked.collect();
         let outcomes = match checks.is_empty() {
             true => Outcomes::new(),
-            false => self.store.decide(&checks, self.prior).await,
+            false => self.store.decide(&checks, self.prior, deadline).await,
         };
         let overall = self.overall(&checks, &outcomes)?;
         drop(checks);
@@ -98,10 +126,10 @@ impl<S: Store> Limiter<S> {
     }
 
     fn overall(&self, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
-        let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, verdict(check, outcome)));
+        let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
         let overall = combine(self.prior, verdicts);
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
-        failed.clone().for_each(|error| self.metrics.store_error(error.kind()));
+        failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));
         match (overall, failed.clone().next()) {
             (Overall::Failed, Some(error)) => Err(Undecided::Store(error.clone())),
             (Overall::Failed | Overall::Admitted | Overall::Denied, _) => Ok(overall),
@@ -122,15 +150,6 @@ impl Live {
                 count(metrics, status.standing());
             }
         }
-    }
-}
-
-fn verdict(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) -> Verdict {
-    match (outcome, check.hits) {
-        (Err(_), _) => Verdict::Unknown(check.limit.on_store_error()),
-        (Ok(_), Hits::Refund(_)) => Verdict::Refund,
-        (Ok(outcome), Hits::Charge(_) | Hits::Peek) if outcome.allowed => Verdict::Allowed,
-        (Ok(_), Hits::Charge(_) | Hits::Peek) => Verdict::Denied,
     }
 }
 

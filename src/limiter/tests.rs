@@ -3,6 +3,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::*;
+use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{Descriptor, Entry, Override};
 use crate::policy::{self, Options, Source};
@@ -16,6 +17,7 @@ const DAY: u64 = 20_000 * 86_400 * SECOND;
 /// A limiter with a policy, at a given time.
 struct Bench {
     limiter: Limiter<MemoryStore<Arc<ManualClock>>>,
+    in_force: Arc<InForce>,
     clock: Arc<ManualClock>,
     metrics: Arc<Metrics>,
 }
@@ -49,9 +51,9 @@ fn bench_of(policies: PolicySet, shadow: bool, max_bytes: usize) -> Bench {
     let (clock, metrics) = (Arc::new(ManualClock::default()), Metrics::new());
     clock.set(Timestamp::from_micros(DAY));
     let store = MemoryStore::new(Bounds { max_bytes, domain_max_bytes: max_bytes }, Arc::clone(&clock));
-    let limiter = Limiter::new(store, shadow, Arc::clone(&metrics));
-    limiter.install(policies);
-    Bench { limiter, clock, metrics }
+    let in_force = InForce::new(Arc::clone(&metrics));
+    in_force.install(policies);
+    Bench { limiter: Limiter::new(Arc::clone(&in_force), store, shadow), in_force, clock, metrics }
 }
 
 fn bench(rules: &str) -> Bench {
@@ -68,7 +70,7 @@ impl Bench {
         });
         let request = Request { domain, descriptors: descriptors.collect::<SmallVec<_>>() };
         let snapshot = self.limiter.snapshot();
-        let mut decision = std::pin::pin!(self.limiter.decide(&snapshot, &request));
+        let mut decision = std::pin::pin!(self.limiter.decide(&snapshot, &request, Instant::now()));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(decision) = decision.as_mut().poll(&mut context) else {
             panic!("the memory store answers at once");
@@ -107,15 +109,8 @@ const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 
 
 #[test]
 fn without_a_policy_nobody_decides() {
-    let bench = Bench {
-        limiter: Limiter::new(
-            MemoryStore::new(Bounds { max_bytes: 1, domain_max_bytes: 1 }, Arc::new(ManualClock::default())),
-            false,
-            Metrics::new(),
-        ),
-        clock: Arc::default(),
-        metrics: Metrics::new(),
-    };
+    let mut bench = bench(PLAIN);
+    bench.limiter.policies = InForce::new(Metrics::new());
     assert_eq!(bench.ask_in("d", &[take("a")]), Err(Undecided::NoPolicy));
 }
 
@@ -264,9 +259,9 @@ fn a_changed_amount_judges_the_same_counter_and_a_changed_shape_begins_anew() {
     let policy = |limit: &str| load(&format!("domain: d\ndescriptors:\n  - {{key: a, rate_limit: {{{limit}}}}}\n"));
     let bench = bench_of(policy("unit: minute, requests_per_unit: 2"), false, 1 << 20);
     assert_eq!(bench.times(2, take("a")), "OK: 0");
-    bench.limiter.install(policy("unit: minute, requests_per_unit: 5"));
+    bench.in_force.install(policy("unit: minute, requests_per_unit: 5"));
     assert_eq!(bench.ask(&[take("a")]), "OK: 2");
-    bench.limiter.install(policy("unit: hour, requests_per_unit: 5"));
+    bench.in_force.install(policy("unit: hour, requests_per_unit: 5"));
     assert_eq!(bench.ask(&[take("a")]), "OK: 4");
 }
 

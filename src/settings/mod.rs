@@ -7,6 +7,7 @@ mod listen;
 mod log;
 mod parse;
 mod policy;
+mod redis;
 mod shutdown;
 mod store;
 
@@ -17,7 +18,7 @@ pub use self::listen::ListenSettings;
 pub use self::log::LogSettings;
 pub use self::policy::PolicySettings;
 pub use self::shutdown::ShutdownSettings;
-pub use self::store::{StoreSettings, StoreUrl, store_url};
+pub use self::store::{Place, StoreSettings, place};
 
 /// All flags of `serve`, as written.
 #[derive(Debug, clap::Args)]

@@ -1,14 +1,23 @@
-//! Where counters live, and how much room they have.
+//! Where counters live, how much room they have, and how long a decision may take.
 
-use super::{Problem, Problems, parse};
+use std::time::Duration;
+
+use super::{Problem, Problems, parse, redis};
 use crate::store::memory::Bounds;
+use crate::store::redis::{RedisOptions, RedisUrl};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Flags {
-    /// Where counters live: `memory`, in this process.
-    #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", default_value = "memory")]
+    /// Where counters live: memory, redis://HOST, rediss://HOST, redis+unix:///PATH, redis-cluster://HOST,HOST,
+    /// redis-sentinel://MASTER@HOST,HOST; rediss-cluster and rediss-sentinel with TLS.
+    #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", default_value = "memory", hide_env_values = true)]
     store: String,
+    /// Time for a decision where the caller sets none. Envoy waits 20 ms unless told otherwise.
+    #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms")]
+    store_timeout: String,
+    #[command(flatten)]
+    redis: redis::Flags,
     /// Memory for counters. When it is full, a new counter is refused and its limit's on_store_error answers.
     #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE", default_value = "256MiB")]
     memory_max: String,
@@ -17,33 +26,41 @@ pub(super) struct Flags {
     memory_domain_share: String,
 }
 
-/// Where counters live, and how much room they have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where counters live, how much room they have, and how long a decision may take.
+#[derive(Clone, Debug)]
 pub struct StoreSettings {
     /// Which store.
-    pub url: StoreUrl,
+    pub place: Place,
     /// The room of the memory store.
     pub memory: Bounds,
+    /// Time for a decision where the caller sets none.
+    pub timeout: Duration,
 }
 
 /// Which store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StoreUrl {
+#[derive(Clone, Debug, Default)]
+pub enum Place {
     /// This process's memory.
     #[default]
     Memory,
+    /// Redis.
+    Redis(RedisOptions),
 }
 
 impl Flags {
     pub(super) fn resolve(&self, problems: &mut Problems) -> StoreSettings {
         let max_bytes = problems.read("--memory-max", &self.memory_max, parse::bytes);
         let share = problems.read("--memory-domain-share", &self.memory_domain_share, parse::share);
-        let url = problems.read("--store", &self.store, store_url);
+        let place = problems.read("--store", &self.store, place);
         if (1..1 << 20).contains(&max_bytes) {
             let what = format!("counters need at least 1MiB, found `{}`", self.memory_max);
             problems.0.push(Problem { flag: "--memory-max", what });
         }
-        StoreSettings { url, memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) } }
+        StoreSettings {
+            place: self.redis.complete(place),
+            memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
+            timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
+        }
     }
 }
 
@@ -51,9 +68,12 @@ impl Flags {
 ///
 /// # Errors
 /// What was found and what is allowed.
-pub fn store_url(text: &str) -> Result<StoreUrl, String> {
-    match text.trim() {
-        "memory" => Ok(StoreUrl::Memory),
-        other => Err(format!("expected `memory`, found `{other}`")),
+pub fn place(text: &str) -> Result<Place, String> {
+    match (text.trim(), RedisUrl::parse(text.trim())) {
+        ("memory", _) => Ok(Place::Memory),
+        (_, Some(url)) => Ok(Place::Redis(RedisOptions::at(url?))),
+        (other, None) => Err(format!(
+            "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{other}`"
+        )),
     }
 }

@@ -3,14 +3,17 @@
 //! A store judges all checks of a request at one instant of its own clock and writes what their charge modes ask for. It
 //! knows limits and keys; of policies, protocols and callers it knows nothing. A layer is a store around a store.
 
+pub mod any;
 pub mod clock;
 pub mod memory;
+pub mod redis;
 
 use std::future::Future;
+use std::time::Instant;
 
 use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, Hits, Outcome};
-use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::verdict::{Prior, Role, Verdict};
 use crate::descriptor::CounterKey;
 
 /// One limit's part in a request. A store has to know all of it, since it judges all checks of a request at once.
@@ -26,6 +29,18 @@ pub struct Check<'a> {
     pub role: Role,
 }
 
+impl Check<'_> {
+    /// What an outcome says of the check.
+    pub fn verdict(&self, outcome: Result<&Outcome, &StoreError>) -> Verdict {
+        match (outcome, self.hits) {
+            (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
+            (Ok(_), Hits::Refund(_)) => Verdict::Refund,
+            (Ok(outcome), Hits::Charge(_) | Hits::Peek) if outcome.allowed => Verdict::Allowed,
+            (Ok(_), Hits::Charge(_) | Hits::Peek) => Verdict::Denied,
+        }
+    }
+}
+
 /// Why a store could not judge one check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -35,6 +50,18 @@ pub enum StoreError {
     /// The counter's state belongs to another algorithm or format.
     #[error("the counter's state cannot be read")]
     Unreadable,
+    /// The store cannot be reached; nothing was asked of it.
+    #[error("the store cannot be reached")]
+    Unavailable,
+    /// No answer came in time; what was asked for may have been written.
+    #[error("the store did not answer in time")]
+    Late,
+    /// The connection broke before the answer; what was asked for may have been written.
+    #[error("the connection to the store broke")]
+    Lost,
+    /// The store refused, for a reason that is in the log.
+    #[error("the store refused")]
+    Refused,
 }
 
 impl StoreError {
@@ -43,6 +70,10 @@ impl StoreError {
         match self {
             Self::NoRoom => "no_room",
             Self::Unreadable => "unreadable",
+            Self::Unavailable => "unavailable",
+            Self::Late => "late",
+            Self::Lost => "lost",
+            Self::Refused => "refused",
         }
     }
 }
@@ -55,11 +86,12 @@ pub trait Store: Send + Sync + 'static {
     /// Judges all `checks` of one request and writes what their charge modes ask for.
     ///
     /// Order and length of the answer are those of the question. `prior` says what a layer above has decided already.
-    fn decide(&self, checks: &[Check<'_>], prior: Prior) -> impl Future<Output = Outcomes> + Send;
+    /// What is not known by `deadline` is answered by a store error.
+    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send;
 }
 
 impl<S: Store> Store for std::sync::Arc<S> {
-    fn decide(&self, checks: &[Check<'_>], prior: Prior) -> impl Future<Output = Outcomes> + Send {
-        S::decide(self, checks, prior)
+    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
+        S::decide(self, checks, prior, deadline)
     }
 }

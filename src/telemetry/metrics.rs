@@ -45,6 +45,14 @@ pub struct Metrics {
     pub unknown_domain: Counter,
     /// Requests that could not be read, or asked for what cannot be.
     pub invalid_requests: Counter,
+    /// Charges that were undone because another slot denied or failed.
+    pub take_backs: Counter,
+    /// Those of them that could not be undone.
+    pub take_backs_lost: Counter,
+    /// Charges of which it is not known whether they were written.
+    pub unknown_charges: Counter,
+    /// Checks that this process decided alone, by its share of the limit.
+    pub local_decisions: Counter,
     /// Counters in the memory store.
     pub memory_counters: Gauge,
     /// Bytes that they take.
@@ -68,6 +76,12 @@ pub struct RuleMetrics {
     pub presumed_denied: Counter,
 }
 
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Arc<Self> {
@@ -78,6 +92,10 @@ impl Metrics {
             reloads: Family::default(),
             unknown_domain: Counter::default(),
             invalid_requests: Counter::default(),
+            take_backs: Counter::default(),
+            take_backs_lost: Counter::default(),
+            unknown_charges: Counter::default(),
+            local_decisions: Counter::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
         };
@@ -94,6 +112,14 @@ impl Metrics {
         registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
         let invalid = "Requests answered INVALID_ARGUMENT";
         registry.register("invalid_requests", invalid, self.invalid_requests.clone());
+        let undone = "Charges undone because another slot denied or failed";
+        registry.register("take_backs", undone, self.take_backs.clone());
+        let lost = "Charges that should have been undone and could not be";
+        registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
+        let unknown = "Charges of which it is not known whether they were written";
+        registry.register("unknown_charges", unknown, self.unknown_charges.clone());
+        let local = "Checks decided by this process alone, by its share of the limit, while the store was away";
+        registry.register("local_decisions", local, self.local_decisions.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
     }

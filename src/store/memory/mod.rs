@@ -8,6 +8,8 @@
 mod budget;
 mod shard;
 
+use std::time::Instant;
+
 use parking_lot::{Mutex, MutexGuard};
 
 use self::budget::Budget;
@@ -130,7 +132,7 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
+    async fn decide(&self, checks: &[Check<'_>], prior: Prior, _: Instant) -> Outcomes {
         self.decide_now(checks, prior)
     }
 }

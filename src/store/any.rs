@@ -1,0 +1,37 @@
+//! One of the stores, as a setting chooses.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::clock::Clock;
+use super::memory::MemoryStore;
+use super::redis::RedisStore;
+use super::{Check, Outcomes, Store};
+use crate::algorithm::verdict::Prior;
+
+/// One of the stores.
+pub enum AnyStore<C> {
+    /// In this process.
+    Memory(Arc<MemoryStore<C>>),
+    /// In Redis.
+    Redis(RedisStore),
+}
+
+impl<C: Clock> Store for AnyStore<C> {
+    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
+        match self {
+            Self::Memory(store) => store.decide(checks, prior, deadline).await,
+            Self::Redis(store) => store.decide(checks, prior, deadline).await,
+        }
+    }
+}
+
+impl<C: Clock> AnyStore<C> {
+    /// Waits until charges that have to be undone are.
+    pub async fn settled(&self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(store) => store.settled().await,
+        }
+    }
+}

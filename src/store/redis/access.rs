@@ -1,0 +1,106 @@
+//! As whom and how to connect: user, password, certificates, database; what is in files is read again for each connection.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo, TlsCertificates,
+};
+
+use super::url::{Address, RedisUrl};
+
+/// How to connect to every node of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The ACL user; `None` is the default user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// The database.
+    pub database: i64,
+    /// Whether connections are encrypted.
+    pub tls: bool,
+    /// PEM file of the authority that the servers' certificates are checked by; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// PEM files of the client's certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// A password, or the file that has it, which is read again for each connection.
+#[derive(Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as above")]
+pub enum Secret {
+    Text(String),
+    File(PathBuf),
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(***)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("{path}: {error}")]
+    File { path: String, error: std::io::Error },
+    #[error(transparent)]
+    Redis(#[from] redis::RedisError),
+    #[error("no connection within {0:?}")]
+    Late(Duration),
+}
+
+impl Access {
+    /// What a URL says of it, completed by `self`.
+    pub fn with(mut self, url: &RedisUrl) -> Self {
+        self.user = url.user.clone().or(self.user);
+        self.password = url.password.clone().map(Secret::Text).or(self.password);
+        (self.database, self.tls) = (url.database, url.tls);
+        self
+    }
+
+    /// A client for one node.
+    pub(super) fn client(&self, address: &Address) -> Result<Client, ConnectError> {
+        let mut login = RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            login = login.set_username(user);
+        }
+        match &self.password {
+            Some(Secret::Text(text)) => login = login.set_password(text),
+            Some(Secret::File(path)) => {
+                let bytes = read(path)?;
+                login = login.set_password(String::from_utf8_lossy(&bytes).trim_end());
+            }
+            None => {}
+        }
+        let info = |address: ConnectionAddr| -> Result<ConnectionInfo, ConnectError> {
+            let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+            Ok(address.into_connection_info()?.set_redis_settings(login).set_tcp_settings(tcp))
+        };
+        match address {
+            Address::Unix(path) => Ok(Client::open(info(ConnectionAddr::Unix(path.clone()))?)?),
+            Address::Tcp(host, port) if !self.tls => Ok(Client::open(info(ConnectionAddr::Tcp(host.clone(), *port))?)?),
+            Address::Tcp(host, port) => {
+                let (host, port) = (host.clone(), *port);
+                let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
+                Ok(Client::build_with_tls(info(address)?, self.certificates()?)?)
+            }
+        }
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates, ConnectError> {
+        let client_tls = self.certificate.as_ref().map(|(certificate, key)| -> Result<_, ConnectError> {
+            Ok(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+        });
+        let root_cert = self.ca.as_ref().map(|path| read(path));
+        Ok(TlsCertificates { client_tls: client_tls.transpose()?, root_cert: root_cert.transpose()? })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+    std::fs::read(path).map_err(|error| ConnectError::File { path: path.display().to_string(), error })
+}

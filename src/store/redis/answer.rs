@@ -1,0 +1,67 @@
+//! A script's reply, read: what the head of `lua/decide.lua` defines.
+
+use crate::algorithm::judge::{Few, Outcome};
+use crate::algorithm::quota::Report;
+use crate::algorithm::time::{Micros, Timestamp};
+use crate::store::StoreError;
+
+/// What stands where a time is absent.
+const ABSENT: u64 = 1 << 55;
+
+/// What became of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// The counter after the request, as far as this slot knows it.
+    pub(super) outcome: Result<Outcome, StoreError>,
+    /// The counter without what only an admitted request is charged, where other slots have a say.
+    pub(super) otherwise: Option<Outcome>,
+    /// Whether hits were charged, and the instant at which.
+    pub(super) written: Option<Timestamp>,
+}
+
+/// Reads the replies to the requests of one call, `counts` checks each. `None` where the reply is none of a script of ours.
+pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Few<Answer>>> {
+    let mut bytes = Bytes(reply);
+    let mut requests = Vec::new();
+    for count in counts {
+        let alternatives = bytes.number(1)? == 1;
+        let answers = (0..count).map(|_| bytes.answer(alternatives));
+        requests.push(answers.collect::<Option<Few<Answer>>>()?);
+    }
+    bytes.0.is_empty().then_some(requests)
+}
+
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn number(&mut self, bytes: usize) -> Option<u64> {
+        let (number, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(number.iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte)))
+    }
+
+    fn answer(&mut self, alternatives: bool) -> Option<Answer> {
+        let (verdict, written, at) = (self.number(1)?, self.number(1)? == 1, self.number(7)?);
+        let report = self.report()?;
+        let otherwise = if alternatives { Some(self.report()?) } else { None };
+        let allowed = match verdict {
+            0 => Err(StoreError::Unreadable),
+            1 => Ok(true),
+            2 => Ok(false),
+            3 => Err(StoreError::NoRoom),
+            _ => Err(StoreError::Refused),
+        };
+        Some(Answer {
+            outcome: allowed.clone().map(|allowed| Outcome { allowed, report }),
+            otherwise: otherwise.zip(allowed.ok()).map(|(report, allowed)| Outcome { allowed, report }),
+            written: written.then(|| Timestamp::from_micros(at)),
+        })
+    }
+
+    fn report(&mut self) -> Option<Report> {
+        let (remaining, window) = (self.number(7)?, self.number(1)?);
+        let mut time = || Some(self.number(7)?).map(|us| (us != ABSENT).then(|| Micros::new(us)));
+        let (reset_after, retry_after) = (time()?, time()?);
+        Some(Report { remaining, window: u8::try_from(window).ok()?, reset_after, retry_after })
+    }
+}

@@ -1,0 +1,97 @@
+//! A Cluster: any node that is known is asked which master serves which slot.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::node::Node;
+use super::routes::{Map, Routes};
+use super::slot::SLOTS;
+use super::url::Address;
+
+/// Time for one node to tell the map.
+const TELL_TIMEOUT: Duration = Duration::from_millis(250);
+/// The map is asked for again after this, and sooner where somebody doubts it, but not sooner than the other.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(50);
+
+/// Keeps the map up to date until the routes are gone. `seeds` are asked when no master answers.
+pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
+    let (mut turn, mut complained) = (0usize, false);
+    while let Some(routes) = routes.upgrade() {
+        let mut known = routes.masters();
+        known.extend(seeds.iter().cloned());
+        // Another one each time: one of them may be the only one that knows no better.
+        let first = turn.checked_rem(known.len()).unwrap_or_default();
+        turn = turn.wrapping_add(1);
+        known.rotate_left(first);
+        let mut found = None;
+        for node in known.iter().filter(|node| !node.is_down()) {
+            found = ask(node).await;
+            if found.is_some() {
+                break;
+            }
+        }
+        match found {
+            Some(map) => {
+                if complained {
+                    info!(masters = map.masters.len(), "the Cluster's nodes are known");
+                }
+                complained = false;
+                routes.replace(map);
+            }
+            None if !complained => {
+                warn!("no node tells the Cluster's slots; trying on");
+                complained = true;
+            }
+            None => {}
+        }
+        if complained {
+            routes.doubt();
+        }
+        routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;
+    }
+}
+
+async fn ask(node: &Node) -> Option<Map> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let reply = node.call(&command, Instant::now() + TELL_TIMEOUT).await.ok()?;
+    read(&reply, &node.address)
+}
+
+/// Reads the reply of `CLUSTER SLOTS`: of each range its first and last slot, then its nodes, the master first.
+fn read(reply: &Value, asked: &Address) -> Option<Map> {
+    let Value::Array(ranges) = reply else { return None };
+    let mut map = Map { masters: Vec::new(), by_slot: vec![None; usize::from(SLOTS)] };
+    for range in ranges {
+        let Value::Array(parts) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
+        let address = address(master, asked)?;
+        let known = map.masters.iter().position(|other| *other == address);
+        let master = known.unwrap_or_else(|| {
+            map.masters.push(address);
+            map.masters.len().saturating_sub(1)
+        });
+        let master = u16::try_from(master).ok()?;
+        let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+        map.by_slot.get_mut(first..=last)?.fill(Some(master));
+    }
+    (!map.masters.is_empty()).then_some(map)
+}
+
+/// A node of the reply: host, which may be missing where it is the asked one's own, and port.
+fn address(node: &[Value], asked: &Address) -> Option<Address> {
+    let [host, Value::Int(port), ..] = node else { return None };
+    let host = match host {
+        Value::BulkString(host) if !host.is_empty() && host != b"?" => String::from_utf8(host.clone()).ok()?,
+        _ => match asked {
+            Address::Tcp(host, _) => host.clone(),
+            Address::Unix(_) => return None,
+        },
+    };
+    Some(Address::Tcp(host, u16::try_from(*port).ok()?))
+}

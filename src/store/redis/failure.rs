@@ -1,0 +1,66 @@
+//! Why a call to a node brought no answer, by what may be done about it.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::url::Address;
+use crate::store::StoreError;
+
+/// A call without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It was not sent: the node is not connected, or known to be down.
+    Unavailable,
+    /// It may have run: no answer came in time.
+    Late,
+    /// It may have run: the connection broke.
+    Lost,
+    /// It did not run: the slot is at another node.
+    Moved(Address),
+    /// It did not run: the slot is on its way to another node, which takes it where it is asked.
+    Ask(Address),
+    /// It did not run, and may be sent again after a moment.
+    Again,
+    /// It did not run: the node does not know the script.
+    NoScript,
+    /// It did not run, and will not: the text of the error.
+    Refused(String),
+}
+
+impl Failure {
+    pub(super) fn of(error: &RedisError) -> Self {
+        let redirected = || {
+            let (address, _) = error.redirect_node()?;
+            let (host, port) = address.rsplit_once(':')?;
+            Some(Address::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+        };
+        #[allow(clippy::wildcard_enum_match_arm, reason = "both enums are another crate's and grow")]
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => redirected().map_or(Self::Again, Self::Moved),
+            ErrorKind::Server(ServerErrorKind::Ask) => redirected().map_or(Self::Again, Self::Ask),
+            ErrorKind::Server(
+                ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::BusyLoading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly,
+            ) => Self::Again,
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
+            ErrorKind::Io => Self::Lost,
+            _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unavailable | Failure::Moved(_) | Failure::Ask(_) | Failure::Again | Failure::NoScript => {
+                Self::Unavailable
+            }
+            Failure::Late => Self::Late,
+            Failure::Lost => Self::Lost,
+            Failure::Refused(_) => Self::Refused,
+        }
+    }
+}

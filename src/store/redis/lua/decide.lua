@@ -1,0 +1,322 @@
+-- decide: judges the checks of one or more requests, one request after the other, at one instant, and writes what their charge
+-- modes ask for: look first, write second, report last. The same steps as src/algorithm/judge.rs and verdict.rs.
+--
+-- KEYS    the counters, each once.
+-- ARGV[1] now in us since the epoch; empty: this server's clock.
+-- ARGV[2] how long a counter is kept at least, in ms.
+-- ARGV[3] and on, a request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 where other slots judge the rest of
+--   it), checks (1), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
+--   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
+--   1 allow, 2 deny, 3 local), algorithm (1), number of the key (2), hits (4), instant of the charge to take back (7),
+--   entries to record (1), then each of these with its length (2); then the algorithm's parameters.
+-- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
+--   written), written (1), the instant that it was judged at (7), a report: hits left (7), window (1), reset_after (7),
+--   retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
+--   alternatives is 1 and a second report follows each: the counter without what only an admitted request is charged.
+-- Values  tag: 16 + 2 * algorithm, 1 more where wide; the algorithm's state; tallies, where there are any. A key lives for a
+--   minute after its counter stops mattering.
+local CHARGE, PEEK, REFUND, TAKE_BACK = 0, 1, 2, 3
+local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
+local ENFORCE, SHADOW, QUOTA = 0, 1, 2
+local UNREADABLE, ALLOWED, DENIED, NO_ROOM, NOT_WRITTEN, NO_VOTE = 0, 1, 2, 3, 4, 5
+local ABSENT = 36028797018963968
+
+local now = tonumber(ARGV[1])
+if not now then
+  local clock = redis.call('TIME')
+  now = clock[1] * 1000000 + clock[2]
+end
+local counters = {}
+
+local function load_counter(check)
+  local counter = counters[check.key]
+  if counter then
+    return counter
+  end
+  counter = { algorithm = check.algorithm }
+  counters[check.key] = counter
+  local value = redis.pcall('GET', KEYS[check.key])
+  if not value then
+    counter.state = check.algorithm.unused(check.limit)
+  elseif type(value) == 'string' then
+    local tag = string.byte(value, 1)
+    if tag == check.tag or tag == check.tag + 1 then
+      local read, state, rest = pcall(check.algorithm.read, check.limit, value, tag == check.tag + 1)
+      counter.state = read and state or nil
+      counter.tallies = read and string.sub(value, rest) or ''
+    end
+  end
+  return counter
+end
+
+-- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
+local function needs(check)
+  if check.wanted == PEEK then
+    return check.mode == AFTERWARDS and 1 or 0
+  end
+  return check.wanted == CHARGE and check.hits or 0
+end
+
+local function instant(state)
+  return math.max(now, state.last)
+end
+
+local function verdict(check, state)
+  if check.wanted >= REFUND then
+    return NO_VOTE
+  end
+  return check.algorithm.allows(check.limit, state, needs(check), instant(state)) and ALLOWED or DENIED
+end
+
+-- Writes the hits where they are charged; refunds and take-backs always. Says whether the counter changed.
+local function write(check, state, charged)
+  local at = instant(state)
+  if check.wanted == CHARGE and charged then
+    check.algorithm.charge(check.limit, state, check.hits, at)
+    return true
+  elseif check.wanted == REFUND and check.hits > 0 then
+    return check.algorithm.refund(check.limit, state, check.hits, at)
+  elseif check.wanted == TAKE_BACK then
+    return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
+  end
+  return false
+end
+
+local function charges(mode, allowed, admitted)
+  if mode == ADMITTED then
+    return admitted and allowed
+  elseif mode == BLAMED then
+    return admitted or not allowed
+  end
+  return true
+end
+
+-- The verdict on each check, in order; nothing is written but to drafts, which later checks of the same counter see.
+local function look(checks)
+  local drafts = {}
+  for i, check in ipairs(checks) do
+    local state = drafts[check.key] or check.counter.state
+    check.verdict = state and verdict(check, state) or UNREADABLE
+    if state and check.asked_again then
+      if not drafts[check.key] then
+        drafts[check.key] = check.algorithm.copy(state)
+      end
+      write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true))
+    end
+  end
+end
+
+-- The verdict on the request: 0 admitted, 1 denied, 2 failed. Votes of other slots are not known: a denial by all votes here
+-- is none where the request is partial.
+local function combine(request)
+  local denied, failed, presumed, votes, passes = false, false, false, 0, 0
+  for _, check in ipairs(request) do
+    local role, said = check.role, check.verdict
+    local unknown = said == UNREADABLE and check.on_error or nil
+    if said ~= NO_VOTE then
+      if role == ENFORCE and said == DENIED then
+        denied = true
+      elseif role == ENFORCE and unknown == 2 then
+        presumed = true
+      elseif (role == ENFORCE or role == QUOTA) and (unknown == 0 or unknown == 3) then
+        failed = true
+      end
+      if role == QUOTA and (said == DENIED or unknown == 2) then
+        votes = votes + 1
+      elseif role >= QUOTA then
+        passes = passes + 1
+      end
+    end
+  end
+  local outvoted = votes > 0 and passes == 0 and not request.partial
+  if request.prior == 1 then
+    return 1
+  elseif request.prior == 2 then
+    return failed and 2 or 0
+  elseif denied then
+    return 1
+  elseif failed then
+    return 2
+  end
+  return (presumed or outvoted) and 1 or 0
+end
+
+-- Writes to the states, which `state_of` gives, what is charged where the request is admitted or not.
+local function settle(request, admitted, state_of)
+  for _, check in ipairs(request) do
+    local state = check.verdict ~= UNREADABLE and state_of(check)
+    if state then
+      check.at = instant(state)
+      check.written = write(check, state, charges(check.mode, check.verdict == ALLOWED, admitted))
+    end
+  end
+end
+
+-- The window that binds: of a denial the one to wait longest for, else the one with the fewest hits left; ties go to the longer
+-- period, and to the one written first.
+local function report(check, state)
+  if not state then
+    return pack('>I7BI7I7', 0, 0, 0, 0)
+  end
+  local denied = check.verdict == DENIED and check.sum or nil
+  local at, windows = instant(state), check.limit.windows
+  local left, reset, retry = check.algorithm.report(check.limit, state, 1, denied, at)
+  local window = 1
+  for i = 2, #windows do
+    local other_left, other_reset, other_retry = check.algorithm.report(check.limit, state, i, denied, at)
+    local rank, other_rank = -left, -other_left
+    if denied then
+      rank, other_rank = retry or ABSENT, other_retry or ABSENT
+    end
+    if other_rank > rank or (other_rank == rank and windows[i].period > windows[window].period) then
+      left, reset, retry, window = other_left, other_reset, other_retry, i
+    end
+  end
+  return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
+end
+
+-- Adds what was wanted to the tallies of the entries that the limit records.
+local TALLIES = 40
+local function tally(check)
+  if check.wanted ~= CHARGE or #check.recorded == 0 or check.verdict == UNREADABLE then
+    return
+  end
+  local counter = check.counter
+  local tallies = counter.tally or (counter.tallies ~= '' and counter.tallies and cmsgpack.unpack(counter.tallies)) or {}
+  for _, entry in ipairs(check.recorded) do
+    local own = tallies[entry]
+    if not own then
+      own = { 0, 0 }
+      -- Where all places are taken, the one that used least goes into the empty name, which stands for all others.
+      local count, least, fewest = 0, nil, math.huge
+      for name, used in pairs(tallies) do
+        if name ~= '' then
+          count = count + 1
+          if used[1] + used[2] < fewest then
+            least, fewest = name, used[1] + used[2]
+          end
+        end
+      end
+      if count >= TALLIES then
+        local others = tallies[''] or { 0, 0 }
+        tallies[''] = { others[1] + tallies[least][1], others[2] + tallies[least][2] }
+        tallies[least] = nil
+      end
+      tallies[entry] = own
+    end
+    own[1] = own[1] + (check.written and check.hits or 0)
+    own[2] = own[2] + (check.verdict == DENIED and check.hits or 0)
+  end
+  counter.tally, counter.dirty, counter.writer = tallies, true, check
+end
+
+local function parse(text)
+  local count, at
+  local request = {}
+  request.prior, request.partial, count, at = unpack_from('>BBB', text, 1)
+  request.partial = request.partial == 1
+  local last_of = {}
+  for i = 1, count do
+    local check, algorithm, recorded = { recorded = {} }
+    check.wanted, check.mode, check.role, check.on_error, algorithm, check.key, check.hits, check.charged_at, recorded, at =
+      unpack_from('>BBBBBI2I4I7B', text, at)
+    for j = 1, recorded do
+      check.recorded[j], at = unpack_from('>I2c0', text, at)
+    end
+    check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
+    check.limit, at = check.algorithm.parameters(text, at)
+    -- A denied caller who comes back comes with all that this request wanted of the counter so far.
+    local before = last_of[check.key]
+    local so_far = before and before.so_far or 0
+    check.sum = so_far + needs(check)
+    check.so_far = so_far + (check.wanted == CHARGE and check.hits or 0)
+    if before then
+      before.asked_again = true
+    end
+    last_of[check.key] = check
+    check.counter = load_counter(check)
+    if check.counter.algorithm ~= check.algorithm then
+      check.counter = {}
+    end
+    request[i] = check
+  end
+  return request
+end
+
+local function state_of(check)
+  return check.counter.state
+end
+
+local reply, judged = {}, {}
+
+local function judge(request)
+  look(request)
+  local overall = combine(request)
+  local alternatives
+  if overall == 0 and request.partial then
+    local copies = {}
+    local function copy_of(check)
+      local counter = check.counter
+      copies[counter] = copies[counter] or check.algorithm.copy(counter.state)
+      return copies[counter]
+    end
+    settle(request, false, copy_of)
+    alternatives = {}
+    for i, check in ipairs(request) do
+      alternatives[i] = report(check, check.verdict ~= UNREADABLE and copy_of(check))
+    end
+  end
+  settle(request, overall == 0, state_of)
+  reply[#reply + 1] = pack('B', alternatives and 1 or 0)
+  for i, check in ipairs(request) do
+    local state = check.verdict ~= UNREADABLE and state_of(check)
+    tally(check)
+    if check.written then
+      check.counter.dirty, check.counter.writer = true, check
+    end
+    local said = check.verdict == NO_VOTE and ALLOWED or check.verdict
+    reply[#reply + 1] = pack('>BBI7', said, check.written and 1 or 0, check.at or now)
+    check.place = #reply
+    judged[#judged + 1] = check
+    reply[#reply + 1] = report(check, state)
+    if alternatives then
+      reply[#reply + 1] = alternatives[i]
+    end
+  end
+end
+
+for i = 3, #ARGV do
+  judge(parse(ARGV[i]))
+end
+
+local saved, failed = false, false
+for key, counter in pairs(counters) do
+  if counter.dirty then
+    local check = counter.writer
+    local body, wide = check.algorithm.write(check.limit, counter.state)
+    local tallies = counter.tally and cmsgpack.pack(counter.tally) or counter.tallies or ''
+    local us = math.max(check.algorithm.matters_until(check.limit, counter.state) - now, 0) + GRACE
+    local ms = math.max(math.ceil(us / 1000), tonumber(ARGV[2]))
+    local value = pack('B', check.tag + (wide and 1 or 0)) .. body .. tallies
+    local answer = redis.pcall('SET', KEYS[key], value, 'PX', string.format('%.0f', ms))
+    if answer.err then
+      -- The replica of a failover: nothing ran, the caller may ask the new master.
+      if not saved and string.sub(answer.err, 1, 8) == 'READONLY' then
+        return redis.error_reply(answer.err)
+      end
+      counter.failed = string.sub(answer.err, 1, 3) == 'OOM' and NO_ROOM or NOT_WRITTEN
+      failed = true
+    else
+      saved = true
+    end
+  end
+end
+if failed then
+  -- Whoever was judged by what could not be saved was not judged.
+  for _, check in ipairs(judged) do
+    if check.counter.failed then
+      reply[check.place] = pack('>BBI7', check.counter.failed, 0, check.at or now)
+    end
+  end
+end
+return table.concat(reply)

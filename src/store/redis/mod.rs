@@ -1,0 +1,301 @@
+//! Counters in Redis or Valkey: one node, a master behind sentinels, or a Cluster; the same decisions for every replica.
+//!
+//! A script judges and charges all checks of a request that live in one slot, at one instant of the server's clock. Checks of
+//! several slots are judged at the same time, each slot charging as if the others admitted; where they do not, those charges
+//! are taken back, by receipt, after the caller has been answered.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `lua/`, `script` | the scripts |
+//! | `question`, `answer` | what goes to them and what comes back |
+//! | `plan` | which slot judges what |
+//! | `url`, `access`, `slot` | where, as whom, and which slot |
+//! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
+//! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
+//! | `take_back` | charges that have to be undone |
+
+mod access;
+mod answer;
+mod cluster;
+mod failure;
+mod node;
+mod plan;
+mod question;
+mod routes;
+mod script;
+mod sentinel;
+mod single;
+mod slot;
+mod take_back;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+pub use self::access::{Access, Secret};
+use self::answer::Answer;
+use self::failure::Failure;
+use self::node::Node;
+use self::plan::Group;
+use self::question::{Question, Wanted};
+use self::routes::Routes;
+use self::take_back::TakeBacks;
+pub use self::url::{Address, Kind, RedisUrl};
+use super::clock::{Clock, ManualClock, SystemClock};
+use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::time::Timestamp;
+use crate::algorithm::verdict::{Overall, Prior, combine};
+use crate::algorithm::{Charge, Receipt};
+use crate::telemetry::metrics::Metrics;
+
+/// Waits before a command is sent again that did not run.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Attempts of one command, redirections included.
+const ATTEMPTS: u32 = 16;
+/// How long keys live at least where time is given: virtual time may run slower than the server's.
+const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
+
+/// How to reach Redis, and how to name keys there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// Where it is.
+    pub url: RedisUrl,
+    /// As whom.
+    pub access: Access,
+    /// As whom to ask the sentinels.
+    pub sentinel_access: Access,
+    /// What all keys begin with.
+    pub prefix: Vec<u8>,
+}
+
+impl RedisOptions {
+    /// Those of a URL, with nothing besides.
+    pub fn at(url: RedisUrl) -> Self {
+        Self { url, access: Access::default(), sentinel_access: Access::default(), prefix: Vec::new() }
+    }
+}
+
+/// Whose clock decides.
+#[derive(Clone, Debug)]
+pub enum Time {
+    /// The server's.
+    Server,
+    /// One that is set by hand, for traces.
+    Given(Arc<ManualClock>),
+}
+
+/// A store in Redis, for the runtime that it was made in: connections belong to it.
+#[derive(Debug)]
+pub struct RedisStore {
+    core: Arc<Core>,
+    take_backs: TakeBacks,
+}
+
+/// What take-backs, which outlive their request, need as well.
+#[derive(Debug)]
+struct Core {
+    routes: Arc<Routes>,
+    prefix: Vec<u8>,
+    by_slot: bool,
+    time: Time,
+    metrics: Arc<Metrics>,
+}
+
+type Judged = Few<Option<Result<crate::algorithm::judge::Outcome, StoreError>>>;
+
+impl RedisStore {
+    /// A store that begins to connect at once. To be called within a runtime.
+    pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
+        let routes = Routes::new(Arc::new(options.access.clone().with(&options.url)));
+        let by_slot = matches!(options.url.kind, Kind::Cluster(_));
+        match options.url.kind.clone() {
+            Kind::Single(address) => single::find(&routes, address),
+            Kind::Cluster(seeds) => {
+                let access = Arc::new(options.access.clone().with(&options.url));
+                let seeds = seeds.into_iter().map(|seed| Node::start(seed, Arc::clone(&access))).collect();
+                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds));
+            }
+            Kind::Sentinel { master, sentinels } => {
+                let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });
+                let sentinels = sentinels.into_iter().map(|seed| Node::start(seed, Arc::clone(&access))).collect();
+                tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
+            }
+        }
+        let core = Arc::new(Core { routes, prefix: options.prefix, by_slot, time, metrics });
+        Self { take_backs: TakeBacks::new(Arc::clone(&core)), core }
+    }
+
+    /// Waits until charges that have to be undone are.
+    pub async fn settled(&self) {
+        self.take_backs.settled().await;
+    }
+
+    /// Asks the slots that can be asked, and puts what they say to `judged`.
+    async fn ask_all(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> (Judged, Few<(Group, Few<Answer>)>) {
+        let now = self.core.now();
+        let mut judged: Judged =
+            checks.iter().map(|check| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok)).collect();
+        let (down, up): (Few<Group>, Few<Group>) =
+            plan::groups(checks, &self.core.prefix, self.core.by_slot).into_iter().partition(|group| self.core.is_down(group));
+        let all = |group: &Group, judged: &mut Judged, error: &StoreError| {
+            for number in &group.checks {
+                if let Some(place) = judged.get_mut(*number) {
+                    *place = Some(Err(error.clone()));
+                }
+            }
+        };
+        down.iter().for_each(|group| all(group, &mut judged, &StoreError::Unavailable));
+        if !down.is_empty() {
+            self.core.routes.doubt();
+        }
+        let prior = plan::prior_of(checks, &judged, prior);
+        let is_partial = up.len() > 1 || judged.iter().any(Option::is_some);
+        let asked = up.iter().map(|group| {
+            let mut question = Question::new(prior, is_partial);
+            let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
+            of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
+            self.core.ask(group.slot, question, deadline)
+        });
+        let answers = match up.len() {
+            1 => {
+                let mut asked = asked;
+                let Some(only) = asked.next() else { return (judged, Few::new()) };
+                vec![only.await]
+            }
+            _ => futures_util::future::join_all(asked).await,
+        };
+        let mut known = Few::new();
+        for (group, answer) in up.into_iter().zip(answers) {
+            match answer {
+                Ok(answers) => {
+                    for (number, answer) in group.checks.iter().zip(&answers) {
+                        if let Some(place) = judged.get_mut(*number) {
+                            *place = Some(answer.outcome.clone());
+                        }
+                    }
+                    known.push((group, answers));
+                }
+                Err(error) => all(&group, &mut judged, &error),
+            }
+        }
+        (judged, known)
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: std::time::Instant) -> Outcomes {
+        let (mut judged, known) = self.ask_all(checks, prior, Instant::from_std(deadline)).await;
+        let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
+            let outcome = outcome.as_ref().map_or(Err(&StoreError::Unavailable), Result::as_ref);
+            (check.role, check.verdict(outcome))
+        });
+        if combine(prior, verdicts) != Overall::Admitted {
+            for (group, answers) in known {
+                for (number, answer) in group.checks.iter().zip(answers) {
+                    let (Some(check), Some(place)) = (checks.get(*number), judged.get_mut(*number)) else { continue };
+                    if let Some(outcome) = answer.otherwise {
+                        *place = Some(Ok(outcome));
+                    }
+                    if let Some(receipt) = to_undo(check, &answer) {
+                        self.take_backs.add(group.slot, check, receipt);
+                    }
+                }
+            }
+        }
+        judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
+    }
+}
+
+/// The receipt of a charge that only an admitted request makes.
+fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
+    let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
+    let conditional = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
+    match (check.hits, answer.written) {
+        (Hits::Charge(hits), Some(at)) if conditional => Some(Receipt { at, hits: hits.into() }),
+        (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
+    }
+}
+
+impl Core {
+    fn now(&self) -> Timestamp {
+        match &self.time {
+            Time::Server => SystemClock.now(),
+            Time::Given(clock) => clock.now(),
+        }
+    }
+
+    fn is_down(&self, group: &Group) -> bool {
+        self.routes.node(group.slot).is_none_or(|node| node.is_down())
+    }
+
+    /// Asks one slot, and again where that is known to have changed nothing.
+    async fn ask(&self, slot: u16, question: Question, deadline: Instant) -> Result<Few<Answer>, StoreError> {
+        let count = question.checks();
+        let reply = self.run(slot, &question, deadline).await.map_err(|failure| {
+            if let Failure::Refused(text) = &failure {
+                tracing::debug!(text, "redis refused");
+            }
+            StoreError::from(failure)
+        })?;
+        let Value::BulkString(reply) = reply else { return Err(StoreError::Refused) };
+        let answers = answer::read(&reply, [count]).and_then(|mut requests| requests.pop());
+        answers.ok_or(StoreError::Refused)
+    }
+
+    async fn run(&self, slot: u16, question: &Question, deadline: Instant) -> Result<Value, Failure> {
+        let script = question.needs.script();
+        let (mut by_name, mut asking) = (true, false);
+        let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+        for _ in 0..ATTEMPTS {
+            let command = if by_name {
+                self.command("EVALSHA", &script.sha, question)
+            } else {
+                self.command("EVAL", &script.text, question)
+            };
+            let answer = match std::mem::take(&mut asking) {
+                true => node.call_asking(&command, deadline).await,
+                false => node.call(&command, deadline).await,
+            };
+            match answer {
+                Err(Failure::NoScript) if by_name => by_name = false,
+                Err(Failure::Moved(address)) => {
+                    self.routes.doubt();
+                    node = self.routes.node_at(&address);
+                }
+                Err(Failure::Ask(address)) => {
+                    asking = true;
+                    node = self.routes.node_at(&address);
+                }
+                Err(Failure::Again) if Instant::now() + AGAIN < deadline => {
+                    self.routes.doubt();
+                    tokio::time::sleep(AGAIN).await;
+                    node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+                }
+                Err(failure) => {
+                    self.routes.doubt();
+                    return Err(failure);
+                }
+                Ok(value) => return Ok(value),
+            }
+        }
+        Err(Failure::Again)
+    }
+
+    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(question.keys.len());
+        for key in &question.keys {
+            command.arg([self.prefix.as_slice(), key].concat());
+        }
+        match &self.time {
+            Time::Server => command.arg("").arg(1),
+            Time::Given(clock) => command.arg(clock.now().as_micros()).arg(GIVEN_TIME_TTL_MS),
+        };
+        command.arg(question.text.as_slice());
+        command
+    }
+}

@@ -1,0 +1,245 @@
+//! One server: a connection that is replaced whenever it is lost, and a breaker that answers at once while it is known down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{info, warn};
+
+use super::access::{Access, ConnectError};
+use super::failure::Failure;
+use super::url::Address;
+
+/// Time for a connection, with its greeting.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Waits between attempts to connect or to reach a silent node: they double from the first to the last.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+const LAST_WAIT: Duration = Duration::from_millis(1_000);
+/// Answers in a row that did not come in time, after which a node counts as down until it answers a probe.
+const LATE_IN_A_ROW: u32 = 8;
+/// Time that a probe may take; the breaker closes with the first that is answered.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Unanswered probes after which the connection itself is given up.
+const PROBES: u32 = 10;
+/// How long a call waits for a connection that was just lost, within its deadline; later ones fail at once.
+const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A server.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) address: Address,
+    link: ArcSwapOption<Link>,
+    /// A new link, or the loss of one.
+    changed: Notify,
+    late: AtomicU32,
+    open: AtomicBool,
+    /// What the keeper waits for: something to look at.
+    look: Notify,
+    /// Microseconds since `born` at which the last link was lost.
+    lost_at: parking_lot::Mutex<Instant>,
+}
+
+/// A multiplexed connection; clones share it.
+struct Link(MultiplexedConnection);
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+/// Makes connections to one node.
+struct Connector {
+    address: Address,
+    access: Arc<Access>,
+}
+
+impl bb8::ManageConnection for Connector {
+    type Connection = (MultiplexedConnection, Arc<AtomicBool>);
+    type Error = ConnectError;
+
+    async fn connect(&self) -> Result<Self::Connection, ConnectError> {
+        let client = self.access.client(&self.address)?;
+        // Each call has its own deadline.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connect = client.get_multiplexed_async_connection_with_config(&config);
+        let connection = timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| ConnectError::Late(CONNECT_TIMEOUT))??;
+        Ok((connection, Arc::default()))
+    }
+
+    async fn is_valid(&self, _: &mut Self::Connection) -> Result<(), ConnectError> {
+        Ok(())
+    }
+
+    fn has_broken(&self, (_, broken): &mut Self::Connection) -> bool {
+        broken.load(Ordering::Relaxed)
+    }
+}
+
+impl Node {
+    /// A node that is being connected to, until the last handle of it goes.
+    pub(super) fn start(address: Address, access: Arc<Access>) -> Arc<Self> {
+        let node = Arc::new(Self {
+            address: address.clone(),
+            link: ArcSwapOption::empty(),
+            changed: Notify::new(),
+            late: AtomicU32::new(0),
+            open: AtomicBool::new(false),
+            look: Notify::new(),
+            lost_at: parking_lot::Mutex::new(Instant::now()),
+        });
+        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access }));
+        node
+    }
+
+    /// Whether calls fail at once.
+    pub(super) fn is_down(&self) -> bool {
+        self.open.load(Ordering::Relaxed) || (self.link.load().is_none() && !self.was_just_lost())
+    }
+
+    fn was_just_lost(&self) -> bool {
+        self.lost_at.lock().elapsed() < RECONNECT_PATIENCE
+    }
+
+    /// Sends one command.
+    pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+        let mut link = self.link(deadline).await?;
+        self.answer(timeout_at(deadline, link.0.req_packed_command(command)).await)
+    }
+
+    /// Sends `ASKING` and one command, one right after the other.
+    pub(super) async fn call_asking(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+        let mut link = self.link(deadline).await?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(command.clone());
+        let answers = timeout_at(deadline, link.0.req_packed_commands(&pipeline, 1, 1)).await;
+        self.answer(answers.map(|answers| answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))))
+    }
+
+    async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
+        if self.open.load(Ordering::Relaxed) {
+            return Err(Failure::Unavailable);
+        }
+        loop {
+            let changed = self.changed.notified();
+            if let Some(link) = self.link.load().as_deref() {
+                return Ok(Link(link.0.clone()));
+            }
+            if !self.was_just_lost() || timeout_at(deadline, changed).await.is_err() {
+                return Err(Failure::Unavailable);
+            }
+        }
+    }
+
+    fn answer(
+        &self,
+        answer: Result<Result<Value, redis::RedisError>, tokio::time::error::Elapsed>,
+    ) -> Result<Value, Failure> {
+        let Ok(answer) = answer else {
+            if self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW {
+                self.open.store(true, Ordering::Relaxed);
+                self.look.notify_one();
+            }
+            return Err(Failure::Late);
+        };
+        self.late.store(0, Ordering::Relaxed);
+        let answer = match answer {
+            Ok(Value::ServerError(error)) => Err(Failure::of(&error.into())),
+            Ok(value) => Ok(value),
+            Err(error) => Err(Failure::of(&error)),
+        };
+        if matches!(answer, Err(Failure::Lost)) {
+            self.lose();
+        }
+        answer
+    }
+
+    /// Gives the link up; the keeper makes another.
+    fn lose(&self) {
+        if self.link.swap(None).is_some() {
+            *self.lost_at.lock() = Instant::now();
+        }
+        self.changed.notify_waiters();
+        self.look.notify_one();
+    }
+}
+
+/// Keeps a node connected, and probes it while it is silent.
+async fn keep(node: std::sync::Weak<Node>, connector: Connector) {
+    let address = connector.address.to_string();
+    let pool = bb8::Pool::builder()
+        .max_size(1)
+        .retry_connection(false)
+        .test_on_check_out(false)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .connection_timeout(CONNECT_TIMEOUT.saturating_mul(2))
+        .build_unchecked(connector);
+    let (mut wait, mut complained) = (FIRST_WAIT, false);
+    while node.strong_count() > 0 {
+        let held = match pool.get().await {
+            Ok(held) => held,
+            Err(error) => {
+                if !complained {
+                    warn!(%address, %error, "redis cannot be reached; trying on");
+                    complained = true;
+                }
+                tokio::time::sleep(jittered(wait)).await;
+                wait = wait.saturating_mul(2).min(LAST_WAIT);
+                continue;
+            }
+        };
+        let Some(alive) = node.upgrade() else { return };
+        if complained {
+            info!(%address, "redis is reached");
+        }
+        (wait, complained) = (FIRST_WAIT, false);
+        alive.link.store(Some(Arc::new(Link(held.0.clone()))));
+        alive.late.store(0, Ordering::Relaxed);
+        alive.open.store(false, Ordering::Relaxed);
+        alive.changed.notify_waiters();
+        drop(alive);
+        while watch(&node, &address).await {}
+        held.1.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until there is something to look at, and looks. Says whether the link is good still.
+async fn watch(node: &std::sync::Weak<Node>, address: &str) -> bool {
+    // Looks now and then at the node being gone; everything else is told.
+    let Some(alive) = node.upgrade() else { return false };
+    let told = timeout(Duration::from_secs(1), alive.look.notified()).await.is_ok();
+    let Some(link) = alive.link.load_full() else { return false };
+    if !told || !alive.open.load(Ordering::Relaxed) {
+        return true;
+    }
+    warn!(%address, "redis does not answer in time; its limits are answered by on_store_error until it does");
+    let mut wait = FIRST_WAIT;
+    for _ in 0..PROBES {
+        let mut probe = link.0.clone();
+        match timeout(PROBE_TIMEOUT, probe.req_packed_command(&redis::cmd("PING"))).await {
+            Ok(Ok(_)) => {
+                alive.late.store(0, Ordering::Relaxed);
+                alive.open.store(false, Ordering::Relaxed);
+                info!(%address, "redis answers again");
+                return true;
+            }
+            Ok(Err(_)) => break,
+            Err(_) => {}
+        }
+        tokio::time::sleep(jittered(wait)).await;
+        wait = wait.saturating_mul(2).min(LAST_WAIT);
+    }
+    alive.lose();
+    false
+}
+
+/// From half of `wait` to all of it, so that processes that lost a node together do not come back in step.
+fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(rand::random_range(0.5..=1.0))
+}

@@ -1,0 +1,181 @@
+//! A request in the language of the scripts, which the head of `lua/decide.lua` defines.
+
+use super::script::{Needs, number_of};
+use crate::algorithm::calendar::Calendar;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::gcra::{Backlog, Gcra};
+use crate::algorithm::judge::Hits;
+use crate::algorithm::quota::Window;
+use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
+use crate::algorithm::time::{Micros, Timestamp};
+use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError, Receipt};
+use crate::store::Check;
+
+/// The largest whole number that a script is exact for.
+const MAX_EXACT: u64 = 1 << 53;
+
+/// One request's checks of one slot, encoded.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    /// The counters' keys without the prefix, each once.
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) text: Vec<u8>,
+    pub(super) needs: Needs,
+    checks: u8,
+}
+
+/// What a check of a script wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    Hits(Hits),
+    TakeBack(Receipt),
+}
+
+impl Question {
+    /// A question without checks. `is_partial`: other slots judge the rest of the request.
+    pub(super) fn new(prior: Prior, is_partial: bool) -> Self {
+        let prior = match prior {
+            Prior::Open => 0,
+            Prior::Denied => 1,
+            Prior::Admitted => 2,
+        };
+        Self { text: vec![prior, u8::from(is_partial), 0], ..Self::default() }
+    }
+
+    /// Adds a check. `now` is the process's own, for the calendars around it.
+    pub(super) fn add(&mut self, check: &Check<'_>, wanted: Wanted, now: Timestamp) {
+        let algorithm = check.limit.algorithm();
+        self.needs.add(algorithm);
+        let key = self.key(check.key.bytes());
+        let (kind, hits, at) = match wanted {
+            Wanted::Hits(Hits::Charge(hits)) => (0, hits, Timestamp::EPOCH),
+            Wanted::Hits(Hits::Peek) => (1, 0, Timestamp::EPOCH),
+            Wanted::Hits(Hits::Refund(hits)) => (2, hits, Timestamp::EPOCH),
+            Wanted::TakeBack(receipt) => (3, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at),
+        };
+        let (mode, role, on_error) = parts_of(check);
+        self.text.extend([kind, mode, role, on_error, number_of(algorithm)]);
+        self.put(key, 2);
+        self.put(hits.into(), 4);
+        self.put(at.as_micros(), 7);
+        self.put(0, 1);
+        self.parameters(check.limit, now);
+        self.checks = self.checks.saturating_add(1);
+        if let Some(count) = self.text.get_mut(2) {
+            *count = self.checks;
+        }
+    }
+
+    /// How many checks there are.
+    pub(super) fn checks(&self) -> usize {
+        self.checks.into()
+    }
+
+    /// The number of a key, from 1.
+    fn key(&mut self, bytes: &[u8]) -> u64 {
+        let known = self.keys.iter().position(|key| key == bytes);
+        let index = known.unwrap_or_else(|| {
+            self.keys.push(bytes.to_vec());
+            self.keys.len().saturating_sub(1)
+        });
+        u64::try_from(index.saturating_add(1)).unwrap_or(u64::MAX)
+    }
+
+    /// The last `bytes` bytes of a number, the highest first.
+    fn put(&mut self, number: u64, bytes: usize) {
+        let all = number.to_be_bytes();
+        self.text.extend_from_slice(all.get(all.len().saturating_sub(bytes)..).unwrap_or_default());
+    }
+
+    fn parameters(&mut self, limit: &Limit, now: Timestamp) {
+        match limit.algorithm() {
+            Algorithm::FixedWindow(algorithm) => self.fixed_window(algorithm, limit, now),
+            Algorithm::SlidingWindow(algorithm) => self.sliding_window(algorithm, limit),
+            Algorithm::SlidingLog(_) => {
+                self.count(limit);
+                limit.windows().iter().for_each(|window| self.window(window));
+            }
+            Algorithm::Gcra(algorithm) => self.gcra(algorithm, limit),
+        }
+    }
+
+    fn count(&mut self, limit: &Limit) {
+        self.put(u64::try_from(limit.windows().len()).unwrap_or(u64::MAX), 1);
+    }
+
+    fn window(&mut self, window: &Window) {
+        self.put(window.limit().into(), 4);
+        self.put(window.period().get(), 7);
+    }
+
+    fn fixed_window(&mut self, _: &FixedWindow, limit: &Limit, now: Timestamp) {
+        self.count(limit);
+        for window in limit.windows() {
+            self.window(window);
+            let edges = window.calendar().map(|calendar| edges(calendar, now));
+            self.put(edges.map_or(0, |_| 4), 1);
+            for edge in edges.into_iter().flatten() {
+                self.put(edge.as_micros().min(MAX_EXACT), 7);
+            }
+        }
+    }
+
+    fn sliding_window(&mut self, algorithm: &SlidingWindow, limit: &Limit) {
+        self.count(limit);
+        self.put(algorithm.buckets().into(), 2);
+        self.put(u64::from(algorithm.estimate() == Estimate::Weighted), 1);
+        for (window, width) in limit.windows().iter().zip(algorithm.widths()) {
+            self.window(window);
+            self.put(width.get(), 7);
+        }
+    }
+
+    fn gcra(&mut self, algorithm: &Gcra, limit: &Limit) {
+        limit.windows().iter().for_each(|window| self.window(window));
+        let constants = algorithm.constants();
+        self.put(constants.parts.into(), 4);
+        self.backlog(constants.one);
+        self.backlog(constants.many);
+        self.put(algorithm.burst().into(), 4);
+        self.backlog(constants.full);
+        self.backlog(constants.deepest);
+    }
+
+    fn backlog(&mut self, backlog: Backlog) {
+        self.put(backlog.whole, 7);
+        self.put(backlog.part.into(), 4);
+    }
+}
+
+/// Where the calendar's windows before, at and after `now` begin, and where the last of them ends: the store's clock and this
+/// one may be in different ones.
+fn edges(calendar: &Calendar, now: Timestamp) -> [Timestamp; 4] {
+    let (start, end) = calendar.bounds(now);
+    let (before, _) = calendar.bounds(start - Micros::new(1));
+    let (_, after) = calendar.bounds(end);
+    [before, start, end, after]
+}
+
+/// Charge mode, role and `on_store_error` as the scripts number them.
+fn parts_of(check: &Check<'_>) -> (u8, u8, u8) {
+    let mode = match check.limit.charge_mode() {
+        Charge::Admitted => 0,
+        Charge::Blamed => 1,
+        Charge::Always => 2,
+        Charge::Afterwards => 3,
+    };
+    let role = match check.role {
+        Role::Enforce => 0,
+        Role::Shadow => 1,
+        Role::Quota => 2,
+        Role::QuotaShadow => 3,
+    };
+    let on_error = match check.limit.on_store_error() {
+        OnStoreError::Error => 0,
+        OnStoreError::Allow => 1,
+        OnStoreError::Deny => 2,
+        OnStoreError::Local => 3,
+    };
+    (mode, role, on_error)
+}

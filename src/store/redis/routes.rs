@@ -1,0 +1,90 @@
+//! Which node serves which slot, as far as is known, and where to ask when it is not known any more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::access::Access;
+use super::node::Node;
+use super::url::Address;
+
+/// The nodes of a store, and the slots of each.
+#[derive(Debug)]
+pub(super) struct Routes {
+    map: ArcSwap<Map>,
+    /// Every node that is connected to, those of other slots that were asked once included.
+    nodes: Mutex<HashMap<Address, Arc<Node>>>,
+    access: Arc<Access>,
+    /// Somebody found the map wrong.
+    stale: Notify,
+    /// There is a new map.
+    pub(super) found: Notify,
+}
+
+/// Nodes by slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Map {
+    /// The masters.
+    pub(super) masters: Vec<Address>,
+    /// Which of them serves each slot; empty: the first serves all.
+    pub(super) by_slot: Vec<Option<u16>>,
+}
+
+impl Routes {
+    pub(super) fn new(access: Arc<Access>) -> Arc<Self> {
+        let (stale, found) = (Notify::new(), Notify::new());
+        Arc::new(Self { map: ArcSwap::default(), nodes: Mutex::default(), access, stale, found })
+    }
+
+    /// The node that serves a slot.
+    pub(super) fn node(&self, slot: u16) -> Option<Arc<Node>> {
+        let map = self.map.load();
+        let master = match map.by_slot.is_empty() {
+            true => 0,
+            false => usize::from(map.by_slot.get(usize::from(slot)).copied().flatten()?),
+        };
+        map.masters.get(master).map(|address| self.node_at(address))
+    }
+
+    /// The node at an address, which is connected to where it is new.
+    pub(super) fn node_at(&self, address: &Address) -> Arc<Node> {
+        let mut nodes = self.nodes.lock();
+        if let Some(node) = nodes.get(address) {
+            return Arc::clone(node);
+        }
+        let node = Node::start(address.clone(), Arc::clone(&self.access));
+        nodes.insert(address.clone(), Arc::clone(&node));
+        node
+    }
+
+    /// The masters, connected or not.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        self.map.load().masters.iter().map(|address| self.node_at(address)).collect()
+    }
+
+    /// Puts a map in force and lets go of nodes that it has no more.
+    pub(super) fn replace(&self, map: Map) {
+        if **self.map.load() == map {
+            return;
+        }
+        self.nodes.lock().retain(|address, _| map.masters.contains(address));
+        map.masters.iter().for_each(|address| drop(self.node_at(address)));
+        self.map.store(Arc::new(map));
+        self.found.notify_waiters();
+    }
+
+    /// Says that the map may be wrong.
+    pub(super) fn doubt(&self) {
+        self.stale.notify_one();
+    }
+
+    /// Waits for a doubt, but no longer than `longest`, and at least `shortest`.
+    pub(super) async fn doubted(&self, shortest: Duration, longest: Duration) {
+        tokio::time::sleep(shortest).await;
+        let _ = tokio::time::timeout(longest, self.stale.notified()).await;
+    }
+}

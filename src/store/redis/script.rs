@@ -1,0 +1,70 @@
+//! The scripts that judge in Redis: composed of the files of `lua/`, of which a call gets those that its algorithms need.
+
+use std::sync::OnceLock;
+
+use sha1::{Digest, Sha1};
+
+use crate::algorithm::Algorithm;
+
+const PRELUDE: &str = include_str!("lua/prelude.lua");
+const LEDGER: &str = include_str!("lua/ledger.lua");
+const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
+const SLIDING_WINDOW: &str = include_str!("lua/sliding_window.lua");
+const SLIDING_LOG: &str = include_str!("lua/sliding_log.lua");
+const GCRA: &str = include_str!("lua/gcra.lua");
+const DECIDE: &str = include_str!("lua/decide.lua");
+
+/// A script: its text, and the name under which a server that has it runs it.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) text: String,
+    pub(super) sha: String,
+}
+
+/// Which algorithms a call needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs(u8);
+
+impl Needs {
+    /// Every script that there can be, to load them in advance.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (1..16).map(Self)
+    }
+
+    pub(super) fn add(&mut self, algorithm: &Algorithm) {
+        self.0 |= 1 << number_of(algorithm).saturating_sub(1);
+    }
+
+    /// The script with these algorithms, composed when it is first asked for.
+    pub(super) fn script(self) -> &'static Script {
+        static SCRIPTS: [OnceLock<Script>; 16] = [const { OnceLock::new() }; 16];
+        let [first, ..] = &SCRIPTS;
+        SCRIPTS.get(usize::from(self.0)).unwrap_or(first).get_or_init(|| self.compose())
+    }
+
+    fn compose(self) -> Script {
+        let has = |number: u8| self.0 & (1 << number) != 0;
+        let parts = [
+            (true, PRELUDE),
+            (has(1) || has(2), LEDGER),
+            (has(0), FIXED_WINDOW),
+            (has(1), SLIDING_WINDOW),
+            (has(2), SLIDING_LOG),
+            (has(3), GCRA),
+            (true, DECIDE),
+        ];
+        let text: String = parts.into_iter().filter(|(needed, _)| *needed).map(|(_, part)| part).collect();
+        let sha = Sha1::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        Script { text, sha }
+    }
+}
+
+/// The number under which the scripts know an algorithm.
+pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::FixedWindow(_) => 1,
+        Algorithm::SlidingWindow(_) => 2,
+        Algorithm::SlidingLog(_) => 3,
+        Algorithm::Gcra(_) => 4,
+    }
+}

@@ -1,0 +1,39 @@
+//! Which of a Cluster's 16,384 slots a key is in.
+
+/// Slots of a Cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The slot of a key: CRC16 (XMODEM) of it, or of what stands between its first `{` and the next `}` where that is something.
+/// Source: the Redis Cluster specification, "Hash tags".
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let after = key.get(open.saturating_add(1)..)?;
+        after.get(..after.iter().position(|byte| *byte == b'}')?).filter(|tag| !tag.is_empty())
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    const POLYNOMIAL: u16 = 0x1021;
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
+            let next = crc << 1;
+            if crc & 0x8000 == 0 { next } else { next ^ POLYNOMIAL }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot_of(b"foo"), 12_182);
+        assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"{user1000}.followers"));
+        assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+        assert_eq!(slot_of(b"foo{{bar}}zap"), slot_of(b"{bar"));
+        assert_eq!(slot_of(b"foo{bar}{zap}"), slot_of(b"bar"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Where Redis is, in one line: `redis://host`, `rediss://`, `redis+unix://`, `redis-cluster://`, `redis-sentinel://`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// The port where a URL names none.
+const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// Where Redis is, and as whom to go there.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// How the nodes are found.
+    pub kind: Kind,
+    /// Whether connections are encrypted.
+    pub tls: bool,
+    /// The database; 0 unless given.
+    pub database: i64,
+    /// The ACL user; `None` is the default user.
+    pub user: Option<String>,
+    /// The password, where the URL has it.
+    pub password: Option<String>,
+}
+
+/// How the nodes are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// There is one.
+    Single(Address),
+    /// A Cluster: any of these tells where all are.
+    Cluster(Vec<Address>),
+    /// The master of this name, which any of these sentinels knows.
+    Sentinel {
+        /// The name that the sentinels have for it.
+        master: String,
+        /// The sentinels.
+        sentinels: Vec<Address>,
+    },
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// Host and port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl RedisUrl {
+    /// Reads a URL; `None` where it does not begin like one of ours.
+    ///
+    /// # Errors
+    /// What is wrong with one that does.
+    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+        let (scheme, rest) = text.split_once("://")?;
+        let parse = match scheme.strip_suffix("-cluster").or(scheme.strip_suffix("-sentinel")).unwrap_or(scheme) {
+            "redis" | "rediss" | "redis+unix" => Self::parse_rest(scheme, rest),
+            _ => return None,
+        };
+        Some(parse.map_err(|problem| format!("{problem}, in `{}`", without_password(text))))
+    }
+
+    fn parse_rest(scheme: &str, rest: &str) -> Result<Self, String> {
+        let tls = scheme.starts_with("rediss");
+        let (access, rest) = rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
+        if scheme == "redis+unix" {
+            let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+            let database = query.strip_prefix("db=").map_or(Ok(0), database)?;
+            let (user, password) = user_and_password(access)?;
+            if !path.starts_with('/') {
+                return Err("the path of a socket begins with `/`".to_owned());
+            }
+            return Ok(Self { kind: Kind::Single(Address::Unix(path.into())), tls, database, user, password });
+        }
+        let (hosts, database_text) = rest.split_once('/').unwrap_or((rest, ""));
+        let database = if database_text.is_empty() { 0 } else { database(database_text)? };
+        if scheme.ends_with("-sentinel") {
+            let master = access.filter(|master| !master.is_empty()).ok_or("the master's name is missing before `@`")?;
+            let kind = Kind::Sentinel { master: decoded(master)?, sentinels: addresses(hosts, SENTINEL_PORT)? };
+            return Ok(Self { kind, tls, database, user: None, password: None });
+        }
+        let (user, password) = user_and_password(access)?;
+        let mut found = addresses(hosts, PORT)?;
+        let kind = match (scheme.ends_with("-cluster"), found.len()) {
+            (true, _) if database > 0 => return Err("a Cluster has only database 0".to_owned()),
+            (true, _) => Kind::Cluster(found),
+            (false, 1) => Kind::Single(found.remove(0)),
+            (false, found) => return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`")),
+        };
+        Ok(Self { kind, tls, database, user, password })
+    }
+}
+
+fn database(text: &str) -> Result<i64, String> {
+    let number = text.parse::<u16>().map_err(|_| format!("a database is a number, found `{text}`"))?;
+    Ok(number.into())
+}
+
+fn user_and_password(access: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
+    let Some(access) = access else { return Ok((None, None)) };
+    let (user, password) = access.split_once(':').map_or((access, None), |(user, password)| (user, Some(password)));
+    let user = if user.is_empty() { None } else { Some(decoded(user)?) };
+    Ok((user, password.map(decoded).transpose()?))
+}
+
+fn addresses(text: &str, port: u16) -> Result<Vec<Address>, String> {
+    text.split(',').map(|host| Address::parse(host, port)).collect()
+}
+
+/// `%40` and the like, as a URL needs them in names and passwords.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
+        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8(bytes).map_err(|_| "a name or password is not UTF-8".to_owned())
+}
+
+impl Address {
+    /// `host`, `host:port` or `[v6]:port`.
+    fn parse(text: &str, port: u16) -> Result<Self, String> {
+        let (host, port_text) = match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err("a host is missing".to_owned());
+        }
+        let port = port_text.map_or(Ok(port), |text| text.parse().map_err(|_| format!("`{text}` is not a port")))?;
+        Ok(Self::Tcp(host.to_owned(), port))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, tls, database, user, password: _ } = self;
+        let mut debug = f.debug_struct("RedisUrl");
+        debug.field("kind", kind).field("tls", tls).field("database", database).field("user", user);
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// A URL as it may be shown.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    match rest.rsplit_once('@') {
+        Some((access, hosts)) if access.contains(':') => {
+            format!("{scheme}://{}:***@{hosts}", access.split(':').next().unwrap_or_default())
+        }
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> Kind {
+        RedisUrl::parse(text).unwrap().unwrap().kind
+    }
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp(host.to_owned(), port)
+    }
+
+    #[test]
+    fn each_topology_has_a_scheme() {
+        assert_eq!(kind("redis://h"), Kind::Single(tcp("h", 6379)));
+        assert_eq!(kind("rediss://[::1]:7000"), Kind::Single(tcp("::1", 7000)));
+        assert_eq!(kind("redis+unix:///run/redis.sock?db=2"), Kind::Single(Address::Unix("/run/redis.sock".into())));
+        assert_eq!(kind("redis-cluster://a:1,b"), Kind::Cluster(vec![tcp("a", 1), tcp("b", 6379)]));
+        let sentinel = Kind::Sentinel { master: "mymaster".to_owned(), sentinels: vec![tcp("a", 26379), tcp("b", 1)] };
+        assert_eq!(kind("rediss-sentinel://mymaster@a,b:1"), sentinel);
+        assert!(RedisUrl::parse("memory").is_none() && RedisUrl::parse("http://x").is_none());
+    }
+
+    #[test]
+    fn user_password_and_database_are_read() {
+        let url = RedisUrl::parse("rediss://tolly:s%40cret@h:1/3").unwrap().unwrap();
+        assert!(url.tls);
+        assert_eq!((url.user.as_deref(), url.password.as_deref(), url.database), (Some("tolly"), Some("s@cret"), 3));
+        assert!(!format!("{url:?}").contains("s@cret"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err();
+        assert_eq!(problem("redis://u:secret@h:port"), "`port` is not a port, in `redis://u:***@h:port`");
+        assert_eq!(problem("redis://a,b"), "one host is allowed, found 2; a Cluster is `redis-cluster://`, in `redis://a,b`");
+        assert_eq!(problem("redis-sentinel://a"), "the master's name is missing before `@`, in `redis-sentinel://a`");
+        assert_eq!(problem("redis-cluster://a/1"), "a Cluster has only database 0, in `redis-cluster://a/1`");
+        assert_eq!(problem("redis://"), "a host is missing, in `redis://`");
+    }
+}
