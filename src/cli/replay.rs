@@ -83,6 +83,8 @@ impl Replay {
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, false);
+        let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
+        connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
 
         let input: Box<dyn BufRead> = match self.trace.as_os_str() == "-" {
             true => Box::new(io::stdin().lock()),
@@ -104,6 +106,9 @@ impl Replay {
         }
         output.flush()?;
         summary.print();
+        if let AnyStore::Redis(store) = limiter.store() {
+            store.clear().await?;
+        }
         Ok(())
     }
 }

@@ -27,6 +27,14 @@ impl<C: Clock> Store for AnyStore<C> {
 }
 
 impl<C: Clock> AnyStore<C> {
+    /// Waits until the store can be asked.
+    pub async fn connected(&self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(store) => store.connected().await,
+        }
+    }
+
     /// Waits until charges that have to be undone are.
     pub async fn settled(&self) {
         match self {

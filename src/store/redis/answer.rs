@@ -1,5 +1,6 @@
 //! A script's reply, read: what the head of `lua/decide.lua` defines.
 
+use super::question::{NOT_KNOWN, Undo};
 use crate::algorithm::judge::{Few, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::{Micros, Timestamp};
@@ -17,6 +18,8 @@ pub(super) struct Answer {
     pub(super) otherwise: Option<Outcome>,
     /// Whether hits were charged, and the instant at which.
     pub(super) written: Option<Timestamp>,
+    /// How to undo the charge, where other slots have a say.
+    pub(super) undo: Option<Undo>,
 }
 
 /// Reads the replies to the requests of one call, `counts` checks each. `None` where the reply is none of a script of ours.
@@ -44,6 +47,7 @@ impl Bytes<'_> {
         let (verdict, written, at) = (self.number(1)?, self.number(1)? == 1, self.number(7)?);
         let report = self.report()?;
         let otherwise = if alternatives { Some(self.report()?) } else { None };
+        let undo = if alternatives { Some(self.undo()?) } else { None };
         let allowed = match verdict {
             0 => Err(StoreError::Unreadable),
             1 => Ok(true),
@@ -55,7 +59,20 @@ impl Bytes<'_> {
             outcome: allowed.clone().map(|allowed| Outcome { allowed, report }),
             otherwise: otherwise.zip(allowed.ok()).map(|(report, allowed)| Outcome { allowed, report }),
             written: written.then(|| Timestamp::from_micros(at)),
+            undo,
         })
+    }
+
+    fn undo(&mut self) -> Option<Undo> {
+        let length = self.number(2)?;
+        let otherwise = if length == NOT_KNOWN { None } else { Some(self.bytes(usize::try_from(length).ok()?)?) };
+        Some(Undo { otherwise, digest: self.bytes(16)? })
+    }
+
+    fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes.to_vec())
     }
 
     fn report(&mut self) -> Option<Report> {

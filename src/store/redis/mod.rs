@@ -40,7 +40,7 @@ use self::answer::Answer;
 use self::failure::Failure;
 use self::node::Node;
 use self::plan::Group;
-use self::question::{Question, Wanted};
+use self::question::{Question, Undo, Wanted};
 use self::routes::Routes;
 use self::take_back::TakeBacks;
 pub use self::url::{Address, Kind, RedisUrl};
@@ -54,6 +54,10 @@ use crate::telemetry::metrics::Metrics;
 
 /// Waits before a command is sent again that did not run.
 const AGAIN: Duration = Duration::from_millis(2);
+/// How often it is looked whether a store is connected.
+const CONNECTED_EVERY: Duration = Duration::from_millis(5);
+/// Time for one step of forgetting keys.
+const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts of one command, redirections included.
 const ATTEMPTS: u32 = 16;
 /// How long keys live at least where time is given: virtual time may run slower than the server's.
@@ -129,6 +133,44 @@ impl RedisStore {
         Self { take_backs: TakeBacks::new(Arc::clone(&core)), core }
     }
 
+    /// Waits until every master is connected to.
+    pub async fn connected(&self) {
+        while !self.is_connected() {
+            tokio::time::sleep(CONNECTED_EVERY).await;
+        }
+    }
+
+    /// Whether every master is known and connected to.
+    pub fn is_connected(&self) -> bool {
+        let masters = self.core.routes.masters();
+        !masters.is_empty() && masters.iter().all(|node| node.is_connected())
+    }
+
+    /// Forgets every key that begins with this store's prefix.
+    ///
+    /// # Errors
+    /// What kept a node from it.
+    pub async fn clear(&self) -> Result<(), StoreError> {
+        for node in self.core.routes.masters() {
+            let mut cursor = 0u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg([self.core.prefix.as_slice(), b"*"].concat()).arg("COUNT").arg(1_000);
+                let reply = node.call(&scan, Instant::now() + CLEAR_TIMEOUT).await?;
+                let (next, keys): (u64, Vec<Vec<u8>>) =
+                    redis::from_redis_value(reply).map_err(|_| StoreError::Refused)?;
+                for key in keys {
+                    node.call(redis::cmd("UNLINK").arg(key), Instant::now() + CLEAR_TIMEOUT).await?;
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until charges that have to be undone are.
     pub async fn settled(&self) {
         self.take_backs.settled().await;
@@ -195,15 +237,15 @@ impl Store for RedisStore {
         });
         if combine(prior, verdicts) != Overall::Admitted {
             for (group, answers) in known {
+                let mut undo: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
                 for (number, answer) in group.checks.iter().zip(answers) {
                     let (Some(check), Some(place)) = (checks.get(*number), judged.get_mut(*number)) else { continue };
                     if let Some(outcome) = answer.otherwise {
                         *place = Some(Ok(outcome));
                     }
-                    if let Some(receipt) = to_undo(check, &answer) {
-                        self.take_backs.add(group.slot, check, receipt);
-                    }
+                    undo.extend(to_undo(check, &answer).map(|receipt| (check, receipt, answer.undo.unwrap_or_default())));
                 }
+                self.take_backs.add(group.slot, undo);
             }
         }
         judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()

@@ -102,6 +102,11 @@ impl Node {
         self.open.load(Ordering::Relaxed) || (self.link.load().is_none() && !self.was_just_lost())
     }
 
+    /// Whether there is a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.link.load().is_some()
+    }
+
     fn was_just_lost(&self) -> bool {
         self.lost_at.lock().elapsed() < RECONNECT_PATIENCE
     }

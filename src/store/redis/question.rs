@@ -15,6 +15,25 @@ use crate::store::Check;
 /// The largest whole number that a script is exact for.
 const MAX_EXACT: u64 = 1 << 53;
 
+/// The length that says that a value is not known.
+pub(super) const NOT_KNOWN: u64 = 65_535;
+
+impl Default for Undo {
+    /// By the receipt alone.
+    fn default() -> Self {
+        Self { otherwise: None, digest: vec![b' '; 16] }
+    }
+}
+
+/// What a script told with a charge, so that it can be undone without a trace where nobody has written since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Undo {
+    /// The counter's value had the charge not been made; empty: none; absent: too long to tell.
+    pub(super) otherwise: Option<Vec<u8>>,
+    /// What the value with the charge is known by.
+    pub(super) digest: Vec<u8>,
+}
+
 /// One request's checks of one slot, encoded.
 #[derive(Debug, Default)]
 pub(super) struct Question {
@@ -26,10 +45,10 @@ pub(super) struct Question {
 }
 
 /// What a check of a script wants.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Hits(Hits),
-    TakeBack(Receipt),
+    TakeBack(Receipt, Undo),
 }
 
 impl Question {
@@ -48,11 +67,11 @@ impl Question {
         let algorithm = check.limit.algorithm();
         self.needs.add(algorithm);
         let key = self.key(check.key.bytes());
-        let (kind, hits, at) = match wanted {
-            Wanted::Hits(Hits::Charge(hits)) => (0, hits, Timestamp::EPOCH),
+        let (kind, hits, at) = match &wanted {
+            Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
             Wanted::Hits(Hits::Peek) => (1, 0, Timestamp::EPOCH),
-            Wanted::Hits(Hits::Refund(hits)) => (2, hits, Timestamp::EPOCH),
-            Wanted::TakeBack(receipt) => (3, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at),
+            Wanted::Hits(Hits::Refund(hits)) => (2, *hits, Timestamp::EPOCH),
+            Wanted::TakeBack(receipt, _) => (3, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at),
         };
         let (mode, role, on_error) = parts_of(check);
         self.text.extend([kind, mode, role, on_error, number_of(algorithm)]);
@@ -60,6 +79,12 @@ impl Question {
         self.put(hits.into(), 4);
         self.put(at.as_micros(), 7);
         self.put(0, 1);
+        if let Wanted::TakeBack(_, Undo { otherwise, digest }) = &wanted {
+            let length = otherwise.as_ref().map_or(NOT_KNOWN, |value| u64::try_from(value.len()).unwrap_or(NOT_KNOWN));
+            self.put(length, 2);
+            self.text.extend(otherwise.iter().flatten());
+            self.text.extend(digest);
+        }
         self.parameters(check.limit, now);
         self.checks = self.checks.saturating_add(1);
         if let Some(count) = self.text.get_mut(2) {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Core;
-use super::question::{Question, Wanted};
+use super::question::{Question, Undo, Wanted};
 use crate::algorithm::Receipt;
 use crate::algorithm::verdict::Prior;
 use crate::store::Check;
@@ -36,21 +36,27 @@ impl TakeBacks {
         Self { core, pending: Arc::default() }
     }
 
-    /// Undoes a charge in the background.
-    pub(super) fn add(&self, slot: u16, check: &Check<'_>, receipt: Receipt) {
+    /// Undoes charges of one slot in the background.
+    pub(super) fn add<'a>(&self, slot: u16, charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>) {
+        let mut question = Question::new(Prior::Open, false);
+        for (check, receipt, undo) in charges {
+            question.add(check, Wanted::TakeBack(receipt, undo), self.core.now());
+        }
+        let count = u64::try_from(question.checks()).unwrap_or(u64::MAX);
+        if count == 0 {
+            return;
+        }
         let (core, pending) = (Arc::clone(&self.core), Arc::clone(&self.pending));
-        core.metrics.take_backs.inc();
+        core.metrics.take_backs.inc_by(count);
         if pending.count.fetch_add(1, Ordering::AcqRel) >= MAX_PENDING {
-            core.metrics.take_backs_lost.inc();
+            core.metrics.take_backs_lost.inc_by(count);
             pending.done();
             return;
         }
-        let mut question = Question::new(Prior::Open, false);
-        question.add(check, Wanted::TakeBack(receipt), core.now());
         tokio::spawn(async move {
             let undone = core.ask(slot, question, Instant::now() + PATIENCE).await;
             if !undone.is_ok_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok())) {
-                core.metrics.take_backs_lost.inc();
+                core.metrics.take_backs_lost.inc_by(count);
             }
             pending.done();
         });

@@ -8,11 +8,14 @@
 --   it), checks (1), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
 --   1 allow, 2 deny, 3 local), algorithm (1), number of the key (2), hits (4), instant of the charge to take back (7),
---   entries to record (1), then each of these with its length (2); then the algorithm's parameters.
+--   entries to record (1), then each of these with its length (2); of a take-back what the reply to the
+--   charge said: a value and a digest; then the algorithm's parameters.
 -- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
 --   written), written (1), the instant that it was judged at (7), a report: hits left (7), window (1), reset_after (7),
 --   retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
---   alternatives is 1 and a second report follows each: the counter without what only an admitted request is charged.
+--   alternatives is 1 and more follows each: a second report, of the counter without what only an admitted request is charged;
+--   the counter's value then, after its length (2: 0 where there would be none, 65535 where it is too long to tell); a digest
+--   of what was written instead (16).
 -- Values  tag: 16 + 2 * algorithm, 1 more where wide; the algorithm's state; tallies, where there are any. A key lives for a
 --   minute after its counter stops mattering.
 local CHARGE, PEEK, REFUND, TAKE_BACK = 0, 1, 2, 3
@@ -20,6 +23,8 @@ local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
 local UNREADABLE, ALLOWED, DENIED, NO_ROOM, NOT_WRITTEN, NO_VOTE = 0, 1, 2, 3, 4, 5
 local ABSENT = 36028797018963968
+-- Longer values are not handed out to be put back; a take-back then goes by the receipt alone.
+local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -28,25 +33,37 @@ if not now then
 end
 local counters = {}
 
+-- The state and what follows it; nil where the value is none of this algorithm.
+local function read_value(check, value)
+  local tag = string.byte(value, 1)
+  if tag == check.tag or tag == check.tag + 1 then
+    local read, state, rest = pcall(check.algorithm.read, check.limit, value, tag == check.tag + 1)
+    if read then
+      state.exists = true
+      return state, string.sub(value, rest)
+    end
+  end
+end
+
 local function load_counter(check)
   local counter = counters[check.key]
   if counter then
     return counter
   end
-  counter = { algorithm = check.algorithm }
+  counter = { algorithm = check.algorithm, tallies = '' }
   counters[check.key] = counter
   local value = redis.pcall('GET', KEYS[check.key])
   if not value then
     counter.state = check.algorithm.unused(check.limit)
   elseif type(value) == 'string' then
-    local tag = string.byte(value, 1)
-    if tag == check.tag or tag == check.tag + 1 then
-      local read, state, rest = pcall(check.algorithm.read, check.limit, value, tag == check.tag + 1)
-      counter.state = read and state or nil
-      counter.tallies = read and string.sub(value, rest) or ''
-    end
+    counter.state, counter.tallies = read_value(check, value)
   end
   return counter
+end
+
+local function value_of(check, state)
+  local body, wide = check.algorithm.write(check.limit, state)
+  return pack('B', check.tag + (wide and 1 or 0)) .. body
 end
 
 -- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
@@ -68,6 +85,33 @@ local function verdict(check, state)
   return check.algorithm.allows(check.limit, state, needs(check), instant(state)) and ALLOWED or DENIED
 end
 
+-- What a state is known by.
+local function digest_of(check, state)
+  return string.sub(redis.sha1hex(value_of(check, state)), 1, 16)
+end
+
+-- Takes a charge back. Where nobody has written since, the counter becomes what it would have been without all that only an
+-- admitted request is charged: a clock that steps back finds all that it could have found.
+local function undo(check, state, at)
+  local otherwise = check.otherwise
+  if otherwise and state.restored ~= check.digest and digest_of(check, state) == check.digest then
+    local instead = otherwise == '' and check.algorithm.unused(check.limit) or read_value(check, otherwise)
+    if instead then
+      for name in pairs(state) do
+        state[name] = nil
+      end
+      for name, value in pairs(instead) do
+        state[name] = value
+      end
+      state.restored = check.digest
+    end
+  end
+  if state.restored and state.restored == check.digest then
+    return true
+  end
+  return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
+end
+
 -- Writes the hits where they are charged; refunds and take-backs always. Says whether the counter changed.
 local function write(check, state, charged)
   local at = instant(state)
@@ -77,7 +121,7 @@ local function write(check, state, charged)
   elseif check.wanted == REFUND and check.hits > 0 then
     return check.algorithm.refund(check.limit, state, check.hits, at)
   elseif check.wanted == TAKE_BACK then
-    return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
+    return undo(check, state, at)
   end
   return false
 end
@@ -141,6 +185,10 @@ local function combine(request)
   return (presumed or outvoted) and 1 or 0
 end
 
+local function own_state(check)
+  return check.counter.state
+end
+
 -- Writes to the states, which `state_of` gives, what is charged where the request is admitted or not.
 local function settle(request, admitted, state_of)
   for _, check in ipairs(request) do
@@ -148,6 +196,7 @@ local function settle(request, admitted, state_of)
     if state then
       check.at = instant(state)
       check.written = write(check, state, charges(check.mode, check.verdict == ALLOWED, admitted))
+      state.exists = state.exists or (check.written and check.wanted == CHARGE)
     end
   end
 end
@@ -223,6 +272,15 @@ local function parse(text)
     for j = 1, recorded do
       check.recorded[j], at = unpack_from('>I2c0', text, at)
     end
+    if check.wanted == TAKE_BACK then
+      local length
+      length, at = unpack_from('>I2', text, at)
+      if length ~= NOT_KNOWN then
+        check.otherwise = string.sub(text, at, at + length - 1)
+        at = at + length
+      end
+      check.digest, at = unpack_from('c16', text, at)
+    end
     check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
     check.limit, at = check.algorithm.parameters(text, at)
     -- A denied caller who comes back comes with all that this request wanted of the counter so far.
@@ -243,10 +301,6 @@ local function parse(text)
   return request
 end
 
-local function state_of(check)
-  return check.counter.state
-end
-
 local reply, judged = {}, {}
 
 local function judge(request)
@@ -257,19 +311,25 @@ local function judge(request)
     local copies = {}
     local function copy_of(check)
       local counter = check.counter
-      copies[counter] = copies[counter] or check.algorithm.copy(counter.state)
+      if not copies[counter] then
+        copies[counter] = check.algorithm.copy(counter.state)
+        copies[counter].exists = counter.state.exists
+      end
       return copies[counter]
     end
     settle(request, false, copy_of)
     alternatives = {}
     for i, check in ipairs(request) do
-      alternatives[i] = report(check, check.verdict ~= UNREADABLE and copy_of(check))
+      local copy = check.verdict ~= UNREADABLE and copy_of(check)
+      local value = copy and copy.exists and value_of(check, copy) or ''
+      local known = #value <= LONGEST_VALUE
+      alternatives[i] = report(check, copy) .. pack('>I2', known and #value or NOT_KNOWN) .. (known and value or '')
     end
   end
-  settle(request, overall == 0, state_of)
+  settle(request, overall == 0, own_state)
   reply[#reply + 1] = pack('B', alternatives and 1 or 0)
   for i, check in ipairs(request) do
-    local state = check.verdict ~= UNREADABLE and state_of(check)
+    local state = check.verdict ~= UNREADABLE and own_state(check)
     tally(check)
     if check.written then
       check.counter.dirty, check.counter.writer = true, check
@@ -281,6 +341,7 @@ local function judge(request)
     reply[#reply + 1] = report(check, state)
     if alternatives then
       reply[#reply + 1] = alternatives[i]
+      reply[#reply + 1] = state and digest_of(check, state) or string.rep(' ', 16)
     end
   end
 end
@@ -293,13 +354,17 @@ local saved, failed = false, false
 for key, counter in pairs(counters) do
   if counter.dirty then
     local check = counter.writer
-    local body, wide = check.algorithm.write(check.limit, counter.state)
     local tallies = counter.tally and cmsgpack.pack(counter.tally) or counter.tallies or ''
     local us = math.max(check.algorithm.matters_until(check.limit, counter.state) - now, 0) + GRACE
     local ms = math.max(math.ceil(us / 1000), tonumber(ARGV[2]))
-    local value = pack('B', check.tag + (wide and 1 or 0)) .. body .. tallies
-    local answer = redis.pcall('SET', KEYS[key], value, 'PX', string.format('%.0f', ms))
-    if answer.err then
+    local answer
+    if counter.state.exists or tallies ~= '' then
+      local value = value_of(check, counter.state) .. tallies
+      answer = redis.pcall('SET', KEYS[key], value, 'PX', string.format('%.0f', ms))
+    else
+      answer = redis.pcall('DEL', KEYS[key])
+    end
+    if type(answer) == 'table' and answer.err then
       -- The replica of a failover: nothing ran, the caller may ask the new master.
       if not saved and string.sub(answer.err, 1, 8) == 'READONLY' then
         return redis.error_reply(answer.err)
