@@ -22,6 +22,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Default)]
 pub struct Facts {
     has_policy: AtomicBool,
+    has_store: AtomicBool,
     is_draining: AtomicBool,
     policies: Mutex<PolicyFacts>,
 }
@@ -50,6 +51,11 @@ impl Facts {
         self.has_policy.store(true, Ordering::Release);
     }
 
+    /// The store was reached, or need not be.
+    pub fn store_is_ready(&self) {
+        self.has_store.store(true, Ordering::Release);
+    }
+
     /// A change was refused.
     pub fn refused(&self, report: String) {
         self.policies.lock().last_error = Some(report);
@@ -66,6 +72,8 @@ impl Facts {
             Some("draining\n")
         } else if !self.has_policy.load(Ordering::Acquire) {
             Some("no policy is loaded yet\n")
+        } else if !self.has_store.load(Ordering::Acquire) {
+            Some("the store has not been reached yet\n")
         } else {
             None
         }

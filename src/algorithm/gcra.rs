@@ -118,6 +118,14 @@ impl Gcra {
         }
     }
 
+    /// The same with `of` each amount: the rate slower, the burst smaller.
+    pub(super) fn share(&self, of: impl Fn(u32) -> u32) -> Result<Self, QuotaError> {
+        let window = self.window.clone().map(|window| window.with_limit(of(window.limit())));
+        let [window] = window;
+        // A debt is what has been used already, and is no share of anything.
+        Self::new(window, Some(of(self.burst)), None)
+    }
+
     /// Hits that a rested counter admits at once.
     pub fn burst(&self) -> u32 {
         self.burst

@@ -24,6 +24,8 @@ pub mod sliding_window;
 pub mod time;
 pub mod verdict;
 
+use std::num::NonZeroU32;
+
 use fixed_window::FixedWindow;
 use gcra::Gcra;
 use quota::{QuotaError, Report, Window};
@@ -151,6 +153,22 @@ impl Limit {
             Algorithm::Gcra(old) => Algorithm::Gcra(old.with_window(window)?),
         };
         Self::new(algorithm, self.charge, self.on_store_error)
+    }
+
+    /// One of `parts` equal shares of the limit, at least one hit; what is a ban stays one.
+    pub fn share(&self, parts: NonZeroU32) -> Self {
+        let of = |amount: u32| if amount == 0 { 0 } else { amount.checked_div(parts.get()).unwrap_or(1).max(1) };
+        let windows = || self.windows().iter().map(|window| window.with_limit(of(window.limit()))).collect();
+        let algorithm = match &self.algorithm {
+            Algorithm::FixedWindow(_) => FixedWindow::new(windows()).map(Algorithm::FixedWindow),
+            Algorithm::SlidingWindow(old) => {
+                SlidingWindow::new(windows(), old.buckets(), old.estimate()).map(Algorithm::SlidingWindow)
+            }
+            Algorithm::SlidingLog(_) => SlidingLog::new(windows()).map(Algorithm::SlidingLog),
+            Algorithm::Gcra(old) => old.share(of).map(Algorithm::Gcra),
+        };
+        // Less than what works works too; where it should not, the whole is the error on the side of the caller.
+        algorithm.map_or_else(|_| self.clone(), |algorithm| Self { algorithm, ..self.clone() })
     }
 
     /// How hits are counted.

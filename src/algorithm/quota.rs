@@ -42,6 +42,11 @@ impl Window {
         Self { limit, period: calendar.nominal_length(), calendar: Some(calendar) }
     }
 
+    /// The same window with another amount.
+    pub(super) fn with_limit(&self, limit: u32) -> Self {
+        Self { limit, ..self.clone() }
+    }
+
     /// Hits that the window admits.
     pub fn limit(&self) -> u32 {
         self.limit

@@ -3,6 +3,7 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
+mod stores;
 pub mod workers;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::stores::Stores;
 use self::workers::Workers;
 use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
@@ -23,17 +25,8 @@ use crate::grpc::service::Rls;
 use crate::limiter::{InForce, Limiter};
 use crate::policy::source::{files, watch};
 use crate::policy::{self, Options, Report, Source};
-use crate::settings::{
-    LimitSettings, ListenSettings, Place, PolicySettings, Settings, ShutdownSettings, StoreSettings,
-};
-use crate::store::any::AnyStore;
-use crate::store::clock::SystemClock;
-use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisStore, Time};
+use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
-
-/// How often expired counters are looked for, and the store's metrics brought up to date.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What has to be there before the service can run.
 pub struct Prepared {
@@ -108,27 +101,31 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
 /// Where threads or runtimes cannot be had.
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
     let metrics = Metrics::new();
-    let store = Arc::new(MemoryStore::new(settings.store.memory, SystemClock));
+    let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
     let policies = InForce::new(Arc::clone(&metrics));
     let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
 
     let installer =
         Installer { policies: Arc::clone(&policies), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
     installer.install(&prepared.sources, prepared.policies);
-    health.set(true).await;
+    if stores.are_ready_at_once() {
+        facts.store_is_ready();
+        health.set(true).await;
+    }
+    let ready = tokio::spawn(become_ready(stores.clone(), health.clone(), Arc::clone(&facts)));
 
-    let service = WorkerService {
-        policies,
-        memory: Arc::clone(&store),
-        metrics: Arc::clone(&metrics),
-        store: settings.store.clone(),
-        limits: settings.limits,
+    let (limits, timeout, of_worker, worker_metrics) =
+        (settings.limits, settings.store.timeout, stores.clone(), Arc::clone(&metrics));
+    // Run on each worker's own runtime.
+    let service = move || {
+        let limiter = Limiter::new(Arc::clone(&policies), of_worker.connect(), limits.shadow_mode);
+        Rls::new(limiter, Arc::clone(&worker_metrics), limits.request, limits.style, timeout)
     };
     let (service, watched, connections) = (Arc::new(service), health.clone(), settings.limits.connections);
     let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
         let (service, health) = (Arc::clone(&service), watched.clone());
         async move {
-            let rls = Arc::new(service.rls());
+            let rls = Arc::new(service());
             let served = server::serve(incoming, rls, &health, connections, drain.cancelled_owned()).await;
             served.unwrap_or_else(|error| error!(%error, "a worker failed"));
         }
@@ -149,16 +146,16 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), end()))),
     ];
     let reload = tokio::spawn(reload(settings.policy, prepared.sources, installer));
-    let sweep = tokio::spawn(sweep(store, metrics));
+    let tend = tokio::spawn(stores.tend());
 
     tokio::select! {
         () = workers.accept(&grpc) => {}
-        () = stopping(shutdown, &facts, &health, &settings.shutdown) => {}
+        () = stopping(shutdown, ready.abort_handle(), &facts, &health, &settings.shutdown) => {}
     }
     drop(grpc);
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
-    [reload, sweep].iter().for_each(tokio::task::JoinHandle::abort);
+    [reload, tend, ready].iter().for_each(tokio::task::JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     info!(all_finished, "stopped");
@@ -166,8 +163,15 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
 }
 
 /// Waits to be told to stop, says so to everybody who asks, and gives them time to go elsewhere.
-async fn stopping(shutdown: impl Future<Output = ()>, facts: &Facts, health: &Health, settings: &ShutdownSettings) {
+async fn stopping(
+    shutdown: impl Future<Output = ()>,
+    becoming_ready: tokio::task::AbortHandle,
+    facts: &Facts,
+    health: &Health,
+    settings: &ShutdownSettings,
+) {
     shutdown.await;
+    becoming_ready.abort();
     info!(delay = ?settings.delay, "draining");
     facts.drain();
     health.set(false).await;
@@ -194,15 +198,11 @@ fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
     }
 }
 
-async fn sweep(store: Arc<MemoryStore<SystemClock>>, metrics: Arc<Metrics>) {
-    let mut ticks = tokio::time::interval(SWEEP_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        store.sweep();
-        metrics.memory_counters.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
-        metrics.memory_bytes.set(i64::try_from(store.used_bytes()).unwrap_or(i64::MAX));
-    }
+/// Says that the service is ready once its store is, where that has not been said.
+async fn become_ready(stores: Stores, health: Health, facts: Arc<Facts>) {
+    stores.ready().await;
+    facts.store_is_ready();
+    health.set(true).await;
 }
 
 async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Installer) {
@@ -219,27 +219,6 @@ async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Install
 
 fn options(settings: &PolicySettings) -> Options {
     Options { merge_domains: settings.merge_domains }
-}
-
-/// What each worker makes its service of; connections to a store belong to the worker that made them.
-struct WorkerService {
-    policies: Arc<InForce>,
-    memory: Arc<MemoryStore<SystemClock>>,
-    metrics: Arc<Metrics>,
-    store: StoreSettings,
-    limits: LimitSettings,
-}
-
-impl WorkerService {
-    fn rls(&self) -> Rls<AnyStore<SystemClock>> {
-        let metrics = || Arc::clone(&self.metrics);
-        let store = match &self.store.place {
-            Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
-            Place::Redis(options) => AnyStore::Redis(RedisStore::connect(options.clone(), Time::Server, metrics())),
-        };
-        let limiter = Limiter::new(Arc::clone(&self.policies), store, self.limits.shadow_mode);
-        Rls::new(limiter, metrics(), self.limits.request, self.limits.style, self.store.timeout)
-    }
 }
 
 /// Puts policies in force and tells of it.

@@ -126,7 +126,8 @@ impl<S: Store> Limiter<S> {
     }
 
     fn overall(&self, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
-        let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
+        let verdicts =
+            checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
         let overall = combine(self.prior, verdicts);
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));

@@ -1,5 +1,6 @@
 //! Where counters live, how much room they have, and how long a decision may take.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Problem, Problems, parse, redis};
@@ -16,6 +17,12 @@ pub(super) struct Flags {
     /// Time for a decision where the caller sets none. Envoy waits 20 ms unless told otherwise.
     #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms")]
     store_timeout: String,
+    /// Be ready before the store has been reached once; until it is, on_store_error answers.
+    #[arg(long, env = "TOLLGATE_READY_WITHOUT_STORE")]
+    ready_without_store: bool,
+    /// How many processes share the store, for on_store_error: local; default: those heard of in the store.
+    #[arg(long, env = "TOLLGATE_REPLICAS", value_name = "N")]
+    replicas: Option<NonZeroU32>,
     #[command(flatten)]
     redis: redis::Flags,
     /// Memory for counters. When it is full, a new counter is refused and its limit's on_store_error answers.
@@ -35,6 +42,10 @@ pub struct StoreSettings {
     pub memory: Bounds,
     /// Time for a decision where the caller sets none.
     pub timeout: Duration,
+    /// Whether the service is ready before the store has been reached.
+    pub ready_without: bool,
+    /// How many processes share the store, where that is given.
+    pub replicas: Option<NonZeroU32>,
 }
 
 /// Which store.
@@ -60,6 +71,8 @@ impl Flags {
             place: self.redis.complete(place),
             memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
             timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
+            ready_without: self.ready_without_store,
+            replicas: self.replicas,
         }
     }
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo, TlsCertificates,
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
+    TlsCertificates,
 };
 
 use super::url::{Address, RedisUrl};
@@ -65,7 +66,8 @@ impl Access {
 
     /// A client for one node.
     pub(super) fn client(&self, address: &Address) -> Result<Client, ConnectError> {
-        let mut login = RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
+        let mut login =
+            RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
         if let Some(user) = &self.user {
             login = login.set_username(user);
         }

@@ -10,12 +10,16 @@
 //! | `question`, `answer` | what goes to them and what comes back |
 //! | `plan` | which slot judges what |
 //! | `url`, `access`, `slot` | where, as whom, and which slot |
+//! | `calls` | one script call: the command, and what is sent again |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `take_back` | charges that have to be undone |
+//! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
 mod answer;
+mod calls;
+mod check_up;
 mod cluster;
 mod failure;
 mod node;
@@ -32,36 +36,29 @@ mod url;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
 use self::answer::Answer;
-use self::failure::Failure;
+use self::calls::Core;
 use self::node::Node;
 use self::plan::Group;
 use self::question::{Question, Undo, Wanted};
 use self::routes::Routes;
 use self::take_back::TakeBacks;
 pub use self::url::{Address, Kind, RedisUrl};
-use super::clock::{Clock, ManualClock, SystemClock};
+use super::clock::ManualClock;
+use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::judge::{Few, Hits};
-use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, combine};
-use crate::algorithm::{Charge, Receipt};
+use crate::algorithm::{Charge, OnStoreError, Receipt};
 use crate::telemetry::metrics::Metrics;
 
-/// Waits before a command is sent again that did not run.
-const AGAIN: Duration = Duration::from_millis(2);
 /// How often it is looked whether a store is connected.
 const CONNECTED_EVERY: Duration = Duration::from_millis(5);
 /// Time for one step of forgetting keys.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
-/// Attempts of one command, redirections included.
-const ATTEMPTS: u32 = 16;
-/// How long keys live at least where time is given: virtual time may run slower than the server's.
-const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
 
 /// How to reach Redis, and how to name keys there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,16 +94,8 @@ pub enum Time {
 pub struct RedisStore {
     core: Arc<Core>,
     take_backs: TakeBacks,
-}
-
-/// What take-backs, which outlive their request, need as well.
-#[derive(Debug)]
-struct Core {
-    routes: Arc<Routes>,
-    prefix: Vec<u8>,
-    by_slot: bool,
-    time: Time,
-    metrics: Arc<Metrics>,
+    /// Decides what `on_store_error: local` asks for; without it that is an error.
+    fallback: Option<Fallback>,
 }
 
 type Judged = Few<Option<Result<crate::algorithm::judge::Outcome, StoreError>>>;
@@ -130,7 +119,12 @@ impl RedisStore {
             }
         }
         let core = Arc::new(Core { routes, prefix: options.prefix, by_slot, time, metrics });
-        Self { take_backs: TakeBacks::new(Arc::clone(&core)), core }
+        Self { take_backs: TakeBacks::new(Arc::clone(&core)), core, fallback: None }
+    }
+
+    /// The same, with somebody to decide while it is away.
+    pub fn with_fallback(self, fallback: Fallback) -> Self {
+        Self { fallback: Some(fallback), ..self }
     }
 
     /// Waits until every master is connected to.
@@ -177,12 +171,20 @@ impl RedisStore {
     }
 
     /// Asks the slots that can be asked, and puts what they say to `judged`.
-    async fn ask_all(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> (Judged, Few<(Group, Few<Answer>)>) {
+    async fn ask_all(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> (Judged, Few<(Group, Few<Answer>)>) {
         let now = self.core.now();
-        let mut judged: Judged =
-            checks.iter().map(|check| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok)).collect();
-        let (down, up): (Few<Group>, Few<Group>) =
-            plan::groups(checks, &self.core.prefix, self.core.by_slot).into_iter().partition(|group| self.core.is_down(group));
+        let mut judged: Judged = checks
+            .iter()
+            .map(|check| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok))
+            .collect();
+        let (down, up): (Few<Group>, Few<Group>) = plan::groups(checks, &self.core.prefix, self.core.by_slot)
+            .into_iter()
+            .partition(|group| self.core.is_down(group));
         let all = |group: &Group, judged: &mut Judged, error: &StoreError| {
             for number in &group.checks {
                 if let Some(place) = judged.get_mut(*number) {
@@ -194,6 +196,7 @@ impl RedisStore {
         if !down.is_empty() {
             self.core.routes.doubt();
         }
+        self.fall_back(checks, &mut judged, prior).await;
         let prior = plan::prior_of(checks, &judged, prior);
         let is_partial = up.len() > 1 || judged.iter().any(Option::is_some);
         let asked = up.iter().map(|group| {
@@ -221,10 +224,33 @@ impl RedisStore {
                     }
                     known.push((group, answers));
                 }
-                Err(error) => all(&group, &mut judged, &error),
+                Err(error) => {
+                    self.core.count_unknown(checks, &group, &error);
+                    all(&group, &mut judged, &error);
+                }
             }
         }
+        self.fall_back(checks, &mut judged, prior).await;
         (judged, known)
+    }
+
+    /// Decides in this process what could not be judged and whose limit says so.
+    async fn fall_back(&self, checks: &[Check<'_>], judged: &mut Judged, prior: Prior) {
+        let Some(fallback) = &self.fallback else { return };
+        let wants = |(number, check): (usize, &Check<'_>)| {
+            let failed = judged.get(number).is_some_and(|outcome| matches!(outcome, Some(Err(_))));
+            (failed && check.limit.on_store_error() == OnStoreError::Local).then_some(number)
+        };
+        let numbers: Few<usize> = checks.iter().enumerate().filter_map(wants).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let of_them: Few<Check<'_>> = numbers.iter().filter_map(|number| checks.get(*number).copied()).collect();
+        for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior).await) {
+            if let Some(place) = judged.get_mut(*number) {
+                *place = Some(outcome);
+            }
+        }
     }
 }
 
@@ -243,7 +269,9 @@ impl Store for RedisStore {
                     if let Some(outcome) = answer.otherwise {
                         *place = Some(Ok(outcome));
                     }
-                    undo.extend(to_undo(check, &answer).map(|receipt| (check, receipt, answer.undo.unwrap_or_default())));
+                    undo.extend(
+                        to_undo(check, &answer).map(|receipt| (check, receipt, answer.undo.unwrap_or_default())),
+                    );
                 }
                 self.take_backs.add(group.slot, undo);
             }
@@ -259,85 +287,5 @@ fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
     match (check.hits, answer.written) {
         (Hits::Charge(hits), Some(at)) if conditional => Some(Receipt { at, hits: hits.into() }),
         (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
-    }
-}
-
-impl Core {
-    fn now(&self) -> Timestamp {
-        match &self.time {
-            Time::Server => SystemClock.now(),
-            Time::Given(clock) => clock.now(),
-        }
-    }
-
-    fn is_down(&self, group: &Group) -> bool {
-        self.routes.node(group.slot).is_none_or(|node| node.is_down())
-    }
-
-    /// Asks one slot, and again where that is known to have changed nothing.
-    async fn ask(&self, slot: u16, question: Question, deadline: Instant) -> Result<Few<Answer>, StoreError> {
-        let count = question.checks();
-        let reply = self.run(slot, &question, deadline).await.map_err(|failure| {
-            if let Failure::Refused(text) = &failure {
-                tracing::debug!(text, "redis refused");
-            }
-            StoreError::from(failure)
-        })?;
-        let Value::BulkString(reply) = reply else { return Err(StoreError::Refused) };
-        let answers = answer::read(&reply, [count]).and_then(|mut requests| requests.pop());
-        answers.ok_or(StoreError::Refused)
-    }
-
-    async fn run(&self, slot: u16, question: &Question, deadline: Instant) -> Result<Value, Failure> {
-        let script = question.needs.script();
-        let (mut by_name, mut asking) = (true, false);
-        let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
-        for _ in 0..ATTEMPTS {
-            let command = if by_name {
-                self.command("EVALSHA", &script.sha, question)
-            } else {
-                self.command("EVAL", &script.text, question)
-            };
-            let answer = match std::mem::take(&mut asking) {
-                true => node.call_asking(&command, deadline).await,
-                false => node.call(&command, deadline).await,
-            };
-            match answer {
-                Err(Failure::NoScript) if by_name => by_name = false,
-                Err(Failure::Moved(address)) => {
-                    self.routes.doubt();
-                    node = self.routes.node_at(&address);
-                }
-                Err(Failure::Ask(address)) => {
-                    asking = true;
-                    node = self.routes.node_at(&address);
-                }
-                Err(Failure::Again) if Instant::now() + AGAIN < deadline => {
-                    self.routes.doubt();
-                    tokio::time::sleep(AGAIN).await;
-                    node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
-                }
-                Err(failure) => {
-                    self.routes.doubt();
-                    return Err(failure);
-                }
-                Ok(value) => return Ok(value),
-            }
-        }
-        Err(Failure::Again)
-    }
-
-    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(question.keys.len());
-        for key in &question.keys {
-            command.arg([self.prefix.as_slice(), key].concat());
-        }
-        match &self.time {
-            Time::Server => command.arg("").arg(1),
-            Time::Given(clock) => command.arg(clock.now().as_micros()).arg(GIVEN_TIME_TTL_MS),
-        };
-        command.arg(question.text.as_slice());
-        command
     }
 }

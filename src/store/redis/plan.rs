@@ -1,10 +1,10 @@
 //! A request's checks, dealt out to the slots that judge them.
 
 use super::slot::slot_of;
+use crate::algorithm::OnStoreError;
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Prior, Role};
-use crate::algorithm::OnStoreError;
 use crate::store::Check;
 
 /// The checks, by their numbers, that one slot judges.
@@ -34,7 +34,11 @@ pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
 }
 
 /// What is known before a slot is asked, from the checks that others have judged: `outcomes`, `None` where nobody has yet.
-pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Option<Result<Outcome, crate::store::StoreError>>], prior: Prior) -> Prior {
+pub(super) fn prior_of(
+    checks: &[Check<'_>],
+    outcomes: &[Option<Result<Outcome, crate::store::StoreError>>],
+    prior: Prior,
+) -> Prior {
     let mut prior = prior;
     for (check, outcome) in checks.iter().zip(outcomes) {
         let stops = match outcome {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Core;
+use super::calls::Core;
 use super::question::{Question, Undo, Wanted};
 use crate::algorithm::Receipt;
 use crate::algorithm::verdict::Prior;

@@ -86,7 +86,9 @@ impl RedisUrl {
             (true, _) if database > 0 => return Err("a Cluster has only database 0".to_owned()),
             (true, _) => Kind::Cluster(found),
             (false, 1) => Kind::Single(found.remove(0)),
-            (false, found) => return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`")),
+            (false, found) => {
+                return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`"));
+            }
         };
         Ok(Self { kind, tls, database, user, password })
     }
@@ -203,7 +205,10 @@ mod tests {
     fn what_is_wrong_is_said_without_the_password() {
         let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err();
         assert_eq!(problem("redis://u:secret@h:port"), "`port` is not a port, in `redis://u:***@h:port`");
-        assert_eq!(problem("redis://a,b"), "one host is allowed, found 2; a Cluster is `redis-cluster://`, in `redis://a,b`");
+        assert_eq!(
+            problem("redis://a,b"),
+            "one host is allowed, found 2; a Cluster is `redis-cluster://`, in `redis://a,b`"
+        );
         assert_eq!(problem("redis-sentinel://a"), "the master's name is missing before `@`, in `redis-sentinel://a`");
         assert_eq!(problem("redis-cluster://a/1"), "a Cluster has only database 0, in `redis-cluster://a/1`");
         assert_eq!(problem("redis://"), "a host is missing, in `redis://`");

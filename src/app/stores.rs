@@ -1,0 +1,99 @@
+//! The stores of a process: one handle a worker, and one that looks after what they share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{error, info, warn};
+
+use crate::settings::{Place, StoreSettings};
+use crate::store::any::AnyStore;
+use crate::store::clock::SystemClock;
+use crate::store::fallback::{Fallback, Replicas};
+use crate::store::memory::MemoryStore;
+use crate::store::redis::{RedisOptions, RedisStore, Time};
+use crate::telemetry::metrics::Metrics;
+
+/// How often expired counters are looked for, and the store's metrics brought up to date.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often this process says in the store that it is alive.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// What the stores of all workers are made of.
+#[derive(Clone)]
+pub struct Stores {
+    settings: StoreSettings,
+    memory: Arc<MemoryStore<SystemClock>>,
+    replicas: Arc<Replicas>,
+    metrics: Arc<Metrics>,
+}
+
+impl Stores {
+    /// Nothing is connected to yet.
+    pub fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
+        let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
+        let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
+        Self { settings, memory, replicas, metrics }
+    }
+
+    /// A handle for the runtime that this is called in: connections belong to it.
+    pub fn connect(&self) -> AnyStore<SystemClock> {
+        match &self.settings.place {
+            Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
+            Place::Redis(options) => AnyStore::Redis(self.connect_redis(options)),
+        }
+    }
+
+    fn connect_redis(&self, options: &RedisOptions) -> RedisStore {
+        let metrics = || Arc::clone(&self.metrics);
+        let fallback = Fallback::new(Arc::clone(&self.memory), Arc::clone(&self.replicas), metrics());
+        RedisStore::connect(options.clone(), Time::Server, metrics()).with_fallback(fallback)
+    }
+
+    /// Whether nobody has to wait for a store.
+    pub fn are_ready_at_once(&self) -> bool {
+        self.settings.ready_without || matches!(self.settings.place, Place::Memory)
+    }
+
+    /// Waits until decisions can be had, and says what is wrong with the servers.
+    pub async fn ready(&self) {
+        let Place::Redis(options) = &self.settings.place else { return };
+        let store = self.connect_redis(options);
+        store.connected().await;
+        let found = store.check_up().await;
+        found.errors.iter().for_each(|problem| error!("{problem}"));
+        found.warnings.iter().for_each(|problem| warn!("{problem}"));
+        info!("the store is connected");
+    }
+
+    /// Looks after what the workers share, for ever.
+    pub async fn tend(self) {
+        tokio::join!(self.sweep(), self.count_replicas());
+    }
+
+    async fn sweep(&self) {
+        let mut ticks = interval(SWEEP_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.memory.sweep();
+            self.metrics.memory_counters.set(i64::try_from(self.memory.len()).unwrap_or(i64::MAX));
+            self.metrics.memory_bytes.set(i64::try_from(self.memory.used_bytes()).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Counts the processes on the same store, unless their number is given.
+    async fn count_replicas(&self) {
+        let (Place::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
+        let (store, id) = (self.connect_redis(options), format!("{:032x}", rand::random::<u128>()));
+        let mut ticks = interval(HEARTBEAT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Some(count) = store.heartbeat(&id).await {
+                self.replicas.set(count);
+                self.metrics.replicas.set(i64::from(count));
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One call of a script: the command, to whom, and again where it is known that nothing has run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use super::Time;
+use super::answer::{self, Answer};
+use super::failure::Failure;
+use super::plan::Group;
+use super::question::Question;
+use super::routes::Routes;
+use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::time::Timestamp;
+use crate::store::clock::{Clock as _, SystemClock};
+use crate::store::{Check, StoreError};
+use crate::telemetry::metrics::Metrics;
+
+/// Waits before a command is sent again that did not run.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Attempts of one command, redirections included.
+const ATTEMPTS: u32 = 16;
+/// How long keys live at least where time is given: virtual time may run slower than the server's.
+const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
+
+/// What a call needs; take-backs, which outlive their request, share it.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) routes: Arc<Routes>,
+    pub(super) prefix: Vec<u8>,
+    pub(super) by_slot: bool,
+    pub(super) time: Time,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Core {
+    pub(super) fn now(&self) -> Timestamp {
+        match &self.time {
+            Time::Server => SystemClock.now(),
+            Time::Given(clock) => clock.now(),
+        }
+    }
+
+    pub(super) fn is_down(&self, group: &Group) -> bool {
+        self.routes.node(group.slot).is_none_or(|node| node.is_down())
+    }
+
+    /// Counts the charges that may have been written without anybody knowing.
+    pub(super) fn count_unknown(&self, checks: &[Check<'_>], group: &Group, error: &StoreError) {
+        if matches!(error, StoreError::Late | StoreError::Lost) {
+            let charges =
+                |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
+            let count = group.checks.iter().filter(charges).count();
+            self.metrics.unknown_charges.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Asks one slot, and again where that is known to have changed nothing.
+    pub(super) async fn ask(
+        &self,
+        slot: u16,
+        question: Question,
+        deadline: Instant,
+    ) -> Result<Few<Answer>, StoreError> {
+        let count = question.checks();
+        let reply = self.run(slot, &question, deadline).await.map_err(|failure| {
+            if let Failure::Refused(text) = &failure {
+                tracing::debug!(text, "redis refused");
+            }
+            StoreError::from(failure)
+        })?;
+        let Value::BulkString(reply) = reply else { return Err(StoreError::Refused) };
+        let answers = answer::read(&reply, [count]).and_then(|mut requests| requests.pop());
+        answers.ok_or(StoreError::Refused)
+    }
+
+    async fn run(&self, slot: u16, question: &Question, deadline: Instant) -> Result<Value, Failure> {
+        let script = question.needs.script();
+        let (mut by_name, mut asking) = (true, false);
+        let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+        for _ in 0..ATTEMPTS {
+            let command = if by_name {
+                self.command("EVALSHA", &script.sha, question)
+            } else {
+                self.command("EVAL", &script.text, question)
+            };
+            let answer = match std::mem::take(&mut asking) {
+                true => node.call_asking(&command, deadline).await,
+                false => node.call(&command, deadline).await,
+            };
+            match answer {
+                Err(Failure::NoScript) if by_name => by_name = false,
+                Err(Failure::Moved(address)) => {
+                    self.routes.doubt();
+                    node = self.routes.node_at(&address);
+                }
+                Err(Failure::Ask(address)) => {
+                    asking = true;
+                    node = self.routes.node_at(&address);
+                }
+                Err(Failure::Again) if Instant::now() + AGAIN < deadline => {
+                    self.routes.doubt();
+                    tokio::time::sleep(AGAIN).await;
+                    node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+                }
+                Err(failure) => {
+                    self.routes.doubt();
+                    return Err(failure);
+                }
+                Ok(value) => return Ok(value),
+            }
+        }
+        Err(Failure::Again)
+    }
+
+    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(question.keys.len());
+        for key in &question.keys {
+            command.arg([self.prefix.as_slice(), key].concat());
+        }
+        match &self.time {
+            Time::Server => command.arg("").arg(1),
+            Time::Given(clock) => command.arg(clock.now().as_micros()).arg(GIVEN_TIME_TTL_MS),
+        };
+        command.arg(question.text.as_slice());
+        command
+    }
+}
