@@ -1,6 +1,6 @@
-//! One server: a connection that is replaced whenever it is lost, and a breaker that answers at once while it is known down.
+//! One server: a multiplexed connection, shared by all calls, that is replaced whenever it is lost, and a breaker that answers at once while it is known down.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ const LATE_IN_A_ROW: u32 = 8;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Unanswered probes after which the connection itself is given up.
 const PROBES: u32 = 10;
+/// How often an idle connection is asked for a sign of life, and for how long.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a call waits for a connection that was just lost, within its deadline; later ones fail at once.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
 
@@ -40,12 +43,20 @@ pub(super) struct Node {
     open: AtomicBool,
     /// What the keeper waits for: something to look at.
     look: Notify,
-    /// Microseconds since `born` at which the last link was lost.
+    /// When the last link was lost.
     lost_at: parking_lot::Mutex<Instant>,
 }
 
 /// A multiplexed connection; clones share it.
 struct Link(MultiplexedConnection);
+
+impl Link {
+    async fn answers(&self, within: Duration) -> bool {
+        let mut link = self.0.clone();
+        let ping = redis::cmd("PING");
+        matches!(timeout(within, link.req_packed_command(&ping)).await, Ok(Ok(_)))
+    }
+}
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,25 +70,13 @@ struct Connector {
     access: Arc<Access>,
 }
 
-impl bb8::ManageConnection for Connector {
-    type Connection = (MultiplexedConnection, Arc<AtomicBool>);
-    type Error = ConnectError;
-
-    async fn connect(&self) -> Result<Self::Connection, ConnectError> {
+impl Connector {
+    async fn connect(&self) -> Result<Link, ConnectError> {
         let client = self.access.client(&self.address)?;
         // Each call has its own deadline.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connect = client.get_multiplexed_async_connection_with_config(&config);
-        let connection = timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| ConnectError::Late(CONNECT_TIMEOUT))??;
-        Ok((connection, Arc::default()))
-    }
-
-    async fn is_valid(&self, _: &mut Self::Connection) -> Result<(), ConnectError> {
-        Ok(())
-    }
-
-    fn has_broken(&self, (_, broken): &mut Self::Connection) -> bool {
-        broken.load(Ordering::Relaxed)
+        Ok(Link(timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| ConnectError::Late(CONNECT_TIMEOUT))??))
     }
 }
 
@@ -164,6 +163,34 @@ impl Node {
         answer
     }
 
+    /// Begins with a new link.
+    fn begin(&self, link: Link) {
+        self.link.store(Some(Arc::new(link)));
+        self.close_breaker();
+        self.changed.notify_waiters();
+    }
+
+    fn close_breaker(&self) {
+        self.late.store(0, Ordering::Relaxed);
+        self.open.store(false, Ordering::Relaxed);
+    }
+
+    /// Probes a silent node; closes the breaker with the first answer. Says whether there was one.
+    async fn probe_until_heard(&self, link: &Link, address: &str) -> bool {
+        warn!(address, "redis does not answer in time; its limits are answered by on_store_error until it does");
+        let mut wait = FIRST_WAIT;
+        for _ in 0..PROBES {
+            if link.answers(PROBE_TIMEOUT).await {
+                self.close_breaker();
+                info!(address, "redis answers again");
+                return true;
+            }
+            tokio::time::sleep(jittered(wait)).await;
+            wait = wait.saturating_mul(2).min(LAST_WAIT);
+        }
+        false
+    }
+
     /// Gives the link up; the keeper makes another.
     fn lose(&self) {
         if self.link.swap(None).is_some() {
@@ -174,74 +201,47 @@ impl Node {
     }
 }
 
-/// Keeps a node connected, and probes it while it is silent.
-async fn keep(node: std::sync::Weak<Node>, connector: Connector) {
+/// Keeps a node connected, and probes it while it is silent, until nobody has a handle of it.
+async fn keep(node: Weak<Node>, connector: Connector) {
     let address = connector.address.to_string();
-    let pool = bb8::Pool::builder()
-        .max_size(1)
-        .retry_connection(false)
-        .test_on_check_out(false)
-        .max_lifetime(None)
-        .idle_timeout(None)
-        .connection_timeout(CONNECT_TIMEOUT.saturating_mul(2))
-        .build_unchecked(connector);
     let (mut wait, mut complained) = (FIRST_WAIT, false);
     while node.strong_count() > 0 {
-        let held = match pool.get().await {
-            Ok(held) => held,
+        match connector.connect().await {
+            Ok(link) => {
+                if complained {
+                    info!(address, "redis is reached");
+                }
+                (wait, complained) = (FIRST_WAIT, false);
+                if let Some(node) = node.upgrade() {
+                    node.begin(link);
+                }
+                while watch(&node, &address).await {}
+            }
             Err(error) => {
                 if !complained {
-                    warn!(%address, %error, "redis cannot be reached; trying on");
+                    warn!(address, %error, "redis cannot be reached; trying on");
                     complained = true;
                 }
                 tokio::time::sleep(jittered(wait)).await;
                 wait = wait.saturating_mul(2).min(LAST_WAIT);
-                continue;
             }
-        };
-        let Some(alive) = node.upgrade() else { return };
-        if complained {
-            info!(%address, "redis is reached");
         }
-        (wait, complained) = (FIRST_WAIT, false);
-        alive.link.store(Some(Arc::new(Link(held.0.clone()))));
-        alive.late.store(0, Ordering::Relaxed);
-        alive.open.store(false, Ordering::Relaxed);
-        alive.changed.notify_waiters();
-        drop(alive);
-        while watch(&node, &address).await {}
-        held.1.store(true, Ordering::Relaxed);
     }
 }
 
-/// Waits until there is something to look at, and looks. Says whether the link is good still.
-async fn watch(node: &std::sync::Weak<Node>, address: &str) -> bool {
-    // Looks now and then at the node being gone; everything else is told.
-    let Some(alive) = node.upgrade() else { return false };
-    let told = timeout(Duration::from_secs(1), alive.look.notified()).await.is_ok();
-    let Some(link) = alive.link.load_full() else { return false };
-    if !told || !alive.open.load(Ordering::Relaxed) {
+/// Waits until there is something to look at, or for the next look without a reason. Says whether the link is good still.
+async fn watch(node: &Weak<Node>, address: &str) -> bool {
+    let Some(node) = node.upgrade() else { return false };
+    let told = timeout(LOOK_EVERY, node.look.notified()).await.is_ok();
+    let Some(link) = node.link.load_full() else { return false };
+    if told && !node.open.load(Ordering::Relaxed) {
         return true;
     }
-    warn!(%address, "redis does not answer in time; its limits are answered by on_store_error until it does");
-    let mut wait = FIRST_WAIT;
-    for _ in 0..PROBES {
-        let mut probe = link.0.clone();
-        match timeout(PROBE_TIMEOUT, probe.req_packed_command(&redis::cmd("PING"))).await {
-            Ok(Ok(_)) => {
-                alive.late.store(0, Ordering::Relaxed);
-                alive.open.store(false, Ordering::Relaxed);
-                info!(%address, "redis answers again");
-                return true;
-            }
-            Ok(Err(_)) => break,
-            Err(_) => {}
-        }
-        tokio::time::sleep(jittered(wait)).await;
-        wait = wait.saturating_mul(2).min(LAST_WAIT);
+    let alive = if told { node.probe_until_heard(&link, address).await } else { link.answers(LOOK_TIMEOUT).await };
+    if !alive {
+        node.lose();
     }
-    alive.lose();
-    false
+    alive
 }
 
 /// From half of `wait` to all of it, so that processes that lost a node together do not come back in step.
