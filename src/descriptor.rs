@@ -86,6 +86,11 @@ pub struct CounterKey<'a> {
 }
 
 impl<'a> CounterKey<'a> {
+    /// The key with these bytes, which another has given.
+    pub fn of(domain: &'a str, bytes: &'a [u8]) -> Self {
+        Self { domain, bytes, hash: hash_of(bytes) }
+    }
+
     /// The domain, which shares a store's room with others.
     pub fn domain(&self) -> &'a str {
         self.domain
@@ -168,7 +173,7 @@ impl KeyBuffer {
     /// A finished key.
     pub fn key<'a>(&'a self, domain: &'a str, range: &KeyRange) -> CounterKey<'a> {
         let bytes = self.bytes.get(range.0.clone()).unwrap_or_default();
-        CounterKey { domain, bytes, hash: hash_of(bytes) }
+        CounterKey::of(domain, bytes)
     }
 }
 

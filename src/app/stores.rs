@@ -9,9 +9,10 @@ use tracing::{error, info, warn};
 use crate::settings::{Place, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
+use crate::store::deny_cache::{Denials, DenyCache, Learns};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, Time};
+use crate::store::redis::{Kind, RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// How often expired counters are looked for, and the store's metrics brought up to date.
@@ -25,6 +26,8 @@ pub struct Stores {
     settings: StoreSettings,
     memory: Arc<MemoryStore<SystemClock>>,
     replicas: Arc<Replicas>,
+    /// What the workers remember together; `None` where nothing shall be.
+    denials: Option<Arc<Denials>>,
     metrics: Arc<Metrics>,
 }
 
@@ -33,14 +36,27 @@ impl Stores {
     pub fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
-        Self { settings, memory, replicas, metrics }
+        let denials = match &settings.place {
+            Place::Redis(options) if !settings.deny_cache_max.is_zero() => {
+                let one_place = !matches!(options.url.kind, Kind::Cluster(_));
+                let learns = if one_place { Learns::All } else { Learns::WhatIsNeverTakenBack };
+                Some(Denials::new(settings.deny_cache_max, learns, Arc::clone(&metrics)))
+            }
+            Place::Redis(_) | Place::Memory => None,
+        };
+        Self { settings, memory, replicas, denials, metrics }
     }
 
     /// A handle for the runtime that this is called in: connections belong to it.
     pub fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {
             Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
-            Place::Redis(options) => AnyStore::Redis(self.connect_redis(options)),
+            Place::Redis(options) => match &self.denials {
+                Some(denials) => {
+                    AnyStore::Remembering(DenyCache::new(self.connect_redis(options), Arc::clone(denials)))
+                }
+                None => AnyStore::Redis(self.connect_redis(options)),
+            },
         }
     }
 

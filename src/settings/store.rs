@@ -17,6 +17,9 @@ pub(super) struct Flags {
     /// Time for a decision where the caller sets none. Envoy waits 20 ms unless told otherwise.
     #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms")]
     store_timeout: String,
+    /// How long a denial is remembered at most, without asking Redis again; 0s: not at all.
+    #[arg(long, env = "TOLLGATE_DENY_CACHE_MAX", value_name = "DURATION", default_value = "1s")]
+    deny_cache_max: String,
     /// Be ready before the store has been reached once; until it is, on_store_error answers.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_STORE")]
     ready_without_store: bool,
@@ -42,6 +45,8 @@ pub struct StoreSettings {
     pub memory: Bounds,
     /// Time for a decision where the caller sets none.
     pub timeout: Duration,
+    /// How long a denial is remembered at most.
+    pub deny_cache_max: Duration,
     /// Whether the service is ready before the store has been reached.
     pub ready_without: bool,
     /// How many processes share the store, where that is given.
@@ -71,6 +76,7 @@ impl Flags {
             place: self.redis.complete(place),
             memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
             timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
+            deny_cache_max: problems.read("--deny-cache-max", &self.deny_cache_max, parse::duration),
             ready_without: self.ready_without_store,
             replicas: self.replicas,
         }

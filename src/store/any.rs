@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::clock::Clock;
+use super::deny_cache::DenyCache;
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::{Check, Outcomes, Store};
@@ -15,6 +16,8 @@ pub enum AnyStore<C> {
     Memory(Arc<MemoryStore<C>>),
     /// In Redis.
     Redis(RedisStore),
+    /// In Redis, with denials remembered.
+    Remembering(DenyCache<RedisStore>),
 }
 
 impl<C: Clock> Store for AnyStore<C> {
@@ -22,6 +25,7 @@ impl<C: Clock> Store for AnyStore<C> {
         match self {
             Self::Memory(store) => store.decide(checks, prior, deadline).await,
             Self::Redis(store) => store.decide(checks, prior, deadline).await,
+            Self::Remembering(store) => store.decide(checks, prior, deadline).await,
         }
     }
 }
@@ -32,6 +36,7 @@ impl<C: Clock> AnyStore<C> {
         match self {
             Self::Memory(_) => {}
             Self::Redis(store) => store.connected().await,
+            Self::Remembering(store) => store.store().connected().await,
         }
     }
 
@@ -40,6 +45,7 @@ impl<C: Clock> AnyStore<C> {
         match self {
             Self::Memory(_) => {}
             Self::Redis(store) => store.settled().await,
+            Self::Remembering(store) => store.store().settled().await,
         }
     }
 }

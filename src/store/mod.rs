@@ -5,6 +5,7 @@
 
 pub mod any;
 pub mod clock;
+pub mod deny_cache;
 pub mod fallback;
 pub mod memory;
 pub mod redis;

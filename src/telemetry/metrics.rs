@@ -53,6 +53,8 @@ pub struct Metrics {
     pub unknown_charges: Counter,
     /// Checks that this process decided alone, by its share of the limit.
     pub local_decisions: Counter,
+    /// Requests of which a denial was remembered.
+    pub deny_cache_hits: Counter,
     /// Processes that share the store, as far as is known.
     pub replicas: Gauge,
     /// Counters in the memory store.
@@ -98,6 +100,7 @@ impl Metrics {
             take_backs_lost: Counter::default(),
             unknown_charges: Counter::default(),
             local_decisions: Counter::default(),
+            deny_cache_hits: Counter::default(),
             replicas: Gauge::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
@@ -123,6 +126,8 @@ impl Metrics {
         registry.register("unknown_charges", unknown, self.unknown_charges.clone());
         let local = "Checks decided by this process alone, by its share of the limit, while the store was away";
         registry.register("local_decisions", local, self.local_decisions.clone());
+        let remembered = "Requests of which a denial was remembered";
+        registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
         registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());

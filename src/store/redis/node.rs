@@ -1,7 +1,7 @@
 //! One server: a multiplexed connection, shared by all calls, that is replaced whenever it is lost, and a breaker that answers at once while it is known down.
 
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;

@@ -1,0 +1,244 @@
+//! A layer that remembers denials: who was denied n hits until an instant is denied n or more until then without asking.
+//!
+//! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells,
+//! counted from the instant at which the question was sent, so that the way there and back only shortens it; a refund through
+//! this process and a change of the amounts end a memory at once; and none is longer than a bound (1 s unless told otherwise),
+//! so that a refund through another replica is seen. What is remembered is a table of fixed size, where the newest wins.
+//!
+//! Counters whose denied hits are written all the same are charged without waiting for the answer; a fixed window of one period
+//! forgives all of that at its end, and is not.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::quota::Report;
+use crate::algorithm::time::Micros;
+use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::telemetry::metrics::Metrics;
+
+/// Denials that are remembered, about 10 MB of them.
+const PLACES: usize = 1 << 16;
+
+/// What denials may be remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learns {
+    /// All: one place judges whole requests.
+    All,
+    /// Those of limits whose hits are never taken back: elsewhere a denial may come from a charge that another slot makes void.
+    WhatIsNeverTakenBack,
+}
+
+/// The denials that all workers of a process remember.
+pub struct Denials {
+    places: Box<[Mutex<Option<Denial>>]>,
+    longest: Duration,
+    learns: Learns,
+    metrics: Arc<Metrics>,
+}
+
+struct Denial {
+    key: Box<[u8]>,
+    /// The least that was denied.
+    hits: u64,
+    amounts: u64,
+    asked: Instant,
+    until: Instant,
+    report: Report,
+}
+
+/// A store that asks another only what it does not remember.
+pub struct DenyCache<S> {
+    store: Arc<S>,
+    denials: Arc<Denials>,
+}
+
+impl Denials {
+    /// None yet. `longest`: how long one is remembered at most.
+    pub fn new(longest: Duration, learns: Learns, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { places: (0..PLACES).map(|_| Mutex::default()).collect(), longest, learns, metrics })
+    }
+
+    fn place(&self, check: &Check<'_>) -> Option<&Mutex<Option<Denial>>> {
+        let index = usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.places.len())?;
+        self.places.get(index)
+    }
+
+    /// The outcome of a check, where it is remembered.
+    fn find(&self, check: &Check<'_>, now: Instant) -> Option<Outcome> {
+        let wanted = needs(check).filter(|wanted| *wanted > 0)?;
+        let place = self.place(check)?.lock();
+        let denial = place.as_ref().filter(|denial| *denial.key == *check.key.bytes() && denial.hits <= wanted)?;
+        if now >= denial.until || denial.amounts != amounts_of(check.limit) {
+            return None;
+        }
+        let passed =
+            Micros::new(u64::try_from(now.saturating_duration_since(denial.asked).as_micros()).unwrap_or(u64::MAX));
+        let later = |length: Option<Micros>| length.map(|length| length - passed);
+        let Report { remaining, window, reset_after, retry_after } = denial.report;
+        let report = Report { remaining, window, reset_after: later(reset_after), retry_after: later(retry_after) };
+        Some(Outcome { allowed: false, report })
+    }
+
+    /// Remembers a denial, or that there was a refund: what was asked before it is known no more.
+    fn learn(&self, check: &Check<'_>, outcome: &Outcome, asked: Instant) {
+        let Some(place) = self.place(check) else { return };
+        let (hits, asked, wait) = match (check.hits, needs(check)) {
+            (Hits::Refund(_), _) => (u64::MAX, Instant::now(), Duration::ZERO),
+            (_, Some(hits)) if !outcome.allowed && self.is_certain(check) => {
+                let wait =
+                    outcome.report.retry_after.map_or(self.longest, |wait| Duration::from(wait).min(self.longest));
+                (hits, asked, wait)
+            }
+            (Hits::Charge(_) | Hits::Peek, _) => return,
+        };
+        let mut place = place.lock();
+        let is_known = |denial: &Denial| *denial.key == *check.key.bytes();
+        let is_refund = matches!(check.hits, Hits::Refund(_));
+        if place.as_ref().is_some_and(|denial| is_known(denial) && denial.asked > asked)
+            || (wait.is_zero() && !is_refund)
+        {
+            return;
+        }
+        let (key, amounts) = (check.key.bytes().into(), amounts_of(check.limit));
+        let until = asked.checked_add(wait).unwrap_or(asked);
+        *place = Some(Denial { key, hits, amounts, asked, until, report: outcome.report });
+    }
+
+    /// Whether a denial is the counter's own, and not that of a charge which another slot makes void.
+    fn is_certain(&self, check: &Check<'_>) -> bool {
+        let taken_back = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
+        (self.learns == Learns::All || !taken_back) && !check.limit.is_ban()
+    }
+
+    /// Remembers what came of a question.
+    fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, asked: Instant) {
+        for (check, outcome) in checks.iter().zip(outcomes) {
+            if let (Ok(outcome), true) = (outcome, is_alone(check, checks) || matches!(check.hits, Hits::Refund(_))) {
+                self.learn(check, outcome, asked);
+            }
+        }
+    }
+}
+
+impl<S: Store> DenyCache<S> {
+    /// `store`, asked less.
+    pub fn new(store: S, denials: Arc<Denials>) -> Self {
+        Self { store: Arc::new(store), denials }
+    }
+
+    /// The store beneath.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Charges what is written all the same, in the background.
+    fn charge_anyway(&self, checks: &[Check<'_>], known: &[Option<Outcome>], deadline: Instant) {
+        let owed = checks.iter().zip(known).filter(|(check, known)| known.is_some() && is_owed(check));
+        let owed: Few<Owed> = owed.map(|(check, _)| Owed::of(check)).collect();
+        if owed.is_empty() {
+            return;
+        }
+        let (store, metrics) = (Arc::clone(&self.store), Arc::clone(&self.denials.metrics));
+        tokio::spawn(async move {
+            let checks: Few<Check<'_>> = owed.iter().map(Owed::check).collect();
+            let outcomes = store.decide(&checks, Prior::Denied, deadline).await;
+            let lost = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+            metrics.unknown_charges.inc_by(u64::try_from(lost).unwrap_or(u64::MAX));
+        });
+    }
+}
+
+impl<S: Store> Store for DenyCache<S> {
+    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
+        let asked = Instant::now();
+        let known: Few<Option<Outcome>> = checks
+            .iter()
+            .map(|check| if may_answer(check, checks) { self.denials.find(check, asked) } else { None })
+            .collect();
+        if known.iter().all(Option::is_none) {
+            let outcomes = self.store.decide(checks, prior, deadline).await;
+            self.denials.learn_all(checks, &outcomes, asked);
+            return outcomes;
+        }
+        self.denials.metrics.deny_cache_hits.inc();
+        self.charge_anyway(checks, &known, deadline);
+        let enforced = |(check, known): (&Check<'_>, &Option<Outcome>)| known.is_some() && check.role == Role::Enforce;
+        let is_denied = prior == Prior::Open && checks.iter().zip(&known).any(enforced);
+        let rest: Few<Check<'_>> =
+            checks.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(check, _)| *check).collect();
+        let answers = match rest.is_empty() {
+            true => Outcomes::new(),
+            false => self.store.decide(&rest, if is_denied { Prior::Denied } else { prior }, deadline).await,
+        };
+        self.denials.learn_all(&rest, &answers, asked);
+        let mut answers = answers.into_iter();
+        known
+            .into_iter()
+            .map(|known| known.map_or_else(|| answers.next().unwrap_or(Err(StoreError::Unavailable)), Ok))
+            .collect()
+    }
+}
+
+/// A check that outlives its request.
+struct Owed {
+    domain: Box<str>,
+    key: Box<[u8]>,
+    limit: Limit,
+    hits: Hits,
+    role: Role,
+}
+
+impl Owed {
+    fn of(check: &Check<'_>) -> Self {
+        let (domain, key) = (check.key.domain().into(), check.key.bytes().into());
+        Self { domain, key, limit: check.limit.clone(), hits: check.hits, role: check.role }
+    }
+
+    fn check(&self) -> Check<'_> {
+        let key = crate::descriptor::CounterKey::of(&self.domain, &self.key);
+        Check { key, limit: &self.limit, hits: self.hits, role: self.role }
+    }
+}
+
+/// Hits that a check needs room for; a refund needs none.
+fn needs(check: &Check<'_>) -> Option<u64> {
+    match check.hits {
+        Hits::Charge(hits) => Some(hits.into()),
+        Hits::Peek => Some(u64::from(check.limit.charge_mode() == Charge::Afterwards)),
+        Hits::Refund(_) => None,
+    }
+}
+
+/// Whether hits are written although they are denied, and matter beyond the denial.
+fn is_owed(check: &Check<'_>) -> bool {
+    let forgiven = matches!(check.limit.algorithm(), Algorithm::FixedWindow(_)) && check.limit.windows().len() == 1;
+    let written = check.limit.charge_mode() != Charge::Admitted;
+    written && !forgiven && matches!(check.hits, Hits::Charge(_))
+}
+
+/// Whether a memory can answer: a vote is counted with the others, where the store is.
+fn may_answer(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
+    matches!(check.role, Role::Enforce | Role::Shadow) && is_alone(check, checks)
+}
+
+/// Whether no other check of the request is about the same counter.
+fn is_alone(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
+    checks.iter().filter(|other| other.key.bytes() == check.key.bytes()).count() == 1
+}
+
+/// The amounts of a limit, as one number: with others a denial says nothing.
+fn amounts_of(limit: &Limit) -> u64 {
+    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+    limit.windows().iter().for_each(|window| hasher.write_u32(window.limit()));
+    if let Algorithm::Gcra(gcra) = limit.algorithm() {
+        hasher.write_u32(gcra.burst());
+        hasher.write_u64(gcra.max_debt());
+    }
+    hasher.finish()
+}
