@@ -5,8 +5,11 @@ use crate::algorithm::judge::Few;
 use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::verdict::Role;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
-use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Override};
+use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Override, Request};
 use crate::policy::{Imposes, Policy, Rule};
+
+/// Bytes of a recorded value: who it was, not all that was said.
+const MAX_RECORDED: usize = 128;
 
 /// What one descriptor leads to.
 pub(super) enum Target<'a> {
@@ -101,6 +104,21 @@ impl<'a> Target<'a> {
             },
             Self::Limited { rule: None, .. } | Self::Nothing | Self::Unlimited(_) => Role::Enforce,
         }
+    }
+
+    /// The entries of the request that the rule records, as `key=value`; of several with one key the first.
+    pub(super) fn recorded(&self, request: &Request<'_>) -> Vec<Vec<u8>> {
+        let keys = match self {
+            Self::Limited { rule: Some(rule), .. } => rule.record(),
+            Self::Limited { rule: None, .. } | Self::Unlimited(_) | Self::Nothing => &[],
+        };
+        let first = |key: &[u8]| {
+            let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+            let entry = entries.into_iter().find(|entry| entry.key == key)?;
+            let value = entry.value.get(..MAX_RECORDED).unwrap_or(entry.value);
+            Some([entry.key, b"=", value].concat())
+        };
+        keys.iter().filter_map(|key| first(key)).collect()
     }
 
     fn rule(&self) -> Option<&'a Rule> {

@@ -192,17 +192,18 @@ struct Owed {
     limit: Limit,
     hits: Hits,
     role: Role,
+    recorded: Vec<Vec<u8>>,
 }
 
 impl Owed {
     fn of(check: &Check<'_>) -> Self {
         let (domain, key) = (check.key.domain().into(), check.key.bytes().into());
-        Self { domain, key, limit: check.limit.clone(), hits: check.hits, role: check.role }
+        Self { domain, key, limit: check.limit.clone(), hits: check.hits, role: check.role, recorded: check.recorded.to_vec() }
     }
 
     fn check(&self) -> Check<'_> {
         let key = crate::descriptor::CounterKey::of(&self.domain, &self.key);
-        Check { key, limit: &self.limit, hits: self.hits, role: self.role }
+        Check { key, limit: &self.limit, hits: self.hits, role: self.role, recorded: &self.recorded }
     }
 }
 
@@ -215,11 +216,12 @@ fn needs(check: &Check<'_>) -> Option<u64> {
     }
 }
 
-/// Whether hits are written although they are denied, and matter beyond the denial.
+/// Whether denied hits matter beyond the denial: they are written all the same, or tallied.
 fn is_owed(check: &Check<'_>) -> bool {
     let forgiven = matches!(check.limit.algorithm(), Algorithm::FixedWindow(_)) && check.limit.windows().len() == 1;
     let written = check.limit.charge_mode() != Charge::Admitted;
-    written && !forgiven && matches!(check.hits, Hits::Charge(_))
+    let counts = (written && !forgiven) || !check.recorded.is_empty();
+    counts && matches!(check.hits, Hits::Charge(_))
 }
 
 /// Whether a memory can answer: a vote is counted with the others, where the store is.

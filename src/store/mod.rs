@@ -29,6 +29,8 @@ pub struct Check<'a> {
     pub hits: Hits,
     /// What its verdict means for the request.
     pub role: Role,
+    /// Who wants it: entries of the request, as `key=value`, to tally with the counter.
+    pub recorded: &'a [Vec<u8>],
 }
 
 impl Check<'_> {

@@ -78,7 +78,7 @@ impl Question {
         self.put(key, 2);
         self.put(hits.into(), 4);
         self.put(at.as_micros(), 7);
-        self.put(0, 1);
+        self.recorded(check.recorded);
         if let Wanted::TakeBack(_, Undo { otherwise, digest }) = &wanted {
             let length = otherwise.as_ref().map_or(NOT_KNOWN, |value| u64::try_from(value.len()).unwrap_or(NOT_KNOWN));
             self.put(length, 2);
@@ -95,6 +95,14 @@ impl Question {
     /// How many checks there are.
     pub(super) fn checks(&self) -> usize {
         self.checks.into()
+    }
+
+    fn recorded(&mut self, entries: &[Vec<u8>]) {
+        self.put(u64::try_from(entries.len()).unwrap_or(u64::MAX), 1);
+        for entry in entries {
+            self.put(u64::try_from(entry.len()).unwrap_or(u64::MAX), 2);
+            self.text.extend(entry);
+        }
     }
 
     /// The number of a key, from 1.

@@ -16,8 +16,9 @@
 --   alternatives is 1 and more follows each: a second report, of the counter without what only an admitted request is charged;
 --   the counter's value then, after its length (2: 0 where there would be none, 65535 where it is too long to tell); a digest
 --   of what was written instead (16).
--- Values  tag: 16 + 2 * algorithm, 1 more where wide; the algorithm's state; tallies, where there are any. A key lives for a
---   minute after its counter stops mattering.
+-- Values  tag: 16 + 2 * algorithm, 1 more where wide, 32 more where tallies follow; the tallies after their length (4), each an
+--   entry after its length (2), hits charged (7), hits denied (7); the algorithm's state. A key lives for a minute after its
+--   counter stops mattering.
 local CHARGE, PEEK, REFUND, TAKE_BACK = 0, 1, 2, 3
 local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
@@ -33,15 +34,19 @@ if not now then
 end
 local counters = {}
 
--- The state and what follows it; nil where the value is none of this algorithm.
+local TALLIED = 32
+
+-- The state and the tallies, packed; nil where the value is none of this algorithm.
 local function read_value(check, value)
-  local tag = string.byte(value, 1)
+  local tag, tallies = string.byte(value, 1), ''
+  if tag >= TALLIED then
+    tallies = unpack_from('>I4c0', value, 2)
+    tag, value = tag - TALLIED, string.sub(value, #tallies + 5)
+  end
   if tag == check.tag or tag == check.tag + 1 then
-    local read, state, rest = pcall(check.algorithm.read, check.limit, value, tag == check.tag + 1)
-    if read then
-      state.exists = true
-      return state, string.sub(value, rest)
-    end
+    local state = check.algorithm.read(check.limit, value, tag == check.tag + 1)
+    state.exists = true
+    return state, tallies
   end
 end
 
@@ -56,14 +61,21 @@ local function load_counter(check)
   if not value then
     counter.state = check.algorithm.unused(check.limit)
   elseif type(value) == 'string' then
-    counter.state, counter.tallies = read_value(check, value)
+    local read, state, tallies = pcall(read_value, check, value)
+    if read then
+      counter.state, counter.tallies = state, tallies
+    end
   end
   return counter
 end
 
-local function value_of(check, state)
+local function value_of(check, state, tallies)
   local body, wide = check.algorithm.write(check.limit, state)
-  return pack('B', check.tag + (wide and 1 or 0)) .. body
+  local tag = check.tag + (wide and 1 or 0)
+  if tallies and tallies ~= '' then
+    return pack('>BI4', tag + TALLIED, #tallies) .. tallies .. body
+  end
+  return pack('B', tag) .. body
 end
 
 -- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
@@ -224,39 +236,44 @@ local function report(check, state)
   return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
 end
 
--- Adds what was wanted to the tallies of the entries that the limit records.
-local TALLIES = 40
+-- Adds what was wanted to the tallies of the entries that the limit records. Where all places are taken, the entry with the
+-- fewest hits goes into the empty one, which stands for all others.
+local PLACES = 40
 local function tally(check)
   if check.wanted ~= CHARGE or #check.recorded == 0 or check.verdict == UNREADABLE then
     return
   end
   local counter = check.counter
-  local tallies = counter.tally or (counter.tallies ~= '' and counter.tallies and cmsgpack.unpack(counter.tallies)) or {}
+  local tallies, at, count = {}, 1, 0
+  while at <= #counter.tallies do
+    local entry, charged, denied
+    entry, charged, denied, at = unpack_from('>I2c0I7I7', counter.tallies, at)
+    tallies[entry], count = { charged, denied }, count + (entry == '' and 0 or 1)
+  end
   for _, entry in ipairs(check.recorded) do
-    local own = tallies[entry]
-    if not own then
-      own = { 0, 0 }
-      -- Where all places are taken, the one that used least goes into the empty name, which stands for all others.
-      local count, least, fewest = 0, nil, math.huge
-      for name, used in pairs(tallies) do
-        if name ~= '' then
-          count = count + 1
-          if used[1] + used[2] < fewest then
-            least, fewest = name, used[1] + used[2]
-          end
+    if not tallies[entry] and count >= PLACES then
+      local least, fewest = nil, math.huge
+      for other, hits in pairs(tallies) do
+        if other ~= '' and hits[1] + hits[2] < fewest then
+          least, fewest = other, hits[1] + hits[2]
         end
       end
-      if count >= TALLIES then
-        local others = tallies[''] or { 0, 0 }
-        tallies[''] = { others[1] + tallies[least][1], others[2] + tallies[least][2] }
-        tallies[least] = nil
-      end
-      tallies[entry] = own
+      local others = tallies[''] or { 0, 0 }
+      tallies[''] = { others[1] + tallies[least][1], others[2] + tallies[least][2] }
+      tallies[least], count = nil, count - 1
     end
-    own[1] = own[1] + (check.written and check.hits or 0)
-    own[2] = own[2] + (check.verdict == DENIED and check.hits or 0)
+    if not tallies[entry] then
+      tallies[entry], count = { 0, 0 }, count + 1
+    end
+    local own = tallies[entry]
+    own[1] = math.min(own[1] + (check.written and check.hits or 0), MAX_HITS)
+    own[2] = math.min(own[2] + (check.verdict == DENIED and check.hits or 0), MAX_HITS)
   end
-  counter.tally, counter.dirty, counter.writer = tallies, true, check
+  local packed = {}
+  for entry, hits in pairs(tallies) do
+    packed[#packed + 1] = pack('>I2c0I7I7', #entry, entry, hits[1], hits[2])
+  end
+  counter.tallies, counter.dirty, counter.writer = table.concat(packed), true, check
 end
 
 local function parse(text)
@@ -354,12 +371,11 @@ local saved, failed = false, false
 for key, counter in pairs(counters) do
   if counter.dirty then
     local check = counter.writer
-    local tallies = counter.tally and cmsgpack.pack(counter.tally) or counter.tallies or ''
     local us = math.max(check.algorithm.matters_until(check.limit, counter.state) - now, 0) + GRACE
     local ms = math.max(math.ceil(us / 1000), tonumber(ARGV[2]))
     local answer
-    if counter.state.exists or tallies ~= '' then
-      local value = value_of(check, counter.state) .. tallies
+    if counter.state.exists or counter.tallies ~= '' then
+      local value = value_of(check, counter.state, counter.tallies)
       answer = redis.pcall('SET', KEYS[key], value, 'PX', string.format('%.0f', ms))
     else
       answer = redis.pcall('DEL', KEYS[key])
