@@ -6,6 +6,7 @@ pub mod hit;
 pub mod replay;
 pub mod schema;
 pub mod serve;
+pub mod who;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Command {
     Hit(hit::Hit),
     /// Decide a recorded trace in virtual time.
     Replay(replay::Replay),
+    /// Say who used a counter up.
+    Who(who::Who),
     /// Print the JSON Schema of policy files, for editors.
     Schema(schema::Schema),
 }
@@ -55,6 +58,7 @@ impl Cli {
             Some(Command::Explain(explain)) => explain.run(),
             Some(Command::Hit(hit)) => hit.run(),
             Some(Command::Replay(replay)) => replay.run(),
+            Some(Command::Who(who)) => who.run(),
             Some(Command::Schema(schema)) => schema.run(),
         }
     }

@@ -16,7 +16,7 @@ use crate::grpc::json;
 use crate::limiter::{Decision, InForce, Limiter, Standing};
 use crate::policy::source::files;
 use crate::policy::{self, Options};
-use crate::settings::Place;
+use crate::settings::{Place, RedisFlags, place};
 use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
@@ -39,9 +39,11 @@ pub struct Replay {
     /// Let several files speak of one domain.
     #[arg(long)]
     merge_domains: bool,
-    /// Where counters live: `memory`.
+    /// Where counters live: `memory`, or a Redis URL; keys get a prefix of their own and are removed at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
+    #[command(flatten)]
+    redis: RedisFlags,
     /// The trace; `-` is standard input.
     #[arg(value_name = "TRACE", default_value = "-")]
     trace: PathBuf,
@@ -63,7 +65,7 @@ impl Replay {
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        let place = crate::settings::place(&self.store)?;
+        let place = self.redis.complete(place(&self.store)?);
         let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
         let options = Options { merge_domains: self.merge_domains };
         let policies = policy::load(&sources, &options).map_err(|report| report.to_string())?.policies;

@@ -110,10 +110,11 @@ impl<S: Store> Limiter<S> {
             request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
         target::drop_replaced(&mut targets);
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
-        let asked = targets.iter().zip(&request.descriptors).zip(&recorded).filter_map(|((target, descriptor), recorded)| {
-            let key = keys.key(request.domain, target.key()?);
-            Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: target.role(), recorded })
-        });
+        let asked =
+            targets.iter().zip(&request.descriptors).zip(&recorded).filter_map(|((target, descriptor), recorded)| {
+                let key = keys.key(request.domain, target.key()?);
+                Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: target.role(), recorded })
+            });
         let checks: Few<Check<'_>> = asked.collect();
         let outcomes = match checks.is_empty() {
             true => Outcomes::new(),

@@ -17,6 +17,7 @@ pub use self::limits::LimitSettings;
 pub use self::listen::ListenSettings;
 pub use self::log::LogSettings;
 pub use self::policy::PolicySettings;
+pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::store::{Place, StoreSettings, place};
 

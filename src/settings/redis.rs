@@ -7,7 +7,8 @@ use crate::store::redis::{Access, RedisOptions, Secret};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub(super) struct Flags {
+/// The flags.
+pub struct Flags {
     /// The ACL user; the URL's wins.
     #[arg(long, env = "TOLLGATE_REDIS_USER", value_name = "NAME")]
     redis_user: Option<String>,
@@ -42,7 +43,7 @@ pub(super) struct Flags {
 
 impl Flags {
     /// Completes what the URL says.
-    pub(super) fn complete(&self, place: Place) -> Place {
+    pub fn complete(&self, place: Place) -> Place {
         let Place::Redis(options) = place else { return place };
         let access = Access {
             user: self.redis_user.clone(),

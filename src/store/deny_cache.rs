@@ -198,7 +198,14 @@ struct Owed {
 impl Owed {
     fn of(check: &Check<'_>) -> Self {
         let (domain, key) = (check.key.domain().into(), check.key.bytes().into());
-        Self { domain, key, limit: check.limit.clone(), hits: check.hits, role: check.role, recorded: check.recorded.to_vec() }
+        Self {
+            domain,
+            key,
+            limit: check.limit.clone(),
+            hits: check.hits,
+            role: check.role,
+            recorded: check.recorded.to_vec(),
+        }
     }
 
     fn check(&self) -> Check<'_> {

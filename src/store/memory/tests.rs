@@ -48,8 +48,10 @@ fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, 
         (keys.key(domain, range), (*limit).clone(), *hits)
     };
     let parts: Vec<_> = ranges.iter().zip(wanted).map(check).collect();
-    let checks: Vec<_> =
-        parts.iter().map(|(key, limit, hits)| Check { key: *key, limit, hits: *hits, role: Role::Enforce, recorded: &[] }).collect();
+    let checks: Vec<_> = parts
+        .iter()
+        .map(|(key, limit, hits)| Check { key: *key, limit, hits: *hits, role: Role::Enforce, recorded: &[] })
+        .collect();
     store.decide_now(&checks, Prior::Open).into_iter().map(|outcome| outcome.ok().map(|o| o.allowed)).collect()
 }
 

@@ -14,6 +14,7 @@
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `take_back` | charges that have to be undone |
+//! | `tallies` | who used a counter up |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
@@ -31,6 +32,7 @@ mod sentinel;
 mod single;
 mod slot;
 mod take_back;
+mod tallies;
 mod url;
 
 use std::sync::Arc;
@@ -46,6 +48,7 @@ use self::plan::Group;
 use self::question::{Question, Undo, Wanted};
 use self::routes::Routes;
 use self::take_back::TakeBacks;
+pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl};
 use super::clock::ManualClock;
 use super::fallback::Fallback;

@@ -1,0 +1,113 @@
+//! `tollgate who`: who used a counter up.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::{block_on, entries};
+use crate::descriptor::{Entry, KeyBuffer};
+use crate::policy::source::files;
+use crate::policy::{self, Imposes, Options, PolicySet};
+use crate::settings::{Place, RedisFlags, place};
+use crate::store::redis::{RedisStore, Tally, Time};
+use crate::telemetry::metrics::Metrics;
+
+/// Time to reach the store.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Entries that are shown by name.
+const SHOWN: usize = 20;
+
+/// Say who used a counter up, where its limit has `record`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  tollgate who --policy limits.yaml --store redis://redis:6379 gateway tenant=acme")]
+pub struct Who {
+    /// A policy file or directory. May be given again.
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
+    policy: Vec<PathBuf>,
+    /// Let several files speak of one domain.
+    #[arg(long)]
+    merge_domains: bool,
+    /// Where the service's counters live.
+    #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
+    store: String,
+    #[command(flatten)]
+    redis: RedisFlags,
+    /// The domain.
+    domain: String,
+    /// The descriptor that leads to the counter: key=value,key=value.
+    #[arg(value_name = "KEY=VALUE,...")]
+    descriptor: String,
+}
+
+impl Who {
+    /// Prints the tallies. Exit 0 where there are any, 1 where there are none, 2 where they cannot be had.
+    pub fn run(self) -> ExitCode {
+        let told = block_on(self.ask()).map_err(|error| error.to_string());
+        match told.and_then(|told| told) {
+            Ok(tallies) if tallies.is_empty() => {
+                println!("nobody has used this counter since it began");
+                ExitCode::from(1)
+            }
+            Ok(tallies) => {
+                print(&tallies);
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    async fn ask(self) -> Result<Vec<Tally>, String> {
+        let Place::Redis(options) = self.redis.complete(place(&self.store)?) else {
+            return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
+        };
+        let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
+        let loaded = policy::load(&sources, &Options { merge_domains: self.merge_domains });
+        let policies = loaded.map_err(|report| report.to_string())?.policies;
+        let mut keys = KeyBuffer::default();
+        let range = self.find(&policies, &mut keys)?;
+        let store = RedisStore::connect(options, Time::Server, Metrics::new());
+        let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
+        connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
+        store.tallies(&keys.key(&self.domain, &range)).await.map_err(|error| error.to_string())
+    }
+
+    fn find(&self, policies: &PolicySet, keys: &mut KeyBuffer) -> Result<crate::descriptor::KeyRange, String> {
+        let policy = policies.find(&self.domain).ok_or_else(|| format!("no policy for domain `{}`", self.domain))?;
+        let pairs = entries(&self.descriptor);
+        let entries: Vec<_> =
+            pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect();
+        let rule = policy.find(&entries, keys).ok_or("no rule for this descriptor; see `tollgate explain`")?;
+        match rule.imposes() {
+            Imposes::Limit(_) if rule.record().is_empty() => {
+                Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()))
+            }
+            Imposes::Limit(_) => Ok(keys.finish(rule.identity(), None)),
+            Imposes::Nothing | Imposes::Unlimited => Err(format!("rule `{}` has no limit", rule.path())),
+        }
+    }
+}
+
+fn print(tallies: &[Tally]) {
+    println!("{:>12} {:>12}  who", "charged", "denied");
+    let (named, others): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| !tally.entry.is_empty());
+    for tally in named.iter().take(SHOWN) {
+        println!(
+            "{:>12} {:>12}  {}",
+            tally.charged,
+            tally.denied,
+            String::from_utf8_lossy(&tally.entry).escape_debug()
+        );
+    }
+    let rest = named.iter().skip(SHOWN).chain(&others);
+    let sum = rest.fold((0u64, 0u64), |(charged, denied), tally| {
+        (charged.saturating_add(tally.charged), denied.saturating_add(tally.denied))
+    });
+    if sum != (0, 0) {
+        println!("{:>12} {:>12}  (other)", sum.0, sum.1);
+    }
+}

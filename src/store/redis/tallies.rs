@@ -1,0 +1,73 @@
+//! Who used a counter up: the tallies that stand beside its state.
+
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::Instant;
+
+use super::RedisStore;
+use super::slot::slot_of;
+use crate::descriptor::CounterKey;
+use crate::store::StoreError;
+
+/// Time for the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What a value's first byte has in it where tallies follow.
+const TALLIED: u8 = 32;
+
+/// What one entry used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// `key=value`; empty: all that are not named.
+    pub entry: Vec<u8>,
+    /// Hits that were charged to the counter.
+    pub charged: u64,
+    /// Hits that the limit denied; where it charges them all the same, they are in both.
+    pub denied: u64,
+}
+
+impl RedisStore {
+    /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
+    ///
+    /// # Errors
+    /// Where the store cannot be asked, or the value cannot be read.
+    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
+        let key = [self.core.prefix.as_slice(), key.bytes()].concat();
+        let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 });
+        let node = node.ok_or(StoreError::Unavailable)?;
+        match node.call(redis::cmd("GET").arg(key), Instant::now() + PATIENCE).await? {
+            Value::Nil => Ok(Vec::new()),
+            Value::BulkString(value) => {
+                let mut tallies = read(&value).ok_or(StoreError::Unreadable)?;
+                tallies.sort_by_key(|tally| std::cmp::Reverse((!tally.entry.is_empty(), tally.charged, tally.denied)));
+                Ok(tallies)
+            }
+            _ => Err(StoreError::Unreadable),
+        }
+    }
+}
+
+fn read(value: &[u8]) -> Option<Vec<Tally>> {
+    let (tag, rest) = value.split_first()?;
+    if *tag < TALLIED {
+        return Some(Vec::new());
+    }
+    let mut rest = rest;
+    let length = number(&mut rest, 4)?;
+    let mut packed = rest.get(..usize::try_from(length).ok()?)?;
+    let mut tallies = Vec::new();
+    while !packed.is_empty() {
+        let length = usize::try_from(number(&mut packed, 2)?).ok()?;
+        let (entry, after) = packed.split_at_checked(length)?;
+        packed = after;
+        let (charged, denied) = (number(&mut packed, 7)?, number(&mut packed, 7)?);
+        tallies.push(Tally { entry: entry.to_vec(), charged, denied });
+    }
+    Some(tallies)
+}
+
+fn number(bytes: &mut &[u8], count: usize) -> Option<u64> {
+    let (number, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
+    Some(number.iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte)))
+}
