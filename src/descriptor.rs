@@ -83,12 +83,23 @@ pub struct CounterKey<'a> {
     domain: &'a str,
     bytes: &'a [u8],
     hash: u64,
+    in_one_slot: bool,
 }
 
 impl<'a> CounterKey<'a> {
     /// The key with these bytes, which another has given.
     pub fn of(domain: &'a str, bytes: &'a [u8]) -> Self {
-        Self { domain, bytes, hash: hash_of(bytes) }
+        Self { domain, bytes, hash: hash_of(bytes), in_one_slot: false }
+    }
+
+    /// The same key, to live beside all others of its domain where `in_one_slot`.
+    pub fn in_one_slot(self, in_one_slot: bool) -> Self {
+        Self { in_one_slot, ..self }
+    }
+
+    /// Whether the counter has to live beside all others of its domain.
+    pub fn is_in_one_slot(&self) -> bool {
+        self.in_one_slot
     }
 
     /// The domain, which shares a store's room with others.

@@ -70,10 +70,11 @@ impl Who {
         let policies = loaded.map_err(|report| report.to_string())?.policies;
         let mut keys = KeyBuffer::default();
         let range = self.find(&policies, &mut keys)?;
+        let in_one_slot = policies.find(&self.domain).is_some_and(policy::Policy::in_one_slot);
         let store = RedisStore::connect(options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
-        store.tallies(&keys.key(&self.domain, &range)).await.map_err(|error| error.to_string())
+        store.tallies(&keys.key(&self.domain, &range).in_one_slot(in_one_slot)).await.map_err(|error| error.to_string())
     }
 
     fn find(&self, policies: &PolicySet, keys: &mut KeyBuffer) -> Result<crate::descriptor::KeyRange, String> {

@@ -112,7 +112,7 @@ impl<S: Store> Limiter<S> {
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
         let asked =
             targets.iter().zip(&request.descriptors).zip(&recorded).filter_map(|((target, descriptor), recorded)| {
-                let key = keys.key(request.domain, target.key()?);
+                let key = keys.key(request.domain, target.key()?).in_one_slot(policy.in_one_slot());
                 Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: target.role(), recorded })
             });
         let checks: Few<Check<'_>> = asked.collect();

@@ -72,6 +72,7 @@ pub struct PolicySet {
 #[derive(Debug)]
 pub struct Policy {
     domain: Arc<str>,
+    in_one_slot: bool,
     override_identity: Identity,
     top: Level,
     rules: Vec<Rule>,
@@ -120,6 +121,11 @@ impl Policy {
     /// hit too, and imposes [`Imposes::Nothing`].
     pub fn find<'p>(&'p self, entries: &[Entry<'_>], key: &mut KeyBuffer) -> Option<&'p Rule> {
         matcher::find(&self.top, &self.rules, entries, key)
+    }
+
+    /// Whether all counters of the domain are to be judged together, wherever they live.
+    pub fn in_one_slot(&self) -> bool {
+        self.in_one_slot
     }
 
     /// What the counters of limits that requests bring along have in common.

@@ -189,6 +189,7 @@ impl<S: Store> Store for DenyCache<S> {
 struct Owed {
     domain: Box<str>,
     key: Box<[u8]>,
+    in_one_slot: bool,
     limit: Limit,
     hits: Hits,
     role: Role,
@@ -201,6 +202,7 @@ impl Owed {
         Self {
             domain,
             key,
+            in_one_slot: check.key.is_in_one_slot(),
             limit: check.limit.clone(),
             hits: check.hits,
             role: check.role,
@@ -209,7 +211,7 @@ impl Owed {
     }
 
     fn check(&self) -> Check<'_> {
-        let key = crate::descriptor::CounterKey::of(&self.domain, &self.key);
+        let key = crate::descriptor::CounterKey::of(&self.domain, &self.key).in_one_slot(self.in_one_slot);
         Check { key, limit: &self.limit, hits: self.hits, role: self.role, recorded: &self.recorded }
     }
 }

@@ -98,6 +98,13 @@ impl Version {
         self.add(domain);
     }
 
+    /// Adds whether a domain's counters have to be in one slot.
+    pub(super) fn slot(&mut self, in_one_slot: bool) {
+        if in_one_slot {
+            self.add("atomicity: domain");
+        }
+    }
+
     /// Adds a rule. Its identity stands for its path and the shape of its limit.
     pub(super) fn rule(&mut self, rule: &Rule) {
         self.add("rule");

@@ -116,7 +116,10 @@ impl<'a> Compiler<'a> {
             }
         }
         let override_identity = identity::of_overrides(&self.domain);
-        Policy { domain: self.domain, override_identity, top, rules: self.rules }
+        let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
+        let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
+        self.version.slot(in_one_slot);
+        Policy { domain: self.domain, in_one_slot, override_identity, top, rules: self.rules }
     }
 
     /// Compiles rules that stand side by side.

@@ -23,7 +23,7 @@ mod yaml;
 use super::report::{Finding, Findings, shown};
 use fields::{Fields, Reader};
 use vocabulary::Level;
-use written::{ALGORITHMS, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
+use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
 use written::{Document, Lease, Limit, Options, Rule, Window};
 use yaml::{Content, NodeId, Tree};
 
@@ -55,10 +55,11 @@ impl Reader<'_> {
         let domain = self.some_text(&fields, "domain");
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
         self.path.clone_from(&place);
+        let atomicity = self.one_of(&fields, "atomicity", &ATOMICITIES);
         let defaults = self.section(&fields, "defaults", Level::Defaults).map(|found| self.options(&found));
         let rules = self.rules(&fields, &place, "", 1);
         self.path.clear();
-        Some(Document { domain: domain?, defaults: defaults.unwrap_or_default(), rules })
+        Some(Document { domain: domain?, atomicity, defaults: defaults.unwrap_or_default(), rules })
     }
 
     /// The mapping that a word holds.

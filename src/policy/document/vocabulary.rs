@@ -3,7 +3,7 @@
 //! From this table come the errors for unknown and misplaced words, "did you mean", and the JSON Schema of the format. A new
 //! option is a line here, a field in [`written`](super::written), and what the compiler makes of it.
 
-use super::written::{ALGORITHMS, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
+use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
 use Form::{Anything, Count, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
 use Level::{Defaults, File, Lease, Limit, Replaced, Rule, Window};
 
@@ -53,6 +53,7 @@ pub(in crate::policy) struct Word {
 #[rustfmt::skip]
 pub(in crate::policy) static WORDS: &[Word] = &[
     must("domain", &[File], Text, "the namespace of these rules: the first field of a request"),
+    may("atomicity", &[File], OneOf(|| names(&ATOMICITIES)), "domain: in a Redis Cluster all counters in one slot, every request one atomic call, at the price of one hot slot; limit (each where it falls) unless given"),
     may("defaults", &[File], Map(Defaults), "options for all limits of this document; an option of a rule wins"),
     may("descriptors", &[File, Rule], Maps(Rule), "the rules; below a rule those for the next entry of the descriptor"),
 

@@ -8,6 +8,7 @@ use crate::policy::report::{Span, Spanned};
 #[derive(Debug)]
 pub(in crate::policy) struct Document {
     pub(in crate::policy) domain: Spanned<String>,
+    pub(in crate::policy) atomicity: Option<Spanned<Atomicity>>,
     pub(in crate::policy) defaults: Options,
     pub(in crate::policy) rules: Vec<Rule>,
 }
@@ -83,6 +84,16 @@ pub(in crate::policy) enum AlgorithmWord {
     Gcra,
     TokenBucket,
 }
+
+/// `atomicity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Atomicity {
+    Limit,
+    Domain,
+}
+
+pub(in crate::policy) const ATOMICITIES: [(&str, Atomicity); 2] =
+    [("limit", Atomicity::Limit), ("domain", Atomicity::Domain)];
 
 /// `override`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ descriptors:
     2 | descriptor: []
       | ^^^^^^^^^^
       = did you mean `descriptors`?
-      = allowed at the top of the file: domain, defaults, descriptors
+      = allowed at the top of the file: domain, atomicity, defaults, descriptors
 
     error: unknown word `algoritm`
      --> a.yaml:3:12

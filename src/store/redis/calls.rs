@@ -119,7 +119,7 @@ impl Core {
         let mut command = redis::cmd(name);
         command.arg(script).arg(question.keys.len());
         for key in &question.keys {
-            command.arg([self.prefix.as_slice(), key].concat());
+            command.arg(key.as_slice());
         }
         match &self.time {
             Time::Server => command.arg("").arg(1),

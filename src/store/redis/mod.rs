@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `lua/`, `script` | the scripts |
 //! | `question`, `answer` | what goes to them and what comes back |
-//! | `plan` | which slot judges what |
+//! | `plan`, `key` | which slot judges what, and what counters are called |
 //! | `url`, `access`, `slot` | where, as whom, and which slot |
 //! | `calls` | one script call: the command, and what is sent again |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
@@ -23,6 +23,7 @@ mod calls;
 mod check_up;
 mod cluster;
 mod failure;
+mod key;
 mod node;
 mod plan;
 mod question;
@@ -203,7 +204,7 @@ impl RedisStore {
         let prior = plan::prior_of(checks, &judged, prior);
         let is_partial = up.len() > 1 || judged.iter().any(Option::is_some);
         let asked = up.iter().map(|group| {
-            let mut question = Question::new(prior, is_partial);
+            let mut question = Question::new(&self.core.prefix, prior, is_partial);
             let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
             of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
             self.core.ask(group.slot, question, deadline)

@@ -1,5 +1,6 @@
 //! A request's checks, dealt out to the slots that judge them.
 
+use super::key::key_of;
 use super::slot::slot_of;
 use crate::algorithm::OnStoreError;
 use crate::algorithm::judge::{Few, Hits, Outcome};
@@ -18,7 +19,7 @@ pub(super) struct Group {
 pub(super) fn groups(checks: &[Check<'_>], prefix: &[u8], by_slot: bool) -> Few<Group> {
     let mut groups: Few<Group> = Few::new();
     for (number, check) in checks.iter().enumerate().filter(|(_, check)| !check.limit.is_ban()) {
-        let slot = if by_slot { slot_of(&[prefix, check.key.bytes()].concat()) } else { 0 };
+        let slot = if by_slot { slot_of(&key_of(prefix, &check.key)) } else { 0 };
         match groups.iter_mut().find(|group| group.slot == slot) {
             Some(group) => group.checks.push(number),
             None => groups.push(Group { slot, checks: Few::from_slice(&[number]) }),

@@ -1,5 +1,6 @@
 //! A request in the language of the scripts, which the head of `lua/decide.lua` defines.
 
+use super::key::key_of;
 use super::script::{Needs, number_of};
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -37,7 +38,9 @@ pub(super) struct Undo {
 /// One request's checks of one slot, encoded.
 #[derive(Debug, Default)]
 pub(super) struct Question {
-    /// The counters' keys without the prefix, each once.
+    /// What all keys begin with.
+    prefix: Vec<u8>,
+    /// The counters' keys, each once.
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) text: Vec<u8>,
     pub(super) needs: Needs,
@@ -53,20 +56,20 @@ pub(super) enum Wanted {
 
 impl Question {
     /// A question without checks. `is_partial`: other slots judge the rest of the request.
-    pub(super) fn new(prior: Prior, is_partial: bool) -> Self {
+    pub(super) fn new(prefix: &[u8], prior: Prior, is_partial: bool) -> Self {
         let prior = match prior {
             Prior::Open => 0,
             Prior::Denied => 1,
             Prior::Admitted => 2,
         };
-        Self { text: vec![prior, u8::from(is_partial), 0], ..Self::default() }
+        Self { text: vec![prior, u8::from(is_partial), 0], prefix: prefix.to_vec(), ..Self::default() }
     }
 
     /// Adds a check. `now` is the process's own, for the calendars around it.
     pub(super) fn add(&mut self, check: &Check<'_>, wanted: Wanted, now: Timestamp) {
         let algorithm = check.limit.algorithm();
         self.needs.add(algorithm);
-        let key = self.key(check.key.bytes());
+        let key = self.key(key_of(&self.prefix, &check.key));
         let (kind, hits, at) = match &wanted {
             Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
             Wanted::Hits(Hits::Peek) => (1, 0, Timestamp::EPOCH),
@@ -106,10 +109,10 @@ impl Question {
     }
 
     /// The number of a key, from 1.
-    fn key(&mut self, bytes: &[u8]) -> u64 {
-        let known = self.keys.iter().position(|key| key == bytes);
+    fn key(&mut self, key: Vec<u8>) -> u64 {
+        let known = self.keys.iter().position(|other| *other == key);
         let index = known.unwrap_or_else(|| {
-            self.keys.push(bytes.to_vec());
+            self.keys.push(key);
             self.keys.len().saturating_sub(1)
         });
         u64::try_from(index.saturating_add(1)).unwrap_or(u64::MAX)

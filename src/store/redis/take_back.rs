@@ -38,7 +38,7 @@ impl TakeBacks {
 
     /// Undoes charges of one slot in the background.
     pub(super) fn add<'a>(&self, slot: u16, charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>) {
-        let mut question = Question::new(Prior::Open, false);
+        let mut question = Question::new(&self.core.prefix, Prior::Open, false);
         for (check, receipt, undo) in charges {
             question.add(check, Wanted::TakeBack(receipt, undo), self.core.now());
         }

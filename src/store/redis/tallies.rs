@@ -6,6 +6,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::RedisStore;
+use super::key::key_of;
 use super::slot::slot_of;
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
@@ -32,7 +33,7 @@ impl RedisStore {
     /// # Errors
     /// Where the store cannot be asked, or the value cannot be read.
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
-        let key = [self.core.prefix.as_slice(), key.bytes()].concat();
+        let key = key_of(&self.core.prefix, key);
         let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 });
         let node = node.ok_or(StoreError::Unavailable)?;
         match node.call(redis::cmd("GET").arg(key), Instant::now() + PATIENCE).await? {
