@@ -5,8 +5,12 @@
 -- and no quotient leaves what a double is exact for.
 -- Parameters: limit (4), period us (7), l (4), p div l (7), p mod l (4), 65536 p div l (7, at most 2^53), 65536 p mod l (4), burst (4),
 --   backlog of a burst (7, 4), deepest backlog (7, 4).
--- Value: tag, last us (7), whole (7), part (4), limit it was reckoned with (4); the short form: 5, 2 and 3 bytes.
+-- Value: tag, last us (7), whole (7), part (4), limit it was reckoned with (4). The short form, for what has no part and fits:
+--   last div 16 (6), then 5 bytes of 4 bits last mod 16, 5 bits the length of limit, limit, and whole in what is left.
 do
+  -- Of the short form's last 5 bytes, what is below the 4 bits of `last`, and below the 5 of the length.
+  local SHORT, ROOM = 68719476736, 2147483648
+
   local function times(limit, hits)
     local high = math.floor(hits / 65536)
     local low = hits - high * 65536
@@ -121,14 +125,29 @@ do
     end,
 
     read = function(_, text, wide)
-      local state, at = {}, nil
-      state.last, state.whole, state.part, state.limit, at = unpack_from(wide and '>I7I7I4I4' or '>I7I5I2I3', text, 2)
-      return state, at
+      local state = {}
+      if wide then
+        state.last, state.whole, state.part, state.limit = unpack_from('>I7I7I4I4', text, 2)
+        return state
+      end
+      local high, low = unpack_from('>I6I5', text, 2)
+      state.last = high * 16 + math.floor(low / SHORT)
+      low = low % SHORT
+      local length = math.floor(low / ROOM)
+      low = low % ROOM
+      local unit = ROOM / 2 ^ length
+      state.limit, state.whole, state.part = math.floor(low / unit), low % unit, 0
+      return state
     end,
 
     write = function(_, state)
-      local wide = state.whole >= 1099511627776 or state.part >= 65536 or state.limit >= 16777216
-      return pack(wide and '>I7I7I4I4' or '>I7I5I2I3', state.last, state.whole, state.part, state.limit), wide
+      local _, length = math.frexp(state.limit)
+      local unit = ROOM / 2 ^ length
+      if state.part > 0 or state.whole >= unit or length > 31 then
+        return pack('>I7I7I4I4', state.last, state.whole, state.part, state.limit), true
+      end
+      local low = state.last % 16 * SHORT + length * ROOM + state.limit * unit + state.whole
+      return pack('>I6I5', math.floor(state.last / 16), low), false
     end,
 
     copy = function(state)
