@@ -22,6 +22,7 @@
 )]
 
 mod commands;
+mod envoy;
 mod health;
 mod requests;
 mod serve;
