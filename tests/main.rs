@@ -24,6 +24,7 @@
 mod commands;
 mod envoy;
 mod health;
+mod reload;
 mod requests;
 mod serve;
 mod support;
