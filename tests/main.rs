@@ -22,6 +22,7 @@
 )]
 
 mod commands;
+mod drain;
 mod envoy;
 mod health;
 mod reload;
