@@ -1,4 +1,6 @@
 //! How the process ends.
+//!
+//! Waiting for that blocks a thread; clients run on another, since a connection that does not answer holds the end up.
 
 use std::net::SocketAddr;
 
@@ -21,7 +23,7 @@ use crate::support::{PATIENCE, becomes};
 /// Longer than any test: what waits for it fails.
 const NEVER: &str = "1h";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn health_turns_under_each_of_its_names_before_the_service_ends() {
     let service = serve(&["--drain-delay", NEVER]);
     let health = HealthClient::new(channel(service.grpc).await);
@@ -31,7 +33,7 @@ async fn health_turns_under_each_of_its_names_before_the_service_ends() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn readiness_turns_before_the_service_ends_and_liveness_does_not() {
     let service = serve(&["--drain-delay", NEVER]);
     let web = Web::new(service.http);
@@ -40,7 +42,7 @@ async fn readiness_turns_before_the_service_ends_and_liveness_does_not() {
     assert_eq!(web.get("/livez").await.status, 200);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn requests_are_answered_while_health_says_not_serving() {
     let mut service = serve(&["--drain-delay", NEVER]);
     let old = Client::connect(service.grpc).await;
@@ -51,7 +53,7 @@ async fn requests_are_answered_while_health_says_not_serving() {
     assert!(new.hit("user", "ann").await, "on a connection that came later");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_watch_of_health_is_told_and_ended() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let mut watches = Vec::new();
@@ -68,31 +70,34 @@ async fn a_watch_of_health_is_told_and_ended() {
     assert_eq!(service.process.wait_for_end().code(), Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_under_way_are_answered() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let call = Client::connect(service.grpc).await.begin().await;
+    let mut other = Http2::connect(service.grpc).await;
     service.process.signal(Signal::TERM);
-    wait_until_closed(service.grpc).await;
+    // From here on all connections are told to go.
+    other.frames_until_the_end().await;
     let answer = call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 4);
     assert_eq!(service.process.wait_for_end().code(), Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn more_signals_lose_no_call() {
     let mut service = serve(&["--drain-delay", "100ms", "--drain-timeout", NEVER]);
     let call = Client::connect(service.grpc).await.begin().await;
+    let mut other = Http2::connect(service.grpc).await;
     service.process.signal(Signal::TERM);
     service.wait_for_message("draining");
     service.process.signal(Signal::TERM);
-    wait_until_closed(service.grpc).await;
+    other.frames_until_the_end().await;
     service.process.signal(Signal::INT);
     call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
     assert_eq!(service.process.wait_for_end().code(), Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_call_that_never_ends_is_cut_off_after_the_timeout() {
     let mut service = serve(&["--drain-timeout", "200ms"]);
     let call = Client::connect(service.grpc).await.begin().await;
@@ -101,15 +106,15 @@ async fn a_call_that_never_ends_is_cut_off_after_the_timeout() {
     call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
 }
 
-#[tokio::test]
-async fn a_connection_that_says_nothing_is_cut_off_after_the_timeout() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_connection_that_says_nothing_does_not_outlive_the_timeout() {
     let mut service = serve(&["--drain-timeout", "200ms"]);
     let mut silent = TcpStream::connect(service.grpc).await.unwrap();
     assert_eq!(service.terminate().code(), Some(0));
     let _ = silent.read_to_end(&mut Vec::new()).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_idle_connection_is_told_to_go_and_closed() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let mut connection = Http2::connect(service.grpc).await;
@@ -118,7 +123,7 @@ async fn an_idle_connection_is_told_to_go_and_closed() {
     assert_eq!(service.process.wait_for_end().code(), Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_idle_connection_of_http_holds_nothing_up() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let web = Web::new(service.http);
@@ -129,12 +134,6 @@ async fn an_idle_connection_of_http_holds_nothing_up() {
 /// 5 a day for each user.
 fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
-}
-
-/// Waits until nobody listens there any more, which is when the connections are told to go.
-async fn wait_until_closed(address: SocketAddr) {
-    let connect = || async { TcpStream::connect(address).await.map(drop) };
-    becomes("it stops listening", PATIENCE, connect, Result::is_err).await.unwrap_err();
 }
 
 async fn check(mut health: HealthClient<tonic::transport::Channel>, name: &str) -> ServingStatus {
