@@ -22,7 +22,10 @@
 )]
 
 mod commands;
+mod drain;
+mod envoy;
 mod health;
+mod reload;
 mod requests;
 mod serve;
 mod support;

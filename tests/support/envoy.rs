@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -27,6 +26,12 @@ pub(crate) struct Envoy {
 impl Envoy {
     /// Starts Envoy by `tests/envoy/<template>`, with what `values` says in place of each `${NAME}`.
     pub(crate) async fn start(template: &str, values: &[(&str, &str)]) -> Self {
+        let text = std::fs::read_to_string(root().join("tests/envoy").join(template)).unwrap();
+        Self::start_by(&text, values).await
+    }
+
+    /// The same by a text, which has an `admin` and a listener `edge`.
+    pub(crate) async fn start_by(template: &str, values: &[(&str, &str)]) -> Self {
         let (upstream, files) = (Upstream::start().await, TempDir::new().unwrap());
         let upstream_port = upstream.address.port().to_string();
         let values = [values, &[("UPSTREAM", upstream_port.as_str())]].concat();
@@ -53,11 +58,6 @@ impl Envoy {
         let stats: Value = serde_json::from_str(&stats).unwrap();
         stats["stats"].as_array().unwrap().iter().find_map(|stat| stat["value"].as_u64()).unwrap_or_default()
     }
-
-    /// Waits until one of its counters is `value`, for what Envoy does after it has answered.
-    pub(crate) async fn wait_for_counter(&self, name: &str, value: u64) {
-        becomes(name, Duration::from_secs(10), || self.counter(name), |now| *now == value).await;
-    }
 }
 
 /// Where Envoy listens, once it does.
@@ -66,28 +66,29 @@ async fn listener(admin: &Web) -> Option<SocketAddr> {
         return None;
     }
     let listeners: Value = serde_json::from_str(&admin.get("/listeners?format=json").await.body).unwrap();
-    let address = &listeners["listener_statuses"][0]["local_address"]["socket_address"];
+    let edge = listeners["listener_statuses"].as_array()?.iter().find(|listener| listener["name"] == "edge")?;
+    let address = &edge["local_address"]["socket_address"];
     let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port > 0)?;
     Some((address["address"].as_str()?.parse::<std::net::IpAddr>().ok()?, port).into())
 }
 
 fn filled(template: &str, values: &[(&str, &str)]) -> String {
-    let path = root().join("tests/envoy").join(template);
-    let text = std::fs::read_to_string(path).unwrap();
-    let text = values.iter().fold(text, |text, (name, value)| text.replace(&format!("${{{name}}}"), value));
+    let text =
+        values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value));
     let left = text.lines().find(|line| line.contains("${") && !line.trim_start().starts_with('#'));
-    assert_eq!(left, None, "{template} has a place that is not filled in");
+    assert_eq!(left, None, "a place is not filled in");
     text
 }
 
 /// The binary that `tests/run` names in TOLLGATE_ENVOY, or left in `.venv` when it ran before.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let left_by_run = root().join(".venv/bin/envoy");
     let named = std::env::var_os("TOLLGATE_ENVOY").map(PathBuf::from);
     let binary = named.or_else(|| left_by_run.exists().then_some(left_by_run));
     binary.expect("these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them")
 }
 
-fn root() -> &'static Path {
+/// Where the repository is.
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

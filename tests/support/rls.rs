@@ -2,25 +2,45 @@
 
 use std::net::SocketAddr;
 
+use axum::http::uri::PathAndQuery;
 use prost::bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::{Stream, StreamExt as _};
 use tollgate::grpc::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use tonic::Status;
 use tonic::transport::Channel;
+use tonic_prost::ProstCodec;
 
 /// One connection to a service.
 #[derive(Clone)]
-pub(crate) struct Client(RateLimitServiceClient<Channel>);
+pub(crate) struct Client(Channel);
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self(RateLimitServiceClient::new(channel(address).await))
+        Self(channel(address).await)
     }
 
     pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        Ok(self.0.clone().should_rate_limit(request).await?.into_inner())
+        Ok(RateLimitServiceClient::new(self.0.clone()).should_rate_limit(request).await?.into_inner())
+    }
+
+    /// Begins a call without saying what it asks; it is under way at the service when this returns.
+    pub(crate) async fn begin(&self) -> UnderWay {
+        let ((question, asked), (opened, is_open)) = (oneshot::channel(), oneshot::channel());
+        // The connection takes the first message when it has opened a stream for the call.
+        let messages = tokio_stream::once((opened, asked)).then(|(opened, asked)| async move {
+            let _ = opened.send(());
+            asked.await.unwrap()
+        });
+        let answer = tokio::spawn(call(self.0.clone(), messages));
+        is_open.await.unwrap();
+        // Answered after the other has arrived, since both come one after the other on one connection.
+        self.limit("none", "").await;
+        UnderWay { question, answer }
     }
 
     /// The status of a request that has one descriptor.
@@ -40,6 +60,31 @@ impl Client {
         let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key, value)]) };
         Some(self.status(peek).await.current_limit?.requests_per_unit)
     }
+}
+
+/// A call of which the service has not seen the question yet.
+pub(crate) struct UnderWay {
+    question: oneshot::Sender<RateLimitRequest>,
+    answer: JoinHandle<Result<RateLimitResponse, Status>>,
+}
+
+impl UnderWay {
+    /// Asks, and waits for the answer.
+    pub(crate) async fn finish(self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let _ = self.question.send(request);
+        self.answer.await.unwrap()
+    }
+}
+
+async fn call(
+    channel: Channel,
+    messages: impl Stream<Item = RateLimitRequest> + Send + 'static,
+) -> Result<RateLimitResponse, Status> {
+    let mut grpc = tonic::client::Grpc::new(channel);
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+    Ok(grpc.client_streaming(tonic::Request::new(messages), path, codec).await?.into_inner())
 }
 
 /// A connection, for other services of the same address.

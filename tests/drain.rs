@@ -1,0 +1,200 @@
+//! How the process ends.
+//!
+//! Waiting for that blocks a thread; clients run on another, since a connection that does not answer holds the end up.
+
+use std::net::SocketAddr;
+
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt as _;
+use tonic::Streaming;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::health::NAMES;
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::{Client, channel, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// Longer than any test: what waits for it fails.
+const NEVER: &str = "1h";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn health_turns_under_each_of_its_names_before_the_service_ends() {
+    let service = serve(&["--drain-delay", NEVER]);
+    let health = HealthClient::new(channel(service.grpc).await);
+    service.process.signal(Signal::TERM);
+    for name in NAMES {
+        becomes(name, PATIENCE, || check(health.clone(), name), |status| *status == ServingStatus::NotServing).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn readiness_turns_before_the_service_ends_and_liveness_does_not() {
+    let service = serve(&["--drain-delay", NEVER]);
+    let web = Web::new(service.http);
+    service.process.signal(Signal::TERM);
+    becomes("not ready", PATIENCE, || async { web.get("/readyz").await.status }, |status| *status == 503).await;
+    assert_eq!(web.get("/livez").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn requests_are_answered_while_health_says_not_serving() {
+    let mut service = serve(&["--drain-delay", NEVER]);
+    let old = Client::connect(service.grpc).await;
+    service.process.signal(Signal::TERM);
+    service.wait_for_message("draining");
+    assert!(old.hit("user", "ann").await);
+    let new = Client::connect(service.grpc).await;
+    assert!(new.hit("user", "ann").await, "on a connection that came later");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_watch_of_health_is_told_and_ended() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
+    let mut watches = Vec::new();
+    for name in NAMES {
+        let mut watch = watch(service.grpc, name).await;
+        assert_eq!(next(&mut watch).await, Some(ServingStatus::Serving), "{name:?}");
+        watches.push(watch);
+    }
+    service.process.signal(Signal::TERM);
+    for (name, mut watch) in NAMES.into_iter().zip(watches) {
+        assert_eq!(next(&mut watch).await, Some(ServingStatus::NotServing), "{name:?}");
+        assert_eq!(next(&mut watch).await, None, "{name:?}");
+    }
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_under_way_are_answered() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
+    let call = Client::connect(service.grpc).await.begin().await;
+    let mut other = Http2::connect(service.grpc).await;
+    service.process.signal(Signal::TERM);
+    // From here on all connections are told to go.
+    other.frames_until_the_end().await;
+    let answer = call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 4);
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn more_signals_lose_no_call() {
+    let mut service = serve(&["--drain-delay", "100ms", "--drain-timeout", NEVER]);
+    let call = Client::connect(service.grpc).await.begin().await;
+    let mut other = Http2::connect(service.grpc).await;
+    service.process.signal(Signal::TERM);
+    service.wait_for_message("draining");
+    service.process.signal(Signal::TERM);
+    other.frames_until_the_end().await;
+    service.process.signal(Signal::INT);
+    call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_call_that_never_ends_is_cut_off_after_the_timeout() {
+    let mut service = serve(&["--drain-timeout", "200ms"]);
+    let call = Client::connect(service.grpc).await.begin().await;
+    assert_eq!(service.terminate().code(), Some(0));
+    service.wait_for_message("connections were cut off at the end of the drain");
+    call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_connection_that_says_nothing_does_not_outlive_the_timeout() {
+    let mut service = serve(&["--drain-timeout", "200ms"]);
+    let mut silent = TcpStream::connect(service.grpc).await.unwrap();
+    assert_eq!(service.terminate().code(), Some(0));
+    let _ = silent.read_to_end(&mut Vec::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_idle_connection_is_told_to_go_and_closed() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
+    let mut connection = Http2::connect(service.grpc).await;
+    service.process.signal(Signal::TERM);
+    assert!(connection.frames_until_the_end().await.contains(&GOAWAY));
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_idle_connection_of_http_holds_nothing_up() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
+    let web = Web::new(service.http);
+    assert_eq!(web.get("/livez").await.status, 200);
+    assert_eq!(service.terminate().code(), Some(0));
+}
+
+/// 5 a day for each user.
+fn serve(flags: &[&str]) -> Tollgate {
+    Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
+}
+
+async fn check(mut health: HealthClient<tonic::transport::Channel>, name: &str) -> ServingStatus {
+    health.check(HealthCheckRequest { service: name.to_owned() }).await.unwrap().into_inner().status()
+}
+
+async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse> {
+    let watched = HealthCheckRequest { service: name.to_owned() };
+    HealthClient::new(channel(address).await).watch(watched).await.unwrap().into_inner()
+}
+
+/// What a watch is told next; nothing when it has ended.
+async fn next(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
+    let told = tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch is told something");
+    told.map(|answer| answer.unwrap().status())
+}
+
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const ACK: u8 = 1;
+
+/// A client that only keeps its connection alive.
+struct Http2(TcpStream);
+
+impl Http2 {
+    async fn connect(address: SocketAddr) -> Self {
+        let mut connection = Self(TcpStream::connect(address).await.unwrap());
+        connection.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        connection.send(SETTINGS, 0, &[]).await;
+        assert_eq!(connection.answer_frame().await, Some(SETTINGS));
+        connection
+    }
+
+    async fn frames_until_the_end(&mut self) -> Vec<u8> {
+        let mut frames = Vec::new();
+        while let Some(frame) = tokio::time::timeout(PATIENCE, self.answer_frame()).await.expect("it is closed") {
+            frames.push(frame);
+        }
+        frames
+    }
+
+    /// Reads a frame, answers it where it asks for that, and says what it was; nothing at the end.
+    async fn answer_frame(&mut self) -> Option<u8> {
+        // Length 3, type 1, flags 1, stream 4.
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await.ok()?;
+        let [a, b, c, kind, flags, ..] = head;
+        let mut body = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        self.0.read_exact(&mut body).await.unwrap();
+        match (kind, flags & ACK) {
+            (SETTINGS, 0) => self.send(SETTINGS, ACK, &[]).await,
+            (PING, 0) => self.send(PING, ACK, &body).await,
+            (_, _) => {}
+        }
+        Some(kind)
+    }
+
+    async fn send(&mut self, kind: u8, flags: u8, body: &[u8]) {
+        let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+        let frame = [&length, &[kind, flags, 0, 0, 0, 0][..], body].concat();
+        self.0.write_all(&frame).await.unwrap();
+    }
+}

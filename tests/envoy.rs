@@ -1,0 +1,206 @@
+//! Envoy in front of an application, tollgate behind: what a client of the edge sees.
+
+mod example;
+mod failure;
+
+use std::time::{Duration, SystemTime};
+
+use crate::support::envoy::{Envoy, root};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Reply;
+use crate::support::{PATIENCE, becomes};
+
+const DAY: u64 = 86_400;
+
+#[tokio::test]
+async fn a_client_gets_429_after_the_limit() {
+    let edge = Edge::start().await;
+    for expected in [200, 200, 200, 429, 429] {
+        assert_eq!(edge.envoy.edge.status("/user", "ann").await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_denied_stands_in_nobodys_way() {
+    let edge = Edge::start().await;
+    edge.use_up("/user", "ann").await;
+    assert_eq!(edge.envoy.edge.status("/user", "bob").await, 200);
+}
+
+#[tokio::test]
+async fn headers_say_the_limit_what_is_left_of_it_and_when_it_begins_anew() {
+    let edge = Edge::start().await;
+    let latest = seconds_of_today_left();
+    let reply = edge.get("/user", &[("x-user", b"ann")]).await;
+    assert_eq!(reply.header("x-ratelimit-limit"), "3, 3;w=86400");
+    assert_eq!(reply.header("x-ratelimit-remaining"), "2");
+    let reset: u64 = reply.header("x-ratelimit-reset").parse().unwrap();
+    assert!((seconds_of_today_left()..=latest).contains(&reset), "{reset}");
+}
+
+#[tokio::test]
+async fn a_429_says_when_to_come_back() {
+    let edge = Edge::start().await;
+    edge.use_up("/user", "ann").await;
+    let latest = seconds_of_today_left();
+    let reply = edge.get("/user", &[("x-user", b"ann")]).await;
+    let retry_after: u64 = reply.header("retry-after").parse().unwrap();
+    assert!((seconds_of_today_left()..=latest).contains(&retry_after), "{retry_after}");
+    assert_eq!(reply.header("x-ratelimit-reset"), reply.header("retry-after"));
+    assert_eq!(reply.header("x-ratelimit-remaining"), "0");
+    assert_eq!(reply.header("x-envoy-ratelimited"), "true");
+}
+
+#[tokio::test]
+async fn a_request_takes_as_many_hits_as_it_costs() {
+    let edge = Edge::start().await;
+    assert_eq!(edge.pay("/cost", b"7").await, (200, 3));
+    assert_eq!(edge.pay("/cost", b"4").await, (429, 0));
+    assert_eq!(edge.pay("/cost", b"3").await, (200, 0), "what was denied took nothing");
+}
+
+#[tokio::test]
+async fn a_look_takes_nothing() {
+    let edge = Edge::start().await;
+    edge.pay("/cost", b"9").await;
+    for _ in 0..3 {
+        assert_eq!(edge.pay("/balance", b"").await, (200, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_refund_gives_back() {
+    let edge = Edge::start().await;
+    edge.pay("/cost", b"9").await;
+    assert_eq!(edge.pay("/refund", b"5").await, (200, 6));
+    assert_eq!(edge.pay("/balance", b"").await, (200, 6));
+}
+
+#[tokio::test]
+async fn a_cost_that_the_answer_tells_is_charged_afterwards() {
+    let edge = Edge::start().await;
+    let ask = async || left(&edge.get("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await);
+    // Without a number nothing is charged when the answer is done, so this only looks.
+    let look = || async { left(&edge.get("/tokens", &[("x-user", b"ann")]).await) };
+    assert_eq!(ask().await, (200, 100));
+    becomes("the first answer is charged", PATIENCE, look, |left| *left == (200, 40)).await;
+    assert_eq!(ask().await, (200, 40));
+    becomes("the second answer is charged", PATIENCE, look, |left| *left == (429, 0)).await;
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_text_is_limited_like_any_other() {
+    Edge::start().await.limits_agent(b"\xff\xfe\x80 \xc3\x28").await;
+}
+
+#[tokio::test]
+async fn values_that_are_not_text_are_told_apart() {
+    let edge = Edge::start().await;
+    edge.limits_agent(b"\xff").await;
+    edge.limits_agent(b"\xfe").await;
+}
+
+#[tokio::test]
+async fn a_value_of_20_kb_is_limited_like_any_other() {
+    Edge::start().await.limits_agent(&[b'x'; 20_000]).await;
+}
+
+#[tokio::test]
+async fn an_empty_value_is_limited_like_any_other() {
+    Edge::start().await.limits_agent(b"").await;
+}
+
+#[tokio::test]
+async fn a_descriptor_without_entries_is_let_through_by_a_decision() {
+    let edge = Edge::start().await;
+    assert_eq!(edge.envoy.edge.get("/bare").await.status, 200);
+    assert_eq!(edge.envoy.counter("cluster.upstream.ratelimit.ok").await, 1);
+}
+
+#[tokio::test]
+async fn a_descriptor_that_comes_twice_takes_two_hits() {
+    let edge = Edge::start().await;
+    for expected in [(200, 2), (200, 0), (429, 0)] {
+        assert_eq!(left(&edge.get("/twice", &[("x-user", b"ann")]).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn of_two_limits_the_one_with_less_left_is_shown() {
+    let edge = Edge::start().await;
+    let reply = edge.get("/both", &[("x-user", b"ann")]).await;
+    assert_eq!(left(&reply), (200, 0));
+    // Quotes of a rule's name would end the header's quoted text.
+    assert_eq!(reply.header("x-ratelimit-limit"), "1, 100;w=86400, 1;w=86400;name=\"one 'a day'\"");
+}
+
+#[tokio::test]
+async fn a_limit_that_the_request_brings_along_goes_before_the_rules() {
+    let edge = Edge::start().await;
+    let reply = edge.get("/contract", &[("x-user", b"ann")]).await;
+    assert_eq!(reply.header("x-ratelimit-limit"), "2, 2;w=86400");
+    assert_eq!(edge.envoy.edge.status("/contract", "ann").await, 200);
+    assert_eq!(edge.envoy.edge.status("/contract", "ann").await, 429);
+}
+
+#[tokio::test]
+async fn many_actions_make_one_descriptor() {
+    let edge = Edge::start().await;
+    assert_eq!(edge.envoy.edge.status("/actions?page=17", "ann").await, 200);
+    assert_eq!(edge.envoy.edge.status("/actions?page=17", "ann").await, 429);
+    let other = edge.get("/actions?page=2", &[("x-user", b"ann")]).await;
+    assert_eq!((other.status, other.header("x-ratelimit-limit")), (200, ""), "no rule is for page 2");
+}
+
+/// Envoy by `edge.yaml`, with the limits of `policy.yaml`.
+struct Edge {
+    envoy: Envoy,
+    tollgate: Tollgate,
+}
+
+impl Edge {
+    async fn start() -> Self {
+        Self::start_with("false").await
+    }
+
+    async fn start_with(failure_mode_deny: &str) -> Self {
+        let tollgate = Tollgate::serve(&root().join("tests/envoy/policy.yaml"));
+        let port = tollgate.grpc.port().to_string();
+        let values = [("TOLLGATE", port.as_str()), ("FAILURE_MODE_DENY", failure_mode_deny)];
+        Self { envoy: Envoy::start("edge.yaml", &values).await, tollgate }
+    }
+
+    async fn get(&self, path: &str, headers: &[(&'static str, &[u8])]) -> Reply {
+        self.envoy.edge.get_with(path, headers).await
+    }
+
+    /// The status of a request by Ann at a price, and what she has left.
+    async fn pay(&self, path: &str, cost: &[u8]) -> (u16, u32) {
+        left(&self.get(path, &[("x-user", b"ann"), ("x-cost", cost)]).await)
+    }
+
+    /// Takes all three that a user has in a day.
+    async fn use_up(&self, path: &str, user: &str) {
+        for _ in 0..3 {
+            assert_eq!(self.envoy.edge.status(path, user).await, 200);
+        }
+    }
+
+    async fn limits_agent(&self, agent: &[u8]) {
+        for expected in [200, 200, 429] {
+            assert_eq!(self.get("/agent", &[("x-agent", agent)]).await.status, expected);
+        }
+    }
+}
+
+/// A reply's status, and what it says is left.
+fn left(reply: &Reply) -> (u16, u32) {
+    (reply.status, reply.header("x-ratelimit-remaining").parse().unwrap())
+}
+
+/// Until midnight UTC, in whole seconds, rounded up.
+fn seconds_of_today_left() -> u64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let left = Duration::from_secs((now.as_secs() / DAY + 1) * DAY) - now;
+    left.as_millis().div_ceil(1000).try_into().unwrap()
+}

@@ -1,0 +1,63 @@
+//! `deploy/envoy/envoy.yaml`, the example of the README.
+
+use std::process::Command;
+
+use crate::support::envoy::{Envoy, binary, root};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Reply;
+
+const ADMIN: &str = "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n";
+
+#[test]
+fn envoy_finds_nothing_wrong_with_the_example() {
+    let mut validate = Command::new(binary());
+    validate.args(["--mode", "validate", "-c"]).arg(root().join("deploy/envoy/envoy.yaml"));
+    let ended = validate.output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[tokio::test]
+async fn the_example_lets_100_requests_a_minute_pass() {
+    let tollgate = Tollgate::serve(&root().join("config/policies"));
+    let port = tollgate.grpc.port().to_string();
+    let envoy = Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await;
+
+    let mut passed = Vec::new();
+    let refused = loop {
+        let reply = envoy.edge.get("/").await;
+        if reply.status != 200 {
+            break reply;
+        }
+        // A new minute has begun.
+        if reply.header("x-ratelimit-remaining") == "99" {
+            passed.clear();
+        }
+        passed.push(reply);
+        assert!(passed.len() <= 100, "more than 100 passed");
+    };
+    assert_eq!(passed.len(), 100);
+    is_as_the_readme_says(&refused);
+}
+
+fn is_as_the_readme_says(refused: &Reply) {
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("x-envoy-ratelimited"), "true");
+    assert_eq!(refused.header("x-ratelimit-limit"), "100, 100;w=60");
+    assert_eq!(refused.header("x-ratelimit-remaining"), "0");
+    assert_eq!(refused.header("x-ratelimit-reset"), refused.header("retry-after"));
+    let retry_after: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((1..=60).contains(&retry_after), "{retry_after}");
+}
+
+/// The example on free ports, with our upstream as the application, and time enough for a machine full of tests: an answer
+/// that comes too late lets the request pass.
+fn example() -> String {
+    let text = std::fs::read_to_string(root().join("deploy/envoy/envoy.yaml")).unwrap();
+    let text = text.replace("timeout: 0.02s", "timeout: 5s");
+    let (listeners, clusters) = text.split_once("\n  clusters:\n").unwrap();
+    let listeners =
+        listeners.replace("port_value: 10000", "port_value: 0").replace("port_value: 10001", "port_value: 0");
+    let clusters = clusters.replace("port_value: 10001", "port_value: ${UPSTREAM}");
+    let clusters = clusters.replace("port_value: 8081", "port_value: ${TOLLGATE}");
+    format!("{ADMIN}{listeners}\n  clusters:\n{clusters}")
+}

@@ -1,0 +1,205 @@
+//! Policy files that change under a running process.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::becomes;
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::Client;
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+
+/// What the README promises.
+const SOON: Duration = Duration::from_secs(2);
+const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
+
+#[tokio::test]
+async fn a_file_that_is_written_in_place_is_served_soon() {
+    let policies = Policies::of(&daily("user", 5));
+    let (_service, client) = serve(&policies).await;
+    policies.write("policy.yaml", &daily("user", 7));
+    comes_to(&client, Some(7)).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_renamed_over_the_old_one_is_served_soon() {
+    let policies = Policies::of(&daily("user", 5));
+    let (_service, client) = serve(&policies).await;
+    policies.write("policy.yaml.new", &daily("user", 7));
+    std::fs::rename(policies.file("policy.yaml.new"), policies.file("policy.yaml")).unwrap();
+    comes_to(&client, Some(7)).await;
+}
+
+#[tokio::test]
+async fn a_config_map_that_kubernetes_swaps_is_served_soon() {
+    let policies = config_map(&daily("user", 5));
+    let (_service, client) = serve(&policies).await;
+    swap(&policies, &daily("user", 7));
+    comes_to(&client, Some(7)).await;
+}
+
+#[tokio::test]
+async fn one_file_of_a_config_map_is_followed_as_well() {
+    let policies = config_map(&daily("user", 5));
+    let service = Tollgate::serve(&policies.file("policy.yaml"));
+    let client = Client::connect(service.grpc).await;
+    swap(&policies, &daily("user", 7));
+    comes_to(&client, Some(7)).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_added_is_served_soon() {
+    let policies = Policies::none();
+    policies.write("other.yaml", "domain: other\ndescriptors: []\n");
+    let (_service, client) = serve(&policies).await;
+    assert_eq!(client.limit("user", "ann").await, None);
+    policies.write("below/policy.yaml", &daily("user", 5));
+    comes_to(&client, Some(5)).await;
+}
+
+#[tokio::test]
+async fn the_limits_of_a_file_that_is_removed_end_soon() {
+    let policies = Policies::of(&daily("user", 5));
+    policies.write("other.yaml", "domain: other\ndescriptors: []\n");
+    let (_service, client) = serve(&policies).await;
+    std::fs::remove_file(policies.file("policy.yaml")).unwrap();
+    comes_to(&client, None).await;
+}
+
+#[tokio::test]
+async fn a_bad_change_is_reported_and_the_running_policy_stays() {
+    let policies = Policies::of(&daily("user", 5));
+    let (mut service, client) = serve(&policies).await;
+    policies.write("policy.yaml", BROKEN);
+    let parts = ["refused", "policy.yaml:3", "kee"];
+    let reports = |line: &str| parts.iter().all(|part| line.contains(part)).then_some(());
+    service.process.wait_for_line("that it refuses, where and why", reports);
+    assert_eq!(client.limit("user", "ann").await, Some(5));
+}
+
+#[tokio::test]
+async fn loads_are_counted_and_a_bad_change_once() {
+    let policies = Policies::of(&daily("user", 5));
+    let (_service, client, admin, public) = serve_all(&policies).await;
+    policies.write("policy.yaml", BROKEN);
+    becomes("the change is refused", SOON, || last_error(&admin), Value::is_string).await;
+    // Nothing tells that the files were read again; they are, twice a second.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    policies.write("policy.yaml", &daily("user", 7));
+    comes_to(&client, Some(7)).await;
+    let metrics = public.get("/metrics").await.body;
+    assert!(metrics.contains("tollgate_policy_loads_total{kind=\"refused\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("tollgate_policy_loads_total{kind=\"loaded\"} 2\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn administration_tells_the_mistake_until_it_is_corrected() {
+    let policies = Policies::of(&daily("user", 5));
+    let (_service, _client, admin, _public) = serve_all(&policies).await;
+    assert_eq!(last_error(&admin).await, Value::Null);
+    policies.write("policy.yaml", BROKEN);
+    let says_where = |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
+    becomes("the mistake is told", SOON, || last_error(&admin), says_where).await;
+    policies.write("policy.yaml", &daily("user", 5));
+    becomes("the mistake is forgotten", SOON, || last_error(&admin), Value::is_null).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_gone_is_a_bad_change() {
+    let policies = Policies::none();
+    policies.write("limits/policy.yaml", &daily("user", 5));
+    let mut service = Tollgate::serve(&policies.file("limits"));
+    std::fs::rename(policies.file("limits"), policies.file("elsewhere")).unwrap();
+    service.process.wait_for_line("that it refuses", |line| line.contains("refused").then_some(()));
+    assert_eq!(Client::connect(service.grpc).await.limit("user", "ann").await, Some(5));
+}
+
+#[tokio::test]
+async fn counters_go_on_when_an_amount_is_raised() {
+    let policies = Policies::of(&daily("user", 2));
+    let (_service, client) = serve(&policies).await;
+    assert_eq!(hits(&client, 2).await, [true, true]);
+    policies.write("policy.yaml", &daily("user", 3));
+    comes_to(&client, Some(3)).await;
+    assert_eq!(hits(&client, 2).await, [true, false], "two of three were taken before");
+}
+
+#[tokio::test]
+async fn counters_go_on_when_an_amount_is_lowered() {
+    let policies = Policies::of(&daily("user", 5));
+    let (_service, client) = serve(&policies).await;
+    assert_eq!(hits(&client, 3).await, [true, true, true]);
+    policies.write("policy.yaml", &daily("user", 3));
+    comes_to(&client, Some(3)).await;
+    assert_eq!(hits(&client, 1).await, [false]);
+}
+
+#[tokio::test]
+async fn counters_begin_anew_when_the_period_changes() {
+    let policies = Policies::of(&daily("user", 2));
+    let (_service, client) = serve(&policies).await;
+    assert_eq!(hits(&client, 3).await, [true, true, false]);
+    policies.write("policy.yaml", &daily("user", 3).replace("day", "week"));
+    comes_to(&client, Some(3)).await;
+    assert_eq!(hits(&client, 4).await, [true, true, true, false]);
+}
+
+#[tokio::test]
+async fn counters_of_other_rules_go_on_through_every_change() {
+    let policies = Policies::of(&daily("user", 2));
+    let (_service, client) = serve(&policies).await;
+    assert_eq!(hits(&client, 2).await, [true, true]);
+    let first = "  - key: user\n    value: bob\n    rate_limit: { requests_per_unit: 9, unit: hour }\n";
+    policies.write("policy.yaml", &daily("user", 2).replace("descriptors:\n", &format!("descriptors:\n{first}")));
+    becomes("bob has a rule", SOON, || client.limit("user", "bob"), |limit| *limit == Some(9)).await;
+    assert_eq!(hits(&client, 1).await, [false]);
+}
+
+async fn serve(policies: &Policies) -> (Tollgate, Client) {
+    let service = Tollgate::serve(policies.path());
+    let client = Client::connect(service.grpc).await;
+    (service, client)
+}
+
+/// The same with clients of administration and of the public HTTP.
+async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
+    let (service, client) = serve(policies).await;
+    let (admin, public) = (Web::new(service.admin), Web::new(service.http));
+    (service, client, admin, public)
+}
+
+/// Waits until the limit of users is what it should be.
+async fn comes_to(client: &Client, amount: Option<u32>) {
+    becomes("the change is served", SOON, || client.limit("user", "ann"), |limit| *limit == amount).await;
+}
+
+/// Ann's hits, and whether there was room for each.
+async fn hits(client: &Client, count: usize) -> Vec<bool> {
+    let mut admitted = Vec::new();
+    for _ in 0..count {
+        admitted.push(client.hit("user", "ann").await);
+    }
+    admitted
+}
+
+async fn last_error(admin: &Web) -> Value {
+    let facts: Value = serde_json::from_str(&admin.get("/policies").await.body).unwrap();
+    facts["last_error"].clone()
+}
+
+/// A directory as Kubernetes mounts a ConfigMap: a link into `..data`, which is a link to the folder of a version.
+fn config_map(text: &str) -> Policies {
+    let policies = Policies::none();
+    policies.write("..1/policy.yaml", text);
+    policies.link("..data", "..1");
+    policies.link("policy.yaml", "..data/policy.yaml");
+    policies
+}
+
+/// The next version, as Kubernetes brings it: another folder, one link renamed, the old folder removed.
+fn swap(policies: &Policies, text: &str) {
+    policies.write("..2/policy.yaml", text);
+    policies.link("..data", "..2");
+    std::fs::remove_dir_all(policies.file("..1")).unwrap();
+}
