@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::support::redis::cluster::{Cluster, Isolation, Layout};
+use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
+use crate::support::redis::partition::Isolation;
 use crate::support::redis::sentinels::{Sentinels, Watch};
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::wire::Wire;
@@ -142,6 +143,18 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
     becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica).await;
     cluster.wait_until_agreed().await;
     assert_eq!(replica.redis.command(&["GET", "key"]).await, Value::Nil);
+}
+
+#[tokio::test]
+async fn a_node_cut_off_from_everybody_answers_no_client_though_it_runs() {
+    let cluster = Cluster::start_as(Layout { is_wired: true, ..Layout::default() }).await;
+    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let client = redis::Client::open(format!("redis://{}", master.address)).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    cluster.isolate(master, Isolation::FromAll);
+    assert!(redis::cmd("PING").query_async::<Value>(&mut connection).await.unwrap_err().is_timeout());
+    assert!(master.redis.is_up());
+    cluster.wait_until_promoted(replica).await;
 }
 
 #[tokio::test]

@@ -1,13 +1,15 @@
 //! A cluster: masters that share the slots, with replicas; made by commands, without redis-cli.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
 use redis::RedisResult;
 
-use super::wire::Wire;
+use super::partition::{Isolation, Wires};
+use super::view::View;
 use super::{Kind, Redis, Setup, port};
 use crate::support::{PATIENCE, becomes};
 
@@ -40,7 +42,7 @@ impl Default for Layout {
 pub(crate) struct Cluster {
     /// The masters of the beginning, then their replicas.
     pub(crate) nodes: Vec<Node>,
-    isolated: Mutex<Vec<SocketAddr>>,
+    pub(super) isolated: Mutex<BTreeMap<IpAddr, Isolation>>,
 }
 
 /// A member of a cluster.
@@ -51,33 +53,7 @@ pub(crate) struct Node {
     /// Where the other nodes and the clients reach it: the wires' ends, if there are wires.
     pub(crate) address: SocketAddr,
     bus: SocketAddr,
-    wires: Option<Wires>,
-}
-
-/// Who is cut off from an isolated node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Isolation {
-    /// The other nodes; clients reach it still, and it does not know yet that it is alone.
-    FromNodes,
-    /// Everybody.
-    FromAll,
-}
-
-struct Wires {
-    clients: Wire,
-    bus: Wire,
-    /// What the node's own connections to the others come from.
-    source: IpAddr,
-}
-
-/// A line of `CLUSTER NODES`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct View {
-    id: String,
-    flags: Vec<String>,
-    master: String,
-    epoch: u64,
-    slots: Vec<(u16, u16)>,
+    pub(super) wires: Option<Wires>,
 }
 
 impl Cluster {
@@ -157,27 +133,10 @@ impl Cluster {
         let _ = becomes("the cluster agrees", PATIENCE, || self.agreed_view(), Result::is_ok).await;
     }
 
-    /// Cuts a node off: what is sent does not arrive, and connections stay open. The cluster must be wired.
-    pub(crate) fn isolate(&self, node: &Node, isolation: Isolation) {
-        let own = node.wires().source;
-        let clients_pass = isolation == Isolation::FromNodes;
-        node.wires().pass_if(move |source| clients_pass && source == Ipv4Addr::LOCALHOST);
-        for other in self.nodes.iter().filter(|other| other.id != node.id) {
-            other.wires().pass_if(move |source| source != own);
-        }
-        self.isolated.lock().unwrap().push(node.address);
-    }
-
-    /// Mends all that `isolate` has cut.
-    pub(crate) fn heal(&self) {
-        self.nodes.iter().for_each(|node| node.wires().pass_if(|_| true));
-        self.isolated.lock().unwrap().clear();
-    }
-
     /// The nodes that run and are not isolated.
     fn reachable(&self) -> Vec<&Node> {
         let isolated = self.isolated.lock().unwrap();
-        let is_reachable = |node: &&Node| node.redis.is_up() && !isolated.contains(&node.address);
+        let is_reachable = |node: &&Node| node.redis.is_up() && !node.is_in(&isolated);
         self.nodes.iter().filter(is_reachable).collect()
     }
 
@@ -281,22 +240,6 @@ impl Node {
         let views = self.views().await.unwrap();
         views.into_iter().find(|view| view.id == self.id).unwrap()
     }
-
-    fn wires(&self) -> &Wires {
-        self.wires.as_ref().expect("only a wired cluster can be cut")
-    }
-}
-
-impl Wires {
-    async fn listen(index: usize) -> Self {
-        let source = Ipv4Addr::new(127, 0, 0, 11 + u8::try_from(index).unwrap()).into();
-        Self { clients: Wire::listen().await, bus: Wire::listen().await, source }
-    }
-
-    fn pass_if(&self, rule: impl Fn(IpAddr) -> bool + Clone + Send + Sync + 'static) {
-        self.clients.pass_if(rule.clone());
-        self.bus.pass_if(rule);
-    }
 }
 
 impl Layout {
@@ -318,24 +261,6 @@ impl Layout {
             lines.push(format!("bind-source-addr {}", wires.source));
         }
         lines
-    }
-}
-
-impl View {
-    fn has(&self, slot: u16) -> bool {
-        self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
-    }
-
-    /// `id address flags master ping pong epoch link slots...`, where `[...]` are slots that move.
-    fn parse(line: &str) -> Self {
-        let words: Vec<&str> = line.split(' ').collect();
-        let range = |word: &&str| {
-            let (first, last) = word.split_once('-').unwrap_or((word, word));
-            (first.parse().unwrap(), last.parse().unwrap())
-        };
-        let flags = words[2].split(',').map(str::to_owned).collect();
-        let slots = words[8..].iter().filter(|word| !word.starts_with('[')).map(range).collect();
-        Self { id: words[0].to_owned(), flags, master: words[3].to_owned(), epoch: words[6].parse().unwrap(), slots }
     }
 }
 

@@ -4,7 +4,8 @@
 //! | module | what it starts |
 //! |---|---|
 //! | here | one server: stopped for a while, killed, started again where it was |
-//! | `cluster`, `migration` | masters with replicas; failovers, moving slots, nodes that the others cannot reach |
+//! | `cluster`, `view` | masters with replicas, and failovers |
+//! | `migration`, `partition` | slots that move, nodes that the others cannot reach |
 //! | `sentinels` | a master, its replicas, and those who decide which is which |
 //! | `wire` | a connection that can fall silent |
 //! | `flavor`, `tls`, `port`, `client` | which program, certificates, free ports, commands |
@@ -13,12 +14,14 @@
 pub(crate) mod cluster;
 pub(crate) mod flavor;
 pub(crate) mod migration;
+pub(crate) mod partition;
 pub(crate) mod sentinels;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
 mod client;
 mod port;
+mod view;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
