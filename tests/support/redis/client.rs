@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, RedisConnectionInfo, RedisResult, Value,
 };
@@ -25,8 +26,7 @@ impl Redis {
 
     /// The same with another limit to connecting and to waiting for the answer.
     pub(crate) async fn ask_within<T: FromRedisValue>(&self, limit: Duration, command: &[&str]) -> RedisResult<T> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
-        let mut connection = self.client()?.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = connect(&self.client()?, limit).await?;
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
 
@@ -65,4 +65,10 @@ impl Redis {
             None => Client::open(info),
         }
     }
+}
+
+/// A connection that waits so long, to be established and for each answer.
+pub(crate) async fn connect(client: &Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
+    client.get_multiplexed_async_connection_with_config(&config).await
 }

@@ -11,6 +11,7 @@
 //! | `flavor`, `tls`, `port`, `client` | which program, certificates, free ports, commands |
 #![allow(dead_code, reason = "what the tests of a store ask of servers stands here whole, used yet or not")]
 
+pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod flavor;
 pub(crate) mod migration;
@@ -19,7 +20,6 @@ pub(crate) mod sentinels;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
-mod client;
 mod port;
 mod view;
 

@@ -1,6 +1,6 @@
 //! A master, its replicas, and three sentinels that agree on which is which.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::{Kind, Redis, Setup};
@@ -50,8 +50,11 @@ impl Sentinels {
         let setup = Setup { password: watch.sentinel_password, lines: Vec::new(), ..watch.setup };
         let sentinels = Redis::start_all(&setup, vec![watching; 3]).await;
         let group = Self { servers, sentinels };
-        group.hurry().await;
-        group.settled(|_| true).await;
+        group.hurry("250").await;
+        group.master().await;
+        // Four of these are what a sentinel waits before it makes a replica again of a master that it has not heard of: a
+        // planned failover must be over by then, on a busy machine too.
+        group.hurry("1000").await;
         group
     }
 
@@ -60,9 +63,14 @@ impl Sentinels {
         self.sentinels.iter().map(|sentinel| sentinel.address).collect()
     }
 
-    /// The server that all sentinels name as the master, once they name the same one and it thinks so too.
+    /// The master, once all is in order: all sentinels name the same one, and see that all servers that run follow it.
     pub(crate) async fn master(&self) -> &Redis {
-        self.settled(|_| true).await
+        let in_order = async || {
+            let master = self.named().await?;
+            self.is_followed(master).await.map(|()| master)
+        };
+        let master = becomes("the sentinels see all in order", 2 * PATIENCE, in_order, Result::is_ok).await;
+        self.server_at(master.unwrap()).unwrap()
     }
 
     /// A server that is not the master.
@@ -71,7 +79,8 @@ impl Sentinels {
         self.servers.iter().find(|server| server.is_up() && server.address != master).expect("there is no replica")
     }
 
-    /// Makes another server the master, as an operator would; says which.
+    /// Makes another server the master, as an operator would; says which. The old one goes on as a master, whose writes
+    /// will be lost, until the sentinels get round to it: some four seconds with us, eight by default.
     pub(crate) async fn failover(&self) -> &Redis {
         let old = self.master().await.address;
         let command = ["SENTINEL", "FAILOVER", MASTER];
@@ -80,55 +89,68 @@ impl Sentinels {
         self.successor_of(old).await
     }
 
-    /// Waits until the sentinels have replaced a master, which a test has killed or paused; says by which.
+    /// Waits until all sentinels name another master than `old`, which a test has killed or paused; says which.
     pub(crate) async fn successor_of(&self, old: SocketAddr) -> &Redis {
-        self.settled(|master| master != old).await
+        let is_other = |named: &Result<SocketAddr, String>| named.as_ref().is_ok_and(|master| *master != old);
+        let master = becomes("the sentinels replace the master", PATIENCE, || self.named(), is_other).await;
+        self.server_at(master.unwrap()).unwrap()
     }
 
-    /// Waits until all sentinels that run name the same right master, and see each other and its replicas.
-    async fn settled(&self, is_right: impl Fn(SocketAddr) -> bool) -> &Redis {
-        let is_settled = |named: &Result<SocketAddr, String>| named.as_ref().is_ok_and(|master| is_right(*master));
-        let master = becomes("the sentinels agree", PATIENCE, || self.named(), is_settled).await.unwrap();
-        self.server_at(master).unwrap()
-    }
-
-    /// Whom all name as the master; or else what is not right yet.
+    /// Whom all sentinels that run name as the master, if it is one and they know each other; or else what is not right.
     async fn named(&self) -> Result<SocketAddr, String> {
         let mut named = BTreeSet::new();
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
             let info = sentinel.try_info("sentinel").await.map_err(|error| error.to_string())?;
             let of_master = info.get("master0").ok_or("no master")?;
-            let others = format!("slaves={},sentinels={}", self.servers.len() - 1, self.sentinels.len());
+            let others = format!(",slaves={},sentinels={}", self.servers.len() - 1, self.sentinels.len());
             let address = of_master.strip_prefix(&format!("name={MASTER},status=ok,address="));
-            let address = address.and_then(|rest| rest.strip_suffix(&format!(",{others}")));
+            let address = address.and_then(|rest| rest.strip_suffix(&others));
             named.insert(address.ok_or_else(|| of_master.clone())?.to_owned());
         }
         let named: Vec<_> = named.into_iter().collect();
         let [master] = named.as_slice() else { return Err(format!("they name {named:?}")) };
         let master: SocketAddr = master.parse().map_err(|_| master.clone())?;
-        self.is_followed(master).await.map(|()| master)
-    }
-
-    /// Whether `master` thinks that it is one, and has all the others that run.
-    async fn is_followed(&self, master: SocketAddr) -> Result<(), String> {
         let server = self.server_at(master).filter(|server| server.is_up()).ok_or("a master that does not run")?;
         let info = server.try_info("replication").await.map_err(|error| error.to_string())?;
-        let replicas = info.values().filter(|value| value.contains("state=online")).count();
-        let wanted = self.servers.iter().filter(|server| server.is_up()).count() - 1;
-        let is_followed = info.get("role").is_some_and(|role| role == "master") && replicas >= wanted;
-        is_followed.then_some(()).ok_or_else(|| format!("{master} has {replicas} of {wanted} replicas: {info:?}"))
+        info.get("role").filter(|role| *role == "master").map(|_| master).ok_or(format!("{master} is no master"))
+    }
+
+    /// Whether each sentinel has seen that all the other servers that run are replicas of `master`, and in step.
+    async fn is_followed(&self, master: SocketAddr) -> Result<(), String> {
+        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
+            let replicas = sentinel.ask::<Vec<BTreeMap<String, String>>>(&["SENTINEL", "REPLICAS", MASTER]).await;
+            let replicas = replicas.map_err(|error| error.to_string())?;
+            let is_seen = |server: &Redis| {
+                let expected = [
+                    ("port", server.address.port().to_string()),
+                    ("flags", "slave".to_owned()),
+                    ("role-reported", "slave".to_owned()),
+                    ("master-link-status", "ok".to_owned()),
+                    ("master-port", master.port().to_string()),
+                ];
+                let follows = |seen: &BTreeMap<String, String>| {
+                    expected.iter().all(|(name, value)| seen.get(*name) == Some(value))
+                };
+                !server.is_up() || server.address == master || replicas.iter().any(follows)
+            };
+            if !self.servers.iter().all(is_seen) {
+                return Err(format!("{} sees {replicas:?}", sentinel.address));
+            }
+        }
+        Ok(())
     }
 
     fn server_at(&self, address: SocketAddr) -> Option<&Redis> {
         self.servers.iter().find(|server| server.address == address)
     }
 
-    /// Has the sentinels look more often than every ten seconds, and not give up for half a minute when this machine
-    /// stalls for two. Old ones cannot be told, and take their time.
-    async fn hurry(&self) {
-        let periods = ["info-period", "500", "publish-period", "250", "ask-period", "250", "tilt-trigger", "20000"];
+    /// Has the sentinels tell each other of themselves after so many milliseconds, look more often than every ten seconds,
+    /// and not give up for half a minute when this machine stalls for two. Old ones cannot be told, and take their time.
+    async fn hurry(&self, publish_period: &str) {
+        let periods = ["info-period", "500", "ask-period", "250", "tilt-trigger", "20000"];
+        let command = [&["SENTINEL", "DEBUG", "publish-period", publish_period], &periods[..]].concat();
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.setup.flavor.is_modern()) {
-            sentinel.command(&[&["SENTINEL", "DEBUG"], &periods[..]].concat()).await;
+            sentinel.command(&command).await;
         }
     }
 }
