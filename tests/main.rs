@@ -7,11 +7,12 @@
 //! | `requests` | what no proxy sends, and what every client may |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
+//! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the house: who may use whom, how long a file may be |
 //!
-//! `support` starts and stops what they need: everything on 127.0.0.1 and port 0, nothing outlives its test.
+//! `support` starts and stops what they need: everything on 127.0.0.1 and free ports, nothing outlives its test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,5 +29,6 @@ mod health;
 mod reload;
 mod requests;
 mod serve;
+mod servers;
 mod support;
 mod vectors;

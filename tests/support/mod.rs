@@ -3,6 +3,7 @@
 pub(crate) mod envoy;
 pub(crate) mod policy;
 pub(crate) mod process;
+pub(crate) mod redis;
 pub(crate) mod rls;
 pub(crate) mod tollgate;
 pub(crate) mod upstream;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -13,6 +14,7 @@ pub(crate) struct Process {
     name: &'static str,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -22,12 +24,17 @@ impl Process {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let log = Arc::<Mutex<Vec<String>>>::default();
         let (stderr, lines) = (child.stderr.take().unwrap(), Arc::clone(&log));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 lines.lock().unwrap().push(line);
             }
         });
-        Self { name, child, log }
+        Self { name, child, log, reader: Some(reader) }
+    }
+
+    /// The number that the system knows it by.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has written to standard error so far.
@@ -44,6 +51,15 @@ impl Process {
             assert!(found.is_some() || ended.is_none(), "{} ended: {ended:?}\n{}", self.name, self.log().join("\n"));
             found
         })
+    }
+
+    /// All that it has written, when it has ended.
+    pub(crate) fn last_words(&mut self) -> String {
+        self.wait_for_end();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.log().join("\n")
     }
 
     /// Sends a signal.

@@ -1,0 +1,74 @@
+//! Commands, one connection each: nothing here remembers a server that has been killed since.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, RedisConnectionInfo, RedisResult, Value,
+};
+
+use super::Redis;
+use crate::support::PATIENCE;
+
+impl Redis {
+    /// Where it is, for a client; with the password where there is one.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.setup.tls.is_some() { "rediss" } else { "redis" };
+        let login = self.setup.password.map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("{scheme}://{login}{}", self.address)
+    }
+
+    /// The answer to a command, as `T`; or the error that it was answered with.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
+        self.ask_within(PATIENCE, command).await
+    }
+
+    /// The same with another limit to connecting and to waiting for the answer.
+    pub(crate) async fn ask_within<T: FromRedisValue>(&self, limit: Duration, command: &[&str]) -> RedisResult<T> {
+        let mut connection = connect(&self.client()?, limit).await?;
+        redis::Cmd::new().arg(command).query_async(&mut connection).await
+    }
+
+    /// The answer to a command that must not fail.
+    pub(crate) async fn command(&self, command: &[&str]) -> Value {
+        self.ask(command).await.unwrap_or_else(|error| panic!("{command:?} at {}: {error}", self.address))
+    }
+
+    /// A section of what it says of itself.
+    pub(crate) async fn info(&self, section: &str) -> BTreeMap<String, String> {
+        self.try_info(section).await.unwrap_or_else(|error| panic!("INFO {section} at {}: {error}", self.address))
+    }
+
+    /// How often each command was called; `config|set` is a subcommand's name.
+    pub(crate) async fn commandstats(&self) -> BTreeMap<String, u64> {
+        let calls = |value: &str| value.strip_prefix("calls=")?.split(',').next()?.parse().ok();
+        let stats = self.info("commandstats").await;
+        let stats = stats.iter().map(|(name, value)| (name.trim_start_matches("cmdstat_"), calls(value).unwrap()));
+        stats.map(|(name, calls)| (name.to_owned(), calls)).collect()
+    }
+
+    pub(super) async fn try_info(&self, section: &str) -> RedisResult<BTreeMap<String, String>> {
+        let text: String = self.ask(&["INFO", section]).await?;
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    fn client(&self) -> RedisResult<Client> {
+        let info = self.url().into_connection_info()?;
+        // Old servers count the introduction that they do not know as an error.
+        let login = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let login = self.setup.password.iter().fold(login, |login, password| login.set_password(password));
+        let info = info.set_redis_settings(login);
+        match &self.setup.tls {
+            Some(tls) => Client::build_with_tls(info, tls.certificates()),
+            None => Client::open(info),
+        }
+    }
+}
+
+/// A connection that waits so long, to be established and for each answer.
+pub(crate) async fn connect(client: &Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}

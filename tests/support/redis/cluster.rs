@@ -1,0 +1,272 @@
+//! A cluster: masters that share the slots, with replicas; made by commands, without redis-cli.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+
+use redis::RedisResult;
+
+use super::partition::{Isolation, Wires};
+use super::view::View;
+use super::{Kind, Redis, Setup, port};
+use crate::support::{PATIENCE, becomes};
+
+const SLOTS: u16 = 16_384;
+
+/// What to start.
+#[derive(Clone)]
+pub(crate) struct Layout {
+    pub(crate) masters: usize,
+    /// How many replicas each master has.
+    pub(crate) replicas: usize,
+    /// How long a node may be silent before the others think that it is down. A failover takes a second or two more.
+    pub(crate) node_timeout_ms: u32,
+    /// Whether no slot is served while one of them has no master.
+    pub(crate) needs_all_slots: bool,
+    /// Puts wires before all nodes, so that `isolate` can cut them; Redis 6.2 cannot.
+    pub(crate) is_wired: bool,
+    /// How each node is to be.
+    pub(crate) setup: Setup,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        let (needs_all_slots, is_wired, setup) = (true, false, Setup::default());
+        Self { masters: 3, replicas: 1, node_timeout_ms: 1500, needs_all_slots, is_wired, setup }
+    }
+}
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    /// The masters of the beginning, then their replicas.
+    pub(crate) nodes: Vec<Node>,
+    pub(super) isolated: Mutex<BTreeMap<IpAddr, Isolation>>,
+}
+
+/// A member of a cluster.
+pub(crate) struct Node {
+    pub(crate) redis: Redis,
+    /// What the nodes call each other.
+    pub(crate) id: String,
+    /// Where the other nodes and the clients reach it: the wires' ends, if there are wires.
+    pub(crate) address: SocketAddr,
+    bus: SocketAddr,
+    pub(super) wires: Option<Wires>,
+}
+
+impl Cluster {
+    /// Starts `masters` with so many `replicas` each.
+    pub(crate) async fn start(masters: usize, replicas: usize) -> Self {
+        Self::start_as(Layout { masters, replicas, ..Layout::default() }).await
+    }
+
+    /// Starts what `layout` says, and waits until all nodes serve and all replicas are in step.
+    pub(crate) async fn start_as(layout: Layout) -> Self {
+        let count = layout.masters * (1 + layout.replicas);
+        let (mut wires, mut kinds) = (Vec::new(), Vec::new());
+        for index in 0..count {
+            wires.push(if layout.is_wired { Some(Wires::listen(index).await) } else { None });
+            kinds.push(Kind::Server(layout.lines(wires[index].as_ref())));
+        }
+        let mut nodes = Vec::new();
+        for (redis, wires) in Redis::start_all(&layout.setup, kinds).await.into_iter().zip(wires) {
+            nodes.push(Node::join(redis, wires).await);
+        }
+        let cluster = Self { nodes, isolated: Mutex::default() };
+        cluster.form(layout.masters).await;
+        cluster
+    }
+
+    /// Where clients may begin to ask for all nodes.
+    pub(crate) fn seeds(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.address).collect()
+    }
+
+    /// The slot of a key.
+    pub(crate) async fn slot_of(&self, key: &str) -> u16 {
+        self.reachable()[0].redis.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap()
+    }
+
+    /// Who serves a slot: of those that say so themselves, the one that was elected last.
+    pub(crate) async fn master_of(&self, slot: u16) -> &Node {
+        let mut found = None;
+        for node in self.reachable() {
+            let own = node.own_view().await;
+            if own.has(slot) && found.as_ref().is_none_or(|(epoch, _)| *epoch < own.epoch) {
+                found = Some((own.epoch, node));
+            }
+        }
+        found.unwrap_or_else(|| panic!("nobody serves slot {slot}")).1
+    }
+
+    /// A replica of the master of a slot.
+    pub(crate) async fn replica_of(&self, slot: u16) -> &Node {
+        let master = self.master_of(slot).await;
+        for node in self.reachable() {
+            if node.is_replica_of(master).await {
+                return node;
+            }
+        }
+        panic!("{} has no replica that runs", master.address)
+    }
+
+    /// Makes a replica the master, as an operator would: none of the writes gets lost.
+    pub(crate) async fn failover(&self, replica: &Node) {
+        replica.redis.command(&["CLUSTER", "FAILOVER"]).await;
+        self.wait_until_promoted(replica).await;
+    }
+
+    /// Waits until all nodes that can be reached see `node` as a master and serve.
+    pub(crate) async fn wait_until_promoted(&self, node: &Node) {
+        let is_master = |view: &View| {
+            view.id == node.id && view.flags.iter().any(|flag| flag == "master") && !view.slots.is_empty()
+        };
+        let is_promoted = |views: &Result<Vec<View>, String>| views.as_ref().is_ok_and(|now| now.iter().any(is_master));
+        let _ = becomes(&format!("{} is a master for all", node.address), PATIENCE, || self.agreed_view(), is_promoted)
+            .await;
+    }
+
+    /// Waits until all nodes that can be reached serve, and see the slots at the same masters.
+    pub(crate) async fn wait_until_agreed(&self) {
+        let _ = becomes("the cluster agrees", PATIENCE, || self.agreed_view(), Result::is_ok).await;
+    }
+
+    /// The nodes that run and are not isolated.
+    fn reachable(&self) -> Vec<&Node> {
+        let isolated = self.isolated.lock().unwrap();
+        let is_reachable = |node: &&Node| node.redis.is_up() && !node.is_in(&isolated);
+        self.nodes.iter().filter(is_reachable).collect()
+    }
+
+    /// Makes one cluster of nodes that do not know each other.
+    async fn form(&self, masters: usize) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            // Without an epoch of its own, each would have to find out that others claim the same.
+            node.redis.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).await;
+            if index < masters {
+                let slots: Vec<String> = share(index, masters).map(|slot| slot.to_string()).collect();
+                let slots = slots.iter().map(String::as_str);
+                let command: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
+                node.redis.command(&command).await;
+            }
+            for known in &self.nodes[..index] {
+                let (ip, port, bus) = (known.address.ip(), known.address.port(), known.bus.port());
+                let (ip, port, bus) = (ip.to_string(), port.to_string(), bus.to_string());
+                node.redis.command(&["CLUSTER", "MEET", &ip, &port, &bus]).await;
+            }
+        }
+        becomes("all nodes have met", PATIENCE, || self.have_met(), |have_met| *have_met).await;
+        for (index, replica) in self.nodes.iter().enumerate().skip(masters) {
+            let master = &self.nodes[index % masters];
+            replica.redis.command(&["CLUSTER", "REPLICATE", &master.id]).await;
+        }
+        becomes("the replicas are in step", PATIENCE, || self.replicas(), |now| *now == self.nodes.len() - masters)
+            .await;
+        self.wait_until_agreed().await;
+    }
+
+    async fn have_met(&self) -> bool {
+        for node in &self.nodes {
+            let views = node.views().await.unwrap_or_default();
+            let mut ids: Vec<&String> = views.iter().map(|view| &view.id).collect();
+            ids.retain(|id| self.nodes.iter().any(|node| node.id == **id));
+            if ids.len() != self.nodes.len() || views.len() != self.nodes.len() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How many replicas the masters have that are in step.
+    async fn replicas(&self) -> usize {
+        let mut count = 0;
+        for node in &self.nodes {
+            let info = node.redis.info("replication").await;
+            count += info.values().filter(|value| value.contains("state=online")).count();
+        }
+        count
+    }
+
+    /// What all nodes that can be reached say of the masters with slots; or else who does not agree, or does not serve.
+    async fn agreed_view(&self) -> Result<Vec<View>, String> {
+        let mut agreed: Option<Vec<View>> = None;
+        for node in self.reachable() {
+            let failure = |error: &dyn Debug| format!("{}: {error:?}", node.address);
+            let info: String = node.redis.ask(&["CLUSTER", "INFO"]).await.map_err(|error| failure(&error))?;
+            if !info.contains("cluster_state:ok") {
+                return Err(failure(&info));
+            }
+            let mut views = node.views().await.map_err(|error| failure(&error))?;
+            views.retain(|view| !view.slots.is_empty());
+            views.iter_mut().for_each(|view| view.flags.retain(|flag| flag != "myself"));
+            views.sort();
+            if agreed.as_ref().is_some_and(|agreed| *agreed != views) {
+                return Err(format!("{} sees {views:?}, others {agreed:?}", node.address));
+            }
+            agreed = Some(views);
+        }
+        agreed.ok_or_else(|| "no node can be reached".to_owned())
+    }
+}
+
+impl Node {
+    async fn join(redis: Redis, wires: Option<Wires>) -> Self {
+        let id = redis.ask(&["CLUSTER", "MYID"]).await.unwrap();
+        let own_bus = SocketAddr::new(redis.address.ip(), redis.address.port() + port::BUS);
+        if let Some(wires) = &wires {
+            wires.clients.lead_to(redis.address);
+            wires.bus.lead_to(own_bus);
+        }
+        let (address, bus) =
+            wires.as_ref().map_or((redis.address, own_bus), |wires| (wires.clients.address, wires.bus.address));
+        Self { redis, id, address, bus, wires }
+    }
+
+    /// Whether it thinks so.
+    pub(crate) async fn is_replica_of(&self, master: &Self) -> bool {
+        self.own_view().await.master == master.id
+    }
+
+    /// What it says of all nodes.
+    async fn views(&self) -> RedisResult<Vec<View>> {
+        let text: String = self.redis.ask(&["CLUSTER", "NODES"]).await?;
+        Ok(text.lines().map(View::parse).collect())
+    }
+
+    /// What it says of itself.
+    async fn own_view(&self) -> View {
+        let views = self.views().await.unwrap();
+        views.into_iter().find(|view| view.id == self.id).unwrap()
+    }
+}
+
+impl Layout {
+    fn lines(&self, wires: Option<&Wires>) -> Vec<String> {
+        let coverage = if self.needs_all_slots { "yes" } else { "no" };
+        let mut lines = vec![
+            "cluster-enabled yes".to_owned(),
+            format!("cluster-node-timeout {}", self.node_timeout_ms),
+            format!("cluster-require-full-coverage {coverage}"),
+            // However long a replica was without its master, it may become one.
+            "cluster-replica-validity-factor 0".to_owned(),
+            "cluster-announce-ip 127.0.0.1".to_owned(),
+        ];
+        if let Some(wires) = wires {
+            let (client, bus) = (wires.clients.address.port(), wires.bus.address.port());
+            let announced =
+                if self.setup.tls.is_some() { "cluster-announce-tls-port" } else { "cluster-announce-port" };
+            lines.extend([format!("{announced} {client}"), format!("cluster-announce-bus-port {bus}")]);
+            lines.push(format!("bind-source-addr {}", wires.source));
+        }
+        lines
+    }
+}
+
+/// The slots of one of the masters; all but the last have the same number.
+fn share(index: usize, masters: usize) -> RangeInclusive<u16> {
+    let (index, masters) = (u16::try_from(index).unwrap(), u16::try_from(masters).unwrap());
+    let begin = |index: u16| u16::try_from(u32::from(index) * u32::from(SLOTS) / u32::from(masters)).unwrap();
+    begin(index)..=begin(index + 1) - 1
+}

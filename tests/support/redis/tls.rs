@@ -1,0 +1,92 @@
+//! Certificates: an authority of a test's own, and what it has signed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use redis::{ClientTlsConfig, TlsCertificates};
+use tempfile::TempDir;
+
+/// Whom a server talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// Whoever comes.
+    Anyone,
+    /// Those whose certificate our authority has signed.
+    Certified,
+}
+
+/// An authority with a server's and a client's certificate, as files. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) clients: Clients,
+    files: Arc<TempDir>,
+}
+
+impl Tls {
+    /// A new authority, which nobody trusts who is not told to.
+    pub(crate) fn new(clients: Clients) -> Self {
+        let tls = Self { clients, files: Arc::new(TempDir::new().unwrap()) };
+        let (key, mut authority) = (KeyPair::generate().unwrap(), named("authority", &[]));
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        std::fs::write(tls.authority(), authority.self_signed(&key).unwrap().pem()).unwrap();
+
+        let issuer = Issuer::new(authority, key);
+        for (name, (certificate, key_file)) in [("server", tls.server()), ("client", tls.client())] {
+            let key = KeyPair::generate().unwrap();
+            let signed = named(name, &["127.0.0.1", "localhost"]).signed_by(&key, &issuer).unwrap();
+            std::fs::write(certificate, signed.pem()).unwrap();
+            std::fs::write(key_file, key.serialize_pem()).unwrap();
+        }
+        tls
+    }
+
+    /// The authority's own certificate.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.path().join("authority.crt")
+    }
+
+    /// A certificate for 127.0.0.1 and localhost, and its key.
+    pub(crate) fn server(&self) -> (PathBuf, PathBuf) {
+        (self.path().join("server.crt"), self.path().join("server.key"))
+    }
+
+    /// A certificate to show to a server, and its key.
+    pub(crate) fn client(&self) -> (PathBuf, PathBuf) {
+        (self.path().join("client.crt"), self.path().join("client.key"))
+    }
+
+    /// The server's settings.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let (certificate, key) = self.server();
+        let demanded = if self.clients == Clients::Certified { "yes" } else { "no" };
+        vec![
+            format!("tls-cert-file {}", certificate.display()),
+            format!("tls-key-file {}", key.display()),
+            format!("tls-ca-cert-file {}", self.authority().display()),
+            format!("tls-auth-clients {demanded}"),
+            "tls-replication yes".to_owned(),
+            "tls-cluster yes".to_owned(),
+        ]
+    }
+
+    /// What a client needs to be let in.
+    pub(super) fn certificates(&self) -> TlsCertificates {
+        let (certificate, key) = self.client();
+        let read = |path: &Path| std::fs::read(path).unwrap();
+        let client_tls = ClientTlsConfig { client_cert: read(&certificate), client_key: read(&key) };
+        TlsCertificates { client_tls: Some(client_tls), root_cert: Some(read(&self.authority())) }
+    }
+
+    fn path(&self) -> &Path {
+        self.files.path()
+    }
+}
+
+fn named(name: &str, hosts: &[&str]) -> CertificateParams {
+    let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let mut certificate = CertificateParams::new(hosts).unwrap();
+    certificate.distinguished_name.push(DnType::CommonName, name);
+    certificate
+}

@@ -1,0 +1,120 @@
+//! A connection that can fall silent: bytes go in, and nothing comes out until it is healed. So a partition looks to both
+//! sides, but that a new connection is still accepted (by the wire, not by who is behind it).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Wires go on when a test blocks its own runtime: a cluster behind them must not notice.
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("wires").enable_all().build().unwrap());
+
+/// Whether traffic of connections from this address passes.
+type Rule = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// A listener that passes on what it is told to; ends, with its connections, when dropped.
+pub(crate) struct Wire {
+    pub(crate) address: SocketAddr,
+    end: Arc<OnceLock<SocketAddr>>,
+    rule: watch::Sender<Rule>,
+    listener: JoinHandle<()>,
+}
+
+impl Wire {
+    /// A wire to `server`.
+    pub(crate) async fn to(server: SocketAddr) -> Self {
+        let wire = Self::listen().await;
+        wire.lead_to(server);
+        wire
+    }
+
+    /// A wire whose other end is not known yet.
+    pub(super) async fn listen() -> Self {
+        let (rule, rules) = watch::channel::<Rule>(Arc::new(|_| true));
+        let end = Arc::<OnceLock<SocketAddr>>::default();
+        let server = Arc::clone(&end);
+        let listening = async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            (listener.local_addr().unwrap(), tokio::spawn(accept(listener, server, rules)))
+        };
+        let (address, listener) = RUNTIME.spawn(listening).await.unwrap();
+        Self { address, end, rule, listener }
+    }
+
+    /// Says where it leads, once.
+    pub(super) fn lead_to(&self, server: SocketAddr) {
+        self.end.set(server).unwrap();
+    }
+
+    /// Nothing passes any more, and nothing is lost.
+    pub(crate) fn silence(&self) {
+        self.pass_if(|_| false);
+    }
+
+    /// What was held back arrives, and everything passes again.
+    pub(crate) fn heal(&self) {
+        self.pass_if(|_| true);
+    }
+
+    /// Only what comes from, and goes back to, such addresses passes.
+    pub(super) fn pass_if(&self, rule: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
+        self.rule.send_replace(Arc::new(rule));
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, server: Arc<OnceLock<SocketAddr>>, rules: watch::Receiver<Rule>) {
+    loop {
+        let (client, from) = listener.accept().await.unwrap();
+        tokio::spawn(connect(client, from.ip(), Arc::clone(&server), rules.clone()));
+    }
+}
+
+async fn connect(
+    client: TcpStream,
+    from: IpAddr,
+    server: Arc<OnceLock<SocketAddr>>,
+    mut rules: watch::Receiver<Rule>,
+) -> Option<()> {
+    rules.wait_for(|passes| passes(from)).await.ok()?;
+    let server = TcpStream::connect(server.get()?).await.ok()?;
+    client.set_nodelay(true).ok()?;
+    server.set_nodelay(true).ok()?;
+    let ((client_reads, client_writes), (server_reads, server_writes)) = (client.into_split(), server.into_split());
+    let mut ended = rules.clone();
+    tokio::select! {
+        _ = pass(client_reads, server_writes, from, rules.clone()) => {}
+        _ = pass(server_reads, client_writes, from, rules) => {}
+        () = async { while ended.changed().await.is_ok() {} } => {}
+    }
+    Some(())
+}
+
+/// Copies until one side ends, which ends the connection: Redis and its clients never half-close.
+async fn pass(
+    mut source: OwnedReadHalf,
+    mut sink: OwnedWriteHalf,
+    from: IpAddr,
+    mut rules: watch::Receiver<Rule>,
+) -> Option<()> {
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        let count = source.read(&mut bytes).await.ok()?;
+        rules.wait_for(|passes| passes(from)).await.ok()?;
+        if count == 0 {
+            return None;
+        }
+        sink.write_all(&bytes[..count]).await.ok()?;
+    }
+}
