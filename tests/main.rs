@@ -26,4 +26,5 @@ mod health;
 mod requests;
 mod serve;
 mod support;
+mod tidy;
 mod vectors;
