@@ -29,4 +29,5 @@ mod reload;
 mod requests;
 mod serve;
 mod support;
+mod tidy;
 mod vectors;
