@@ -22,6 +22,7 @@
 )]
 
 mod commands;
+mod fuzz_smoke;
 mod health;
 mod requests;
 mod serve;
