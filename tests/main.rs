@@ -24,6 +24,7 @@
 mod commands;
 mod drain;
 mod envoy;
+mod fuzz_smoke;
 mod health;
 mod reload;
 mod requests;

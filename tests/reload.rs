@@ -128,6 +128,21 @@ async fn a_directory_that_is_gone_is_a_bad_change() {
 }
 
 #[tokio::test]
+async fn a_directory_without_policies_is_a_bad_change() {
+    let policies = Policies::of(&daily("user", 5));
+    let (_service, client, admin, _) = serve_all(&policies).await;
+    std::fs::remove_file(policies.file("policy.yaml")).unwrap();
+    becomes(
+        "told",
+        PATIENCE,
+        || last_error(&admin),
+        |error| error.as_str().is_some_and(|error| error.contains("*.yaml")),
+    )
+    .await;
+    comes_to(&client, Some(5)).await;
+}
+
+#[tokio::test]
 async fn counters_go_on_when_an_amount_is_raised() {
     let policies = Policies::of(&daily("user", 2));
     let (_service, client) = serve(&policies).await;
