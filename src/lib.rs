@@ -17,15 +17,16 @@
 //! |---|---|---|
 //! | [`algorithm`] | the arithmetic of limits; a new algorithm goes here, see its table | clocks, IO, locks, everything else |
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
+//! | [`telemetry`] | logs; the name of every metric | who uses it |
 //! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
 //! | [`store`] | where counters live; the clock | policies, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
 //! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
-//! | [`settings`], [`telemetry`] | flags and their defaults; logs and metric names | each other's users |
+//! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
 //!
-//! Use goes down this list, never up; `tests/tidy.rs` holds it.
+//! A room may use rooms above it in this list, never one below; `tests/tidy.rs` says which, and holds it.
 //!
 //! # Invariants
 //!

@@ -25,10 +25,12 @@
 mod commands;
 mod drain;
 mod envoy;
+mod fuzz_smoke;
 mod health;
 mod reload;
 mod requests;
 mod serve;
 mod servers;
 mod support;
+mod tidy;
 mod vectors;

@@ -3,11 +3,10 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
-use super::compile::advice::looks_postpaid;
 use super::document::step;
 use super::matcher::{Level, Pattern};
-use crate::algorithm::Limit;
 use crate::algorithm::time::Micros;
+use crate::algorithm::{Charge, Limit};
 use crate::descriptor::Identity;
 
 /// What a rule imposes.
@@ -77,6 +76,24 @@ pub(super) struct Extras {
     pub(super) metadata: Option<serde_json::Value>,
 }
 
+/// Words, between separators, by which a key or a name says that its hits are a cost which is known afterwards. In the plural:
+/// `token` is as often the key of a login.
+const COSTS: [&str; 6] = ["tokens", "cost", "costs", "credits", "bytes", "spend"];
+
+impl Imposes {
+    /// Whether a limit looks as if its hits became known afterwards, while it is charged only when they are admitted.
+    pub(super) fn looks_postpaid(&self, key: &str, name: Option<&str>) -> bool {
+        let texts = [Some(key), name];
+        let words = texts.into_iter().flatten().flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()));
+        match self {
+            Self::Limit(limit) if limit.charge_mode() == Charge::Admitted && !limit.is_ban() => {
+                words.map(str::to_lowercase).any(|word| COSTS.contains(&word.as_str()))
+            }
+            Self::Limit(_) | Self::Nothing | Self::Unlimited => false,
+        }
+    }
+}
+
 impl Rule {
     /// The rule's number, dense from 0 over all policies of a set.
     pub fn id(&self) -> usize {
@@ -103,7 +120,7 @@ impl Rule {
     /// guess by the words in key and name.
     pub fn looks_postpaid(&self) -> bool {
         let key = String::from_utf8_lossy(self.key.text());
-        looks_postpaid(&self.imposes, &key, self.name())
+        self.imposes.looks_postpaid(&key, self.name())
     }
 
     /// What it imposes on descriptors that end here.

@@ -31,6 +31,10 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
             Err(error) => reading.fail(path, &error),
         }
     }
+    if let (true, true, Some(path)) = (reading.sources.is_empty(), reading.report.is_empty(), paths.first()) {
+        // Not the wish to lift all limits: a volume that is not mounted looks like this.
+        reading.report.push_unreadable(&path.display().to_string(), "no *.yaml or *.yml is here".to_owned());
+    }
     if reading.folders > MAX_FOLDERS {
         reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} folders"));
     }

@@ -1,0 +1,44 @@
+//! Bytes from the network as requests, one after the other against one store: read, decided by every algorithm, answered.
+
+use prost::Message as _;
+use tollgate::algorithm::time::{Micros, Timestamp};
+use tollgate::grpc::convert::{self, RequestBounds};
+use tollgate::grpc::proto::RateLimitRequest;
+use tollgate::policy::{Options, Source, load};
+
+use super::service::Service;
+
+/// Smaller than the service's own, so that inputs reach them.
+const BOUNDS: RequestBounds = RequestBounds { descriptors: 8, entries: 4 };
+/// When the first request comes.
+const BEGIN: Timestamp = Timestamp::from_micros(1_780_000_000_000_000);
+/// No clock is later than this, the year 2100. The memory store counts its seconds up to 2106.
+const END: Timestamp = Timestamp::from_micros(4_102_444_800_000_000);
+
+/// Each request is a byte that moves the clock, and a message with its length before it.
+pub(crate) fn run(mut bytes: &[u8]) {
+    let service = service();
+    service.set_time(BEGIN);
+    while let Some((step, rest)) = bytes.split_first() {
+        bytes = rest;
+        service.set_time(moved(service.now(), *step));
+        let Ok(message) = RateLimitRequest::decode_length_delimited(&mut bytes) else { break };
+        if let Ok(request) = convert::request(&message, &BOUNDS) {
+            assert_eq!(request.descriptors.len(), message.descriptors.len());
+            service.decide(&request);
+        }
+    }
+    service.end();
+}
+
+/// The clock after a step: its low six bits are a power of two in microseconds, the highest one says whether back.
+fn moved(now: Timestamp, step: u8) -> Timestamp {
+    let length = Micros::new(1 << (step & 0x3f));
+    if step & 0x80 == 0 { (now + length).min(END) } else { now - length }
+}
+
+fn service() -> Service {
+    let source = Source { name: "request.yaml".into(), text: include_str!("request.yaml").into() };
+    let loaded = load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    Service::new(loaded.policies)
+}

@@ -1,0 +1,118 @@
+//! A limiter with an empty store, and what holds of every decision of it.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tollgate::algorithm::judge::Hits;
+use tollgate::algorithm::time::{Micros, Timestamp};
+use tollgate::algorithm::{Algorithm, Charge};
+use tollgate::descriptor::Request;
+use tollgate::grpc::convert::{AnswerStyle, response};
+use tollgate::limiter::{Decision, Limiter, Standing, Status};
+use tollgate::policy::PolicySet;
+use tollgate::store::clock::{Clock as _, ManualClock};
+use tollgate::store::memory::{Bounds, MemoryStore};
+use tollgate::telemetry::metrics::Metrics;
+
+/// Room for few counters, so that some inputs fill it.
+const BOUNDS: Bounds = Bounds { max_bytes: 1 << 16, domain_max_bytes: 1 << 15 };
+/// Sweeps that look at every counter of a store.
+const SWEEPS: usize = 16;
+
+pub(super) struct Service {
+    limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
+    store: Arc<MemoryStore<Arc<ManualClock>>>,
+    clock: Arc<ManualClock>,
+    /// The latest instant that the clock has shown.
+    latest: Cell<Timestamp>,
+}
+
+impl Service {
+    pub(super) fn new(policies: PolicySet) -> Self {
+        let clock = Arc::<ManualClock>::default();
+        let store = Arc::new(MemoryStore::new(BOUNDS, Arc::clone(&clock)));
+        let limiter = Limiter::new(Arc::clone(&store), false, Metrics::new());
+        limiter.install(policies);
+        Self { limiter, store, clock, latest: Cell::default() }
+    }
+
+    pub(super) fn set_time(&self, now: Timestamp) {
+        self.clock.set(now);
+        self.latest.set(now.max(self.latest.get()));
+    }
+
+    /// Ends the service: when all time is over, no counter is left and none has kept any room.
+    pub(super) fn end(self) {
+        self.set_time(Timestamp::from_micros(u64::MAX));
+        (0..SWEEPS).for_each(|_| self.store.sweep());
+        assert_eq!((self.store.len(), self.store.used_bytes()), (0, 0));
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Decides a request at the present instant; where it is told how long to wait, waits, and sees whether that was exact.
+    pub(super) fn decide(&self, request: &Request<'_>) {
+        let Some(wait) = self.once(request, |decision| certain_wait(request, decision)).flatten() else { return };
+        let begun = self.now();
+        if begun < self.latest.get() {
+            return; // a clock that has stepped back is read as the counter's own last instant, and waits are told from there
+        }
+        for (later, expected) in [(wait - Micros::new(1), Standing::Denied), (wait, Standing::Allowed)] {
+            self.set_time(begun + later);
+            let found = self.once(request, |decision| decision.statuses().first().map(Status::standing)).flatten();
+            let is_presumed = matches!(found, None | Some(Standing::PresumedAllowed | Standing::PresumedDenied));
+            assert!(
+                is_presumed || found == Some(expected),
+                "{request:?} at {begun:?} is told to wait {wait}, and after {later} {found:?}"
+            );
+        }
+    }
+
+    /// What `read` makes of the decision; `None` where nobody decided.
+    fn once<T>(&self, request: &Request<'_>, read: impl FnOnce(&Decision<'_>) -> T) -> Option<T> {
+        let snapshot = self.limiter.snapshot();
+        let decided = ready(self.limiter.decide(&snapshot, request));
+        assert!(self.store.used_bytes() <= BOUNDS.max_bytes, "{} bytes", self.store.used_bytes());
+        let decision = decided.ok()?;
+        assert_eq!(decision.statuses().len(), request.descriptors.len());
+        assert!(!decision.is_over_limit() || decision.statuses().iter().any(Status::is_over_limit));
+        decision.statuses().iter().for_each(no_more_than_the_limit_is_left);
+        // A refund beside a denial makes room after it was judged.
+        let refunds = request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
+        let at_once = decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
+        assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
+        let answer = response(&decision, AnswerStyle::default());
+        assert_eq!(answer.statuses.len(), request.descriptors.len());
+        Some(read(&decision))
+    }
+}
+
+fn no_more_than_the_limit_is_left(status: &Status<'_>) {
+    if let (Some((limit, window)), Some(remaining)) = (status.limit(), status.remaining()) {
+        let most = match limit.algorithm() {
+            Algorithm::Gcra(gcra) => gcra.burst(),
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
+        };
+        assert!(remaining <= most.into(), "{remaining} left of {most}");
+    }
+}
+
+/// The time to wait, where only this limit and nothing but time decides on when the same request is admitted.
+fn certain_wait(request: &Request<'_>, decision: &Decision<'_>) -> Option<Micros> {
+    let [status] = decision.statuses() else { return None };
+    let (limit, _) = status.limit()?;
+    let charges = request.descriptors.iter().all(|descriptor| matches!(descriptor.hits, Hits::Charge(_)));
+    status.retry_after().filter(|_| charges && limit.charge_mode() == Charge::Admitted)
+}
+
+/// The value of a future that never waits.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the memory store waits for nothing"),
+    }
+}

@@ -1,0 +1,339 @@
+//! The rules of the house, held: who may use whom, how long a file may be, that the map names every room.
+//!
+//! To let a room use something new, say so in [`HOUSE`]: that is the moment to ask whether it should.
+
+mod scan;
+
+use std::path::{Path, PathBuf};
+
+use self::scan::{Mention, scan};
+
+/// What the files of one place may use, each list in words.
+struct Row {
+    /// A file or folder below `src`. A row holds for all below it; that of a deeper place adds to it.
+    place: &'static str,
+    /// Other rooms, from rows above this one only; `store::Store` is this item and nothing beside it.
+    rooms: &'static str,
+    /// Crates, and what of [`OUTSIDE`].
+    foreign: &'static str,
+}
+
+/// Who may use what. Everything in a room may use that room, and `#[cfg(test)]` may use anything.
+const HOUSE: &[Row] = &[
+    // Values: no clock, IO, lock, async, serde.
+    Row { place: "algorithm", rooms: "", foreign: "smallvec thiserror" },
+    Row { place: "algorithm/calendar", rooms: "", foreign: "jiff" },
+    Row { place: "descriptor", rooms: "algorithm", foreign: "foldhash sha2 smallvec std::sync::LazyLock" },
+    Row {
+        place: "telemetry",
+        rooms: "",
+        foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
+    },
+    // Policies know of no store, and only their sources touch files.
+    Row {
+        place: "policy",
+        rooms: "algorithm descriptor",
+        foreign: "foldhash hashbrown serde_json sha2 std::sync::Arc strsim",
+    },
+    Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
+    Row { place: "policy/source", rooms: "", foreign: "async std::fs std::io tokio" },
+    // Stores know of no policy, and the clock is theirs.
+    Row { place: "store", rooms: "algorithm descriptor", foreign: "hashbrown parking_lot std::sync thiserror" },
+    Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
+    Row { place: "store/memory", rooms: "", foreign: "async" },
+    // Where policies and the trait of stores meet.
+    Row {
+        place: "limiter",
+        rooms: "algorithm descriptor policy store::Check store::Outcomes store::Store store::StoreError telemetry",
+        foreign: "arc_swap async std::sync thiserror",
+    },
+    // The only room with protobuf in it.
+    Row {
+        place: "grpc",
+        rooms: "algorithm descriptor limiter store::Store telemetry",
+        foreign: "async prost prost_reflect prost_types serde_json smallvec std::io std::sync thiserror tokio tokio_stream \
+                  tonic tonic_health tonic_reflection",
+    },
+    // The only room with HTTP in it.
+    Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
+    // The only room that reads the environment, but for the arguments of `cli`.
+    Row {
+        place: "settings",
+        rooms: "grpc::convert grpc::server store::memory telemetry::log",
+        foreign: "clap jiff std::env std::net std::thread",
+    },
+    // What puts the concrete parts together.
+    Row {
+        place: "app",
+        rooms: "admin grpc limiter policy settings store telemetry",
+        foreign: "async jiff std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
+    },
+    Row {
+        place: "cli",
+        rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",
+        foreign: "async clap jiff serde_json std::env std::fs std::io std::process std::sync thiserror tokio",
+    },
+    Row { place: "main", rooms: "cli", foreign: "clap mimalloc std::process" },
+    Row { place: "lib", rooms: "", foreign: "" },
+];
+
+/// What of the language reaches outside of the value at hand: the world, other threads, the clock. The rest is free.
+const OUTSIDE: [&str; 11] = [
+    "async",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::sync",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+];
+/// Names that say nothing, and two that mean something else here.
+const NO_NAMES: [&str; 8] = ["utils", "common", "types", "helpers", "manager", "impl", "cache", "domain"];
+/// Lines that a file may have.
+const MAX_LINES: usize = 400;
+
+/// A file of the project: its path from the root, and its text.
+struct File {
+    path: String,
+    text: String,
+}
+
+#[test]
+fn every_room_uses_only_what_its_row_allows() {
+    nothing(&strangers(&files_in(&["src"])));
+}
+
+#[test]
+fn every_row_is_of_a_place_and_allows_nothing_but_what_is_used_from_rooms_above() {
+    let files = files_in(&["src"]);
+    let uses = uses(&files);
+    for (number, row) in HOUSE.iter().enumerate() {
+        assert!(files.iter().any(|file| is_within(&place(file), row.place)), "there is no src/{}", row.place);
+        for allowed in all([row.rooms, row.foreign]) {
+            let is_it = |used: &&Use| is_within(&used.place, row.place) && covers(allowed, &used.path);
+            assert!(uses.iter().any(|used| is_it(&used)), "{} may use {allowed}, and does not", row.place);
+        }
+        for room in all([row.rooms]) {
+            let is_above = HOUSE[..number].iter().any(|above| above.place == first(room, "::"));
+            assert!(is_above, "{} may use {room}, which has no row above", row.place);
+        }
+    }
+}
+
+#[test]
+fn every_room_is_on_the_map_in_the_order_of_the_rows() {
+    let map = std::fs::read_to_string(project().join("src/lib.rs")).unwrap();
+    let rows = HOUSE.iter().filter(|row| !row.place.contains('/') && !["main", "lib"].contains(&row.place));
+    let at = |row: &Row| {
+        let line = |line: &str| line.starts_with("//! | [") && line.contains(&format!("[`{}`]", row.place));
+        map.lines().position(line).unwrap_or_else(|| panic!("{} is not in the table of src/lib.rs", row.place))
+    };
+    assert!(rows.map(at).is_sorted(), "a room may use those above it: the rows and the map have the same order");
+}
+
+#[test]
+fn every_file_is_short_says_what_it_is_for_and_has_a_name_that_tells() {
+    nothing(&untidy(&files_in(&["src", "tests", "examples", "fuzz/fuzz_targets", "fuzz/targets"])));
+}
+
+/// Something that a row has to allow.
+struct Use {
+    place: String,
+    /// The file and the line.
+    at: String,
+    /// From the crate's root where it is a room.
+    path: String,
+    is_room: bool,
+}
+
+/// What files use of other rooms, of crates and of [`OUTSIDE`], except for tests.
+fn uses(files: &[File]) -> Vec<Use> {
+    let crates = dependencies();
+    let scans: Vec<_> = files.iter().map(|file| (file, place(file), scan(&file.text, &place(file)))).collect();
+    let names = scans.iter().flat_map(|(_, place, scan)| scan.test_modules.iter().map(move |name| (place, name)));
+    let tests: Vec<String> = names.map(|(place, name)| format!("{place}/{name}")).collect();
+    let mut uses = Vec::new();
+    for (file, place, scan) in scans.iter().filter(|(_, place, _)| !tests.iter().any(|test| is_within(place, test))) {
+        for Mention { line, path } in &scan.mentions {
+            let inside = path.strip_prefix(&["crate".to_owned()]);
+            let is_other = match inside {
+                Some(path) => path.first().is_some_and(|room| room != first(place, "/")),
+                None => crates.contains(&path[0]) || is_outside(&path.join("::")),
+            };
+            if is_other {
+                let (at, path) = (format!("{}:{line}", file.path), inside.unwrap_or(path).join("::"));
+                uses.push(Use { place: place.clone(), at, path, is_room: inside.is_some() });
+            }
+        }
+    }
+    uses
+}
+
+/// What files use and must not.
+fn strangers(files: &[File]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !HOUSE.iter().any(|row| is_within(&place(file), row.place))) {
+        found.push(format!("{}: {} has no row in HOUSE, tests/tidy.rs", file.path, place(file)));
+    }
+    for Use { place, at, path, is_room } in uses(files) {
+        let rows = HOUSE.iter().filter(|row| is_within(&place, row.place));
+        let allowed = all(rows.map(|row| if is_room { row.rooms } else { row.foreign }));
+        if !allowed.iter().any(|allowed| covers(allowed, &path)) {
+            let (kind, allowed) = (if is_room { "rooms" } else { "crates and std" }, allowed.join(", "));
+            found.push(format!("{at}: `{path}`, and of {kind} {place} may use: {allowed}"));
+        }
+    }
+    found
+}
+
+/// What is wrong with files as such.
+fn untidy(files: &[File]) -> Vec<String> {
+    let mut found = Vec::new();
+    for File { path, text } in files {
+        let lines = text.lines().count();
+        if lines > MAX_LINES {
+            found.push(format!("{path}: {lines} lines, and a file has at most {MAX_LINES}: it wants to be two"));
+        }
+        // A file of unit tests is for the module that it stands beside.
+        let is_unit_tests = path.starts_with("src/") && path.ends_with("/tests.rs");
+        if !is_unit_tests && !text.starts_with("//! ") {
+            found.push(format!("{path}:1: a file begins with `//!` and what it is for"));
+        }
+        let names = path.trim_end_matches(".rs").split('/');
+        found
+            .extend(names.filter(|name| NO_NAMES.contains(name)).map(|name| format!("{path}: `{name}` tells nothing")));
+    }
+    found
+}
+
+#[test]
+fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
+    let wrong = [
+        ("algorithm/time", "use std::time::{Duration, SystemTime};", "std::time::SystemTime"),
+        ("algorithm/judge", "use std::{fmt, time};", "std::time"),
+        ("algorithm/judge", "pub async fn judge() {}", "async"),
+        ("algorithm/judge", "#[derive(serde::Serialize)]\nstruct State;", "serde::Serialize"),
+        ("algorithm/gcra", "fn now() -> u64 { jiff::Timestamp::now().into() }", "jiff::Timestamp::now"),
+        ("descriptor", "use crate::{\n    algorithm::time::Micros,\n    policy::{self, Rule},\n};", "policy"),
+        ("policy/mod", "use crate::telemetry::metrics::Metrics;", "telemetry::metrics::Metrics"),
+        ("policy/matcher", "fn at(store: &impl super::super::store::Store) {}", "store::Store"),
+        ("policy/compile/mod", "use granit_parser as yaml;", "granit_parser"),
+        ("store/mod", "mod inner { use super::super::limiter::*; }", "limiter::*"),
+        ("limiter/mod", "use crate::store::{Store, memory::MemoryStore};", "store::memory::MemoryStore"),
+        ("limiter/mod", "fn find() { assert!(crate::grpc::convert::is_it()); }", "grpc::convert::is_it"),
+        ("grpc/service", "fn read() { let home = ::std::env::var(\"HOME\"); }", "std::env::var"),
+        ("admin/mod", "#[tonic::async_trait] impl Page {}", "tonic::async_trait"),
+        ("telemetry/log", "#[arg(long, env = \"LOG\")] log: String", "std::env"),
+        ("settings/mod", "use crate::app;", "app"),
+        ("main", "use tollgate::grpc;", "grpc"),
+    ];
+    for (place, text, path) in wrong {
+        let found = strangers(&[source(place, text)]);
+        assert!(found.len() == text.matches("Rule").count() + 1, "{place}: {text}\n{found:?}");
+        assert!(found[0].contains(&format!("`{path}`, and ")), "{place}: {text}\n{found:?}");
+    }
+    let found = strangers(&[source("policy/matcher", "\n\nuse crate::store::Store;")]);
+    let told = "src/policy/matcher.rs:3: `store::Store`, and of rooms policy/matcher may use: algorithm, descriptor";
+    assert_eq!(found, [told]);
+    assert_eq!(
+        strangers(&[source("cupboard/mod", "")]),
+        ["src/cupboard/mod.rs: cupboard has no row in HOUSE, tests/tidy.rs"]
+    );
+}
+
+#[test]
+fn what_a_room_may_use_and_what_only_looks_like_more_is_not_told() {
+    let right = [
+        ("algorithm/mod", "//! As [`crate::store`].\n/* tokio::spawn */ const A: &str = \"crate::app::run\";"),
+        ("algorithm/calendar", "use jiff::tz::TimeZone; use smallvec::SmallVec; use super::time::Micros;"),
+        ("algorithm/mod", "#[cfg(test)]\nmod tests { use crate::store::Store; }\n#[cfg(test)] use tokio::spawn;"),
+        ("policy/source/files", "use std::{fs, io::{self, Read}}; use crate::policy::{Report, source};"),
+        ("admin/mod", "use axum::http; mod tonic; fn a() { http::get(); tonic::a() }"),
+        ("limiter/mod", "use crate::store::{Check, Outcomes, Store, StoreError}; use std::time::Duration;"),
+        ("grpc/mod", "fn a() { let env = a(); if env == 1 {} }"),
+    ];
+    for (place, text) in right {
+        assert_eq!(strangers(&[source(place, text)]), [""; 0], "{place}: {text}");
+    }
+    let with_tests =
+        [source("store/mod", "#[cfg(test)]\nmod laws;"), source("store/laws/deep", "use crate::app::run;")];
+    assert_eq!(strangers(&with_tests), [""; 0]);
+}
+
+#[test]
+fn an_untidy_file_is_told() {
+    let long = source("store/mod", &format!("//! Long.{}", "\n".repeat(MAX_LINES + 1)));
+    assert!(untidy(&[long])[0].starts_with("src/store/mod.rs: 401 lines"));
+    assert!(untidy(&[source("store/mod", "use std::fmt;")])[0].starts_with("src/store/mod.rs:1: a file begins"));
+    assert_eq!(untidy(&[source("store/utils", "//! Anything.")]), ["src/store/utils.rs: `utils` tells nothing"]);
+    assert_eq!(untidy(&[source("limiter/tests", "use std::fmt;")]), [""; 0]);
+}
+
+fn nothing(found: &[String]) {
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+fn source(place: &str, text: &str) -> File {
+    File { path: format!("src/{place}.rs"), text: text.to_owned() }
+}
+
+/// `policy/source` for `src/policy/source/mod.rs`, `policy/source/files` for `src/policy/source/files.rs`.
+fn place(file: &File) -> String {
+    let place = file.path.trim_start_matches("src/").trim_end_matches(".rs");
+    place.trim_end_matches("/mod").to_owned()
+}
+
+fn first<'a>(path: &'a str, separator: &str) -> &'a str {
+    path.split(separator).next().unwrap_or_default()
+}
+
+fn is_within(place: &str, above: &str) -> bool {
+    place.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether `allowed` is `path` or something that it is in.
+fn covers(allowed: &str, path: &str) -> bool {
+    path.strip_prefix(allowed).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// Whether a path of the language is in [`OUTSIDE`], or all of what something there is in.
+fn is_outside(path: &str) -> bool {
+    OUTSIDE.iter().any(|part| covers(part, path) || covers(path.trim_end_matches("::*"), part))
+}
+
+/// The words of some lists.
+fn all<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    lists.into_iter().flat_map(str::split_whitespace).collect()
+}
+
+/// The crates that Cargo.toml lets `src` use, as code names them.
+fn dependencies() -> Vec<String> {
+    let manifest = std::fs::read_to_string(project().join("Cargo.toml")).unwrap();
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| Some(line.split_once(" = ")?.0.replace('-', "_"))).collect()
+}
+
+fn files_in(folders: &[&str]) -> Vec<File> {
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| project().join(folder)).collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                let path = entry.strip_prefix(project()).unwrap().to_str().unwrap().to_owned();
+                files.push(File { path, text: std::fs::read_to_string(entry).unwrap() });
+            }
+        }
+    }
+    files
+}
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
