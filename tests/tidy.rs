@@ -38,40 +38,50 @@ const HOUSE: &[Row] = &[
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
     Row { place: "policy/source", rooms: "", foreign: "async std::fs std::io tokio" },
     // Stores know of no policy, and the clock is theirs.
-    Row { place: "store", rooms: "algorithm descriptor", foreign: "hashbrown parking_lot std::sync thiserror" },
+    Row {
+        place: "store",
+        rooms: "algorithm descriptor telemetry",
+        foreign: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
+    },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
-    Row { place: "store/memory", rooms: "", foreign: "async" },
+    Row { place: "store/deny_cache", rooms: "", foreign: "foldhash tokio" },
+    // The only place with Redis in it.
+    Row {
+        place: "store/redis",
+        rooms: "",
+        foreign: "arc_swap futures_util rand redis sha1 std::fs std::io tokio tracing",
+    },
     // Where policies and the trait of stores meet.
     Row {
         place: "limiter",
         rooms: "algorithm descriptor policy store::Check store::Outcomes store::Store store::StoreError telemetry",
-        foreign: "arc_swap async std::sync thiserror",
+        foreign: "arc_swap async std::sync std::time::Instant thiserror",
     },
     // The only room with protobuf in it.
     Row {
         place: "grpc",
         rooms: "algorithm descriptor limiter store::Store telemetry",
-        foreign: "async prost prost_reflect prost_types serde_json smallvec std::io std::sync thiserror tokio tokio_stream \
-                  tonic tonic_health tonic_reflection",
+        foreign: "async prost prost_reflect prost_types serde_json smallvec std::io std::sync std::time::Instant thiserror \
+                  tokio tokio_stream tonic tonic_health tonic_reflection",
     },
     // The only room with HTTP in it.
     Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "grpc::convert grpc::server store::memory telemetry::log",
+        rooms: "grpc::convert grpc::server store::memory store::redis telemetry::log",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
     Row {
         place: "app",
         rooms: "admin grpc limiter policy settings store telemetry",
-        foreign: "async jiff std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
+        foreign: "async jiff rand std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
     },
     Row {
         place: "cli",
         rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",
-        foreign: "async clap jiff serde_json std::env std::fs std::io std::process std::sync thiserror tokio",
+        foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio",
     },
     Row { place: "main", rooms: "cli", foreign: "clap mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::algorithm::{Algorithm, Charge};
 use tollgate::descriptor::Request;
 use tollgate::grpc::convert::{AnswerStyle, response};
-use tollgate::limiter::{Decision, Limiter, Standing, Status};
+use tollgate::limiter::{Decision, InForce, Limiter, Standing, Status};
 use tollgate::policy::PolicySet;
 use tollgate::store::clock::{Clock as _, ManualClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
@@ -33,8 +34,9 @@ impl Service {
     pub(super) fn new(policies: PolicySet) -> Self {
         let clock = Arc::<ManualClock>::default();
         let store = Arc::new(MemoryStore::new(BOUNDS, Arc::clone(&clock)));
-        let limiter = Limiter::new(Arc::clone(&store), false, Metrics::new());
-        limiter.install(policies);
+        let in_force = InForce::new(Metrics::new());
+        in_force.install(policies);
+        let limiter = Limiter::new(in_force, Arc::clone(&store), false);
         Self { limiter, store, clock, latest: Cell::default() }
     }
 
@@ -75,7 +77,7 @@ impl Service {
     /// What `read` makes of the decision; `None` where nobody decided.
     fn once<T>(&self, request: &Request<'_>, read: impl FnOnce(&Decision<'_>) -> T) -> Option<T> {
         let snapshot = self.limiter.snapshot();
-        let decided = ready(self.limiter.decide(&snapshot, request));
+        let decided = ready(self.limiter.decide(&snapshot, request, Instant::now()));
         assert!(self.store.used_bytes() <= BOUNDS.max_bytes, "{} bytes", self.store.used_bytes());
         let decision = decided.ok()?;
         assert_eq!(decision.statuses().len(), request.descriptors.len());

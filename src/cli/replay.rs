@@ -146,8 +146,7 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
 
 /// What no other store's keys begin with.
 fn own_prefix() -> Vec<u8> {
-    let since_epoch = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    format!("replay-{}-{}:", std::process::id(), since_epoch.as_micros()).into_bytes()
+    format!("replay-{:032x}:", rand::random::<u128>()).into_bytes()
 }
 
 /// The line for a request that got an error instead of an answer.
