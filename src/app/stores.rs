@@ -22,7 +22,7 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// What the stores of all workers are made of.
 #[derive(Clone)]
-pub struct Stores {
+pub(super) struct Stores {
     settings: StoreSettings,
     memory: Arc<MemoryStore<SystemClock>>,
     replicas: Arc<Replicas>,
@@ -33,7 +33,7 @@ pub struct Stores {
 
 impl Stores {
     /// Nothing is connected to yet.
-    pub fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
         let denials = match &settings.place {
@@ -48,7 +48,7 @@ impl Stores {
     }
 
     /// A handle for the runtime that this is called in: connections belong to it.
-    pub fn connect(&self) -> AnyStore<SystemClock> {
+    pub(super) fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {
             Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
             Place::Redis(options) => match &self.denials {
@@ -67,12 +67,12 @@ impl Stores {
     }
 
     /// Whether nobody has to wait for a store.
-    pub fn are_ready_at_once(&self) -> bool {
+    pub(super) fn are_ready_at_once(&self) -> bool {
         self.settings.ready_without || matches!(self.settings.place, Place::Memory)
     }
 
     /// Waits until decisions can be had, and says what is wrong with the servers.
-    pub async fn ready(&self) {
+    pub(super) async fn ready(&self) {
         let Place::Redis(options) = &self.settings.place else { return };
         let store = self.connect_redis(options);
         store.connected().await;
@@ -83,7 +83,7 @@ impl Stores {
     }
 
     /// Looks after what the workers share, for ever.
-    pub async fn tend(self) {
+    pub(super) async fn tend(self) {
         tokio::join!(self.sweep(), self.count_replicas());
     }
 

@@ -78,7 +78,7 @@ impl Replay {
                 AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))))
             }
             Place::Redis(options) => {
-                let options = RedisOptions { prefix: own_prefix(), ..options };
+                let options = RedisOptions { prefix: own_prefix(), ..*options };
                 AnyStore::Redis(RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics)))
             }
         };
@@ -127,7 +127,9 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
         Err(invalid) => return Ok(refused(&at, "INVALID_ARGUMENT", &invalid.to_string())),
     };
     let snapshot = limiter.snapshot();
-    let decision = match limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await {
+    let now = Instant::now();
+    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
+    let decision = match limiter.decide(&snapshot, &request, deadline).await {
         Ok(decision) => decision,
         Err(undecided) => return Ok(refused(&at, "UNAVAILABLE", &undecided.to_string())),
     };

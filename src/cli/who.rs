@@ -71,7 +71,7 @@ impl Who {
         let mut keys = KeyBuffer::default();
         let range = self.find(&policies, &mut keys)?;
         let in_one_slot = policies.find(&self.domain).is_some_and(policy::Policy::in_one_slot);
-        let store = RedisStore::connect(options, Time::Server, Metrics::new());
+        let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
         store.tallies(&keys.key(&self.domain, &range).in_one_slot(in_one_slot)).await.map_err(|error| error.to_string())

@@ -65,7 +65,7 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
         _ => return (unit == "n").then_some(Duration::ZERO),
     };
     let whole = Duration::from_micros(digits.parse::<u64>().ok()?.checked_mul(us)?).min(LONGEST);
-    Some(whole.saturating_sub((whole / 4).min(Duration::from_millis(5))))
+    Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
 /// One exhaustive match from the limiter's errors to the protocol's codes.
@@ -82,6 +82,8 @@ impl<S: Store> RateLimitService for Rls<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let time = budget(request.metadata()).unwrap_or(self.timeout);
-        self.answer(request.get_ref(), Instant::now() + time).await.map(Response::new)
+        let now = Instant::now();
+        let deadline = now.checked_add(time).unwrap_or(now);
+        self.answer(request.get_ref(), deadline).await.map(Response::new)
     }
 }

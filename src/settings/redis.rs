@@ -59,7 +59,7 @@ impl Flags {
             ..access.clone()
         };
         let prefix = self.redis_prefix.clone().into_bytes();
-        Place::Redis(RedisOptions { access, sentinel_access, prefix, ..options })
+        Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, ..*options }))
     }
 }
 

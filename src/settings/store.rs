@@ -60,7 +60,7 @@ pub enum Place {
     #[default]
     Memory,
     /// Redis.
-    Redis(RedisOptions),
+    Redis(Box<RedisOptions>),
 }
 
 impl Flags {
@@ -90,7 +90,7 @@ impl Flags {
 pub fn place(text: &str) -> Result<Place, String> {
     match (text.trim(), RedisUrl::parse(text.trim())) {
         ("memory", _) => Ok(Place::Memory),
-        (_, Some(url)) => Ok(Place::Redis(RedisOptions::at(url?))),
+        (_, Some(url)) => Ok(Place::Redis(Box::new(RedisOptions::at(url?)))),
         (other, None) => Err(format!(
             "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{other}`"
         )),

@@ -25,6 +25,12 @@ const ATTEMPTS: u32 = 16;
 /// How long keys live at least where time is given: virtual time may run slower than the server's.
 const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
 
+/// The instant after so much time.
+pub(super) fn within(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now)
+}
+
 /// What a call needs; take-backs, which outlive their request, share it.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -100,7 +106,7 @@ impl Core {
                     asking = true;
                     node = self.routes.node_at(&address);
                 }
-                Err(Failure::Again) if Instant::now() + AGAIN < deadline => {
+                Err(Failure::Again) if within(AGAIN) < deadline => {
                     self.routes.doubt();
                     tokio::time::sleep(AGAIN).await;
                     node = self.routes.node(slot).ok_or(Failure::Unavailable)?;

@@ -1,11 +1,12 @@
 //! What to say at the start: settings of the servers that break a promise; and how many processes share the limits.
+#![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::Instant;
 
 use super::RedisStore;
+use super::calls::within;
 use super::failure::Failure;
 use super::node::Node;
 use super::slot::slot_of;
@@ -47,7 +48,7 @@ impl RedisStore {
         let address = &node.address;
         let mut probe = redis::cmd("EVAL");
         probe.arg("return 1").arg(0);
-        if let Err(Failure::Refused(error)) = node.call(&probe, Instant::now() + PATIENCE).await {
+        if let Err(Failure::Refused(error)) = node.call(&probe, within(PATIENCE)).await {
             found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
         }
         let policy = setting(node, "maxmemory-policy").await;
@@ -69,7 +70,7 @@ impl RedisStore {
         let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 })?;
         let mut command = redis::cmd("EVAL");
         command.arg(HEARTBEAT).arg(1).arg(key).arg(id).arg(REPLICA_TTL_US);
-        match node.call(&command, Instant::now() + PATIENCE).await.ok()? {
+        match node.call(&command, within(PATIENCE)).await.ok()? {
             Value::Int(count) => u32::try_from(count).ok(),
             _ => None,
         }
@@ -80,7 +81,7 @@ impl RedisStore {
 async fn setting(node: &Node, name: &str) -> Option<String> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(name);
-    let reply = node.call(&command, Instant::now() + PATIENCE).await.ok()?;
+    let reply = node.call(&command, within(PATIENCE)).await.ok()?;
     let pairs: Vec<String> = redis::from_redis_value(reply).ok()?;
     pairs.into_iter().nth(1)
 }

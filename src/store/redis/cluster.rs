@@ -1,12 +1,13 @@
 //! A Cluster: any node that is known is asked which master serves which slot.
+#![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::calls::within;
 use super::node::Node;
 use super::routes::{Map, Routes};
 use super::slot::SLOTS;
@@ -59,7 +60,7 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
 async fn ask(node: &Node) -> Option<Map> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let reply = node.call(&command, Instant::now() + TELL_TIMEOUT).await.ok()?;
+    let reply = node.call(&command, within(TELL_TIMEOUT)).await.ok()?;
     read(&reply, &node.address)
 }
 

@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
 use self::answer::Answer;
-use self::calls::Core;
+use self::calls::{Core, within};
 use self::node::Node;
 use self::plan::Group;
 use self::question::{Question, Undo, Wanted};
@@ -154,11 +154,11 @@ impl RedisStore {
             loop {
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(cursor).arg("MATCH").arg([self.core.prefix.as_slice(), b"*"].concat()).arg("COUNT").arg(1_000);
-                let reply = node.call(&scan, Instant::now() + CLEAR_TIMEOUT).await?;
+                let reply = node.call(&scan, within(CLEAR_TIMEOUT)).await?;
                 let (next, keys): (u64, Vec<Vec<u8>>) =
                     redis::from_redis_value(reply).map_err(|_| StoreError::Refused)?;
                 for key in keys {
-                    node.call(redis::cmd("UNLINK").arg(key), Instant::now() + CLEAR_TIMEOUT).await?;
+                    node.call(redis::cmd("UNLINK").arg(key), within(CLEAR_TIMEOUT)).await?;
                 }
                 cursor = next;
                 if cursor == 0 {

@@ -26,11 +26,6 @@ pub(super) struct Script {
 pub(super) struct Needs(u8);
 
 impl Needs {
-    /// Every script that there can be, to load them in advance.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        (1..16).map(Self)
-    }
-
     pub(super) fn add(&mut self, algorithm: &Algorithm) {
         self.0 |= 1 << number_of(algorithm).saturating_sub(1);
     }

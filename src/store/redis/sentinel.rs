@@ -4,9 +4,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::calls::within;
 use super::node::Node;
 use super::routes::{Map, Routes};
 use super::url::Address;
@@ -50,7 +50,7 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
 async fn ask(sentinel: &Node, master: &str) -> Option<Address> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-    let reply = sentinel.call(&command, Instant::now() + TELL_TIMEOUT).await.ok()?;
+    let reply = sentinel.call(&command, within(TELL_TIMEOUT)).await.ok()?;
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
     let port = std::str::from_utf8(port).ok()?.parse().ok()?;

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-use super::calls::Core;
+use super::calls::{Core, within};
 use super::question::{Question, Undo, Wanted};
 use crate::algorithm::Receipt;
 use crate::algorithm::verdict::Prior;
@@ -54,7 +53,7 @@ impl TakeBacks {
             return;
         }
         tokio::spawn(async move {
-            let undone = core.ask(slot, question, Instant::now() + PATIENCE).await;
+            let undone = core.ask(slot, question, within(PATIENCE)).await;
             if !undone.is_ok_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok())) {
                 core.metrics.take_backs_lost.inc_by(count);
             }

@@ -1,11 +1,12 @@
 //! Who used a counter up: the tallies that stand beside its state.
+#![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::Instant;
 
 use super::RedisStore;
+use super::calls::within;
 use super::key::key_of;
 use super::slot::slot_of;
 use crate::descriptor::CounterKey;
@@ -36,7 +37,7 @@ impl RedisStore {
         let key = key_of(&self.core.prefix, key);
         let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 });
         let node = node.ok_or(StoreError::Unavailable)?;
-        match node.call(redis::cmd("GET").arg(key), Instant::now() + PATIENCE).await? {
+        match node.call(redis::cmd("GET").arg(key), within(PATIENCE)).await? {
             Value::Nil => Ok(Vec::new()),
             Value::BulkString(value) => {
                 let mut tallies = read(&value).ok_or(StoreError::Unreadable)?;
