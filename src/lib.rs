@@ -19,7 +19,7 @@
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
 //! | [`telemetry`] | logs; the name of every metric | who uses it |
 //! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
-//! | [`store`] | where counters live; the clock | policies, protocols |
+//! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
 //! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
