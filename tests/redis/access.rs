@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use super::{is_ready, policy, serve, start, url_of};
+use super::{calm, is_ready, policy, serve, start, url_of};
 use crate::support::policy::Policies;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::tls::{Clients, Tls};
@@ -72,7 +72,7 @@ async fn a_certificate_is_shown_where_one_is_demanded() {
 async fn a_cluster_is_reached_by_tls() {
     let tls = Tls::new(Clients::Anyone);
     let setup = Setup { tls: Some(tls.clone()), ..Setup::default() };
-    let cluster = Cluster::start_as(Layout { replicas: 0, setup, ..Layout::default() }).await;
+    let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
     let url = url_of(&cluster).replace("redis-cluster", "rediss-cluster");
     works_at(&url, &["--redis-ca", tls.authority().to_str().unwrap()]).await;
 }
@@ -143,7 +143,7 @@ async fn a_server_that_does_not_evict_is_not_warned_of() {
 #[tokio::test]
 async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
     for (needs_all_slots, is_warned_of) in [(true, true), (false, false)] {
-        let layout = Layout { replicas: 0, needs_all_slots, ..Layout::default() };
+        let layout = Layout { needs_all_slots, ..calm() };
         let cluster = Cluster::start_as(layout).await;
         let policies = yearly();
         let (service, _client) = serve(&policies, &url_of(&cluster), &[]).await;

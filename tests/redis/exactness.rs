@@ -6,10 +6,9 @@ use tokio::task::JoinSet;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{policy, remaining, serve, url_of};
+use super::{cluster, policy, remaining, serve, url_of};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
@@ -38,13 +37,13 @@ async fn one_server_admits_exactly_the_limit_of_every_algorithm() {
 
 #[tokio::test]
 async fn a_cluster_admits_exactly_the_limit_of_every_algorithm() {
-    let cluster = Cluster::start(3, 0).await;
+    let cluster = cluster().await;
     exactly_the_limits(&url_of(&cluster)).await;
 }
 
 #[tokio::test]
 async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
-    let cluster = Cluster::start(3, 0).await;
+    let cluster = cluster().await;
     let policies = Policies::of(&admitted_only(&LIMITS));
     let fleet = Fleet::start(&policies, &url_of(&cluster)).await;
     // Each limit in two of four kinds of requests, so that every denial has charges of others to take back.

@@ -24,7 +24,7 @@ mod who;
 
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::redis::cluster::Cluster;
+use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
@@ -34,6 +34,16 @@ use crate::support::{PATIENCE, becomes};
 fn policy(rules: &[(&str, &str)]) -> String {
     let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
     format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
+}
+
+/// Three masters.
+async fn cluster() -> Cluster {
+    Cluster::start_as(calm()).await
+}
+
+/// Nobody fails here, and nobody shall be thought to have failed where the machine is busy.
+fn calm() -> Layout {
+    Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() }
 }
 
 /// Where a cluster is.

@@ -10,9 +10,8 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::policy::{self, Source};
 
 use super::sides::Sides;
-use super::url_of;
+use super::{cluster, url_of};
 use crate::support::redis::Redis;
-use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{descriptor, request};
 
 const CASES: u32 = 12;
@@ -50,7 +49,7 @@ fn they_do_so_when_amounts_change_meanwhile() {
 /// Runs `cases` of a strategy; the policies of one share its trace evenly.
 fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value) -> (Vec<String>, Vec<Step>)) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (redis, cluster) = runtime.block_on(async { (Redis::start().await, Cluster::start(3, 0).await) });
+    let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
     let urls = [redis.url(), url_of(&cluster)];
     let mut seed = [test; 32];
     seed[0] = u8::try_from(from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default() % 256).unwrap();

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::{nodes_of, url_of};
+use super::{calm, cluster, nodes_of, url_of};
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::{Redis, Setup};
@@ -40,7 +40,7 @@ async fn valkey_decides_as_memory_does() {
 
 #[tokio::test]
 async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
-    let cluster = Cluster::start(3, 0).await;
+    let cluster = cluster().await;
     agrees(&url_of(&cluster));
     for node in nodes_of(&cluster) {
         assert_eq!(node.command(&["DBSIZE"]).await, Value::Int(0));
@@ -50,7 +50,7 @@ async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
 #[tokio::test]
 async fn a_cluster_of_the_oldest_servers_decides_as_memory_does() {
     let setup = Setup { flavor: Flavor::Redis62, ..Setup::default() };
-    let cluster = Cluster::start_as(Layout { replicas: 0, setup, ..Layout::default() }).await;
+    let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
     same_lines("1", &IN_MEMORY[0], &replayed("1", &url_of(&cluster)));
 }
 

@@ -4,10 +4,9 @@ use std::process::Output;
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{policy, serve, url_of};
+use super::{cluster, policy, serve, url_of};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::output;
 
@@ -91,7 +90,7 @@ async fn of_many_users_the_small_ones_are_told_together() {
 
 #[tokio::test]
 async fn a_cluster_is_asked_where_the_counter_lives() {
-    let cluster = Cluster::start(3, 0).await;
+    let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
     let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
     hit_as(&client, "ann", 2).await;
