@@ -3,7 +3,7 @@
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{calls, metric, policy, remaining, serve};
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -150,6 +150,23 @@ async fn the_rest_of_a_denied_request_is_judged_as_denied() {
     let left: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(left, [0, 8, 9]);
     assert_eq!(denied.calls().await, before + 1);
+}
+
+#[tokio::test]
+async fn a_cluster_is_asked_where_the_denial_may_come_from_a_charge_that_is_taken_back() {
+    let cluster = cluster().await;
+    let rules = [("user", YEARLY), ("always", "requests_per_unit: 1, unit: year")];
+    let policies = Policies::of(&policy(&rules));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &LONG).await;
+    for (key, calls_of_three) in [("user", 3), ("always", 0)] {
+        assert!(client.hit(key, "ann").await);
+        assert!(!client.hit(key, "ann").await);
+        let before = calls(&nodes_of(&cluster), "evalsha").await;
+        for _ in 0..3 {
+            assert!(!client.hit(key, "ann").await);
+        }
+        assert_eq!(calls(&nodes_of(&cluster), "evalsha").await - before, calls_of_three, "{key}");
+    }
 }
 
 /// So many hits of `user=ann`.

@@ -27,14 +27,29 @@ struct Rule {
     mode: &'static str,
 }
 
+/// What is decided: the policies of a case share its trace evenly.
+struct Case {
+    policies: Vec<String>,
+    /// Whether every request is admitted.
+    is_shadow: bool,
+    trace: Vec<Step>,
+}
+
 /// Microseconds forwards or back, and what is asked then.
 type Step = (i64, RateLimitRequest);
 
 #[test]
 fn memory_redis_and_a_cluster_decide_alike() {
-    agree(0, CASES, (policies(), any::<bool>(), traces()), |(rules, in_one_slot, trace)| {
-        (vec![text_of(&rules, in_one_slot)], trace)
-    });
+    agree(
+        0,
+        CASES,
+        (policies(), any::<bool>(), prop::bool::weighted(0.2), traces()),
+        |(rules, in_one_slot, is_shadow, trace)| Case {
+            policies: vec![text_of(&rules, in_one_slot)],
+            is_shadow,
+            trace,
+        },
+    );
 }
 
 #[test]
@@ -42,12 +57,13 @@ fn they_do_so_when_amounts_change_meanwhile() {
     let pairs = prop::collection::vec(changing_rules(), 3..8);
     agree(1, CASES / 2, (pairs, traces()), |(pairs, trace)| {
         let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
-        (vec![text_of(&before, false), text_of(&after, false), text_of(&before, false)], trace)
+        let policies = [&before, &after, &before].map(|rules| text_of(rules, false)).to_vec();
+        Case { policies, is_shadow: false, trace }
     });
 }
 
-/// Runs `cases` of a strategy; the policies of one share its trace evenly.
-fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value) -> (Vec<String>, Vec<Step>)) {
+/// Runs `cases` of a strategy.
+fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value) -> Case) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
     let urls = [redis.url(), url_of(&cluster)];
@@ -61,15 +77,14 @@ fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value)
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-    let outcome = TestRunner::new_with_rng(config, rng).run(&strategy, |value| {
-        let (policies, trace) = case(value);
-        runtime.block_on(run(&urls, &policies, &trace)).map_err(TestCaseError::fail)
-    });
+    let outcome = TestRunner::new_with_rng(config, rng)
+        .run(&strategy, |value| runtime.block_on(run(&urls, &case(value))).map_err(TestCaseError::fail));
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-async fn run(urls: &[String], policies: &[String], trace: &[Step]) -> Result<(), String> {
-    let sides = Sides::new(urls, "random:").await;
+async fn run(urls: &[String], case: &Case) -> Result<(), String> {
+    let Case { policies, is_shadow, trace } = case;
+    let sides = Sides::new(urls, "random:", *is_shadow).await;
     sides.clear().await;
     let (mut now, mut latest) = (START, START);
     for (number, (step, message)) in trace.iter().enumerate() {

@@ -29,8 +29,8 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Memory, and a store at each of `urls`, whose keys begin with `prefix`.
-    pub(super) async fn new(urls: &[String], prefix: &str) -> Self {
+    /// Memory, and a store at each of `urls`, whose keys begin with `prefix`. `is_shadow`: every request is admitted.
+    pub(super) async fn new(urls: &[String], prefix: &str, is_shadow: bool) -> Self {
         let (clock, metrics) = (Arc::<ManualClock>::default(), Metrics::new());
         let in_force = InForce::new(Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
@@ -42,7 +42,7 @@ impl Sides {
             let store = RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
             stores.push((url.clone(), AnyStore::Redis(store)));
         }
-        let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, false));
+        let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, is_shadow));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
         for (name, limiter) in &limiters {
             let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
