@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -26,6 +27,8 @@ use crate::limiter::{InForce, Limiter};
 use crate::policy::source::{files, watch};
 use crate::policy::{self, Options, Report, Source};
 use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
+use crate::store::any::AnyStore;
+use crate::store::clock::SystemClock;
 use crate::telemetry::metrics::Metrics;
 
 /// What has to be there before the service can run.
@@ -112,7 +115,9 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         facts.store_is_ready();
         health.set(true).await;
     }
-    let ready = tokio::spawn(become_ready(stores.clone(), health.clone(), Arc::clone(&facts)));
+    let connected = Arc::new(Semaphore::new(0));
+    let all_connected = wait_for(Arc::clone(&connected), settings.limits.workers);
+    let ready = tokio::spawn(become_ready(stores.clone(), all_connected, health.clone(), Arc::clone(&facts)));
 
     let (limits, timeout, of_worker, worker_metrics) =
         (settings.limits, settings.store.timeout, stores.clone(), Arc::clone(&metrics));
@@ -123,9 +128,10 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     };
     let (service, watched, connections) = (Arc::new(service), health.clone(), settings.limits.connections);
     let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
-        let (service, health) = (Arc::clone(&service), watched.clone());
+        let (service, health, connected) = (Arc::clone(&service), watched.clone(), Arc::clone(&connected));
         async move {
             let rls = Arc::new(service());
+            tokio::spawn(tell_when_connected(Arc::clone(&rls), connected));
             let served = server::serve(incoming, rls, &health, connections, drain.cancelled_owned()).await;
             served.unwrap_or_else(|error| error!(%error, "a worker failed"));
         }
@@ -198,9 +204,21 @@ fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
     }
 }
 
-/// Says that the service is ready once its store is, where that has not been said.
-async fn become_ready(stores: Stores, health: Health, facts: Arc<Facts>) {
+/// Adds a permit when a worker's own connections to the store are there.
+async fn tell_when_connected(worker: Arc<Rls<AnyStore<SystemClock>>>, connected: Arc<Semaphore>) {
+    worker.limiter().store().connected().await;
+    connected.add_permits(1);
+}
+
+/// Waits for as many permits as there are workers.
+async fn wait_for(connected: Arc<Semaphore>, workers: usize) {
+    let _ = connected.acquire_many(u32::try_from(workers).unwrap_or(u32::MAX)).await;
+}
+
+/// Says that the service is ready once its store is and every worker can ask it, where that has not been said.
+async fn become_ready(stores: Stores, all_connected: impl Future<Output = ()>, health: Health, facts: Arc<Facts>) {
     stores.ready().await;
+    all_connected.await;
     facts.store_is_ready();
     health.set(true).await;
 }

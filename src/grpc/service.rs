@@ -35,6 +35,11 @@ impl<S: Store> Rls<S> {
         Self { limiter, metrics, bounds, style, timeout }
     }
 
+    /// What decides.
+    pub fn limiter(&self) -> &Limiter<S> {
+        &self.limiter
+    }
+
     /// Answers one request, no later than `deadline`.
     ///
     /// # Errors

@@ -1,0 +1,214 @@
+//! Reaching Redis: as whom, by which certificates, at which socket, in which database, under which prefix; and what is said of
+//! settings that break a promise.
+
+use redis::Value;
+
+use super::{calm, is_ready, policy, serve, start, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::redis::tls::{Clients, Tls};
+use crate::support::redis::{Redis, Setup};
+use crate::support::rls::Client;
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes, eventually};
+
+/// What the README tells to give.
+const APP: &str = "user app on >first ~* +@all";
+
+#[tokio::test]
+async fn a_user_and_password_in_the_url_are_used() {
+    let redis = guarded(APP).await;
+    let url = format!("redis://app:first@{}", redis.address);
+    works_at(&url, &[]).await;
+}
+
+#[tokio::test]
+async fn a_user_by_flag_and_a_password_from_a_file_are_used() {
+    let redis = guarded(APP).await;
+    let files = Policies::none();
+    files.write("password", "first\n");
+    let password = files.file("password");
+    let flags = ["--redis-user", "app", "--redis-password-file", password.to_str().unwrap()];
+    works_at(&format!("redis://{}", redis.address), &flags).await;
+}
+
+#[tokio::test]
+async fn a_password_file_is_read_again_when_the_connection_is_lost() {
+    let redis = guarded(APP).await;
+    let (files, policies) = (Policies::none(), yearly());
+    files.write("password", "first");
+    let password = files.file("password");
+    let flags = ["--redis-user", "app", "--redis-password-file", password.to_str().unwrap()];
+    let (_service, client) = serve(&policies, &format!("redis://{}", redis.address), &flags).await;
+    assert!(client.hit("user", "ann").await);
+    files.write("password", "second");
+    redis.command(&["ACL", "SETUSER", "app", "resetpass", ">second"]).await;
+    redis.command(&["CLIENT", "KILL", "USER", "app"]).await;
+    let hit = || async { hit_or_fail(&client).await };
+    becomes("it is let in again", PATIENCE, hit, Option::is_some).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_leaves_it_unready_and_says_why() {
+    let redis = Redis::start_as(Setup { password: Some("right"), ..Setup::default() }).await;
+    refused(&format!("redis://:wrong@{}", redis.address), &[], "Password authentication failed").await;
+}
+
+#[tokio::test]
+async fn an_own_authority_is_trusted() {
+    let (tls, redis) = encrypted(Clients::Anyone).await;
+    works_at(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()]).await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_shown_where_one_is_demanded() {
+    let (tls, redis) = encrypted(Clients::Certified).await;
+    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
+    works_at(&redis.url(), &["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key]).await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_reached_by_tls() {
+    let tls = Tls::new(Clients::Anyone);
+    let setup = Setup { tls: Some(tls.clone()), ..Setup::default() };
+    let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
+    let url = url_of(&cluster).replace("redis-cluster", "rediss-cluster");
+    works_at(&url, &["--redis-ca", tls.authority().to_str().unwrap()]).await;
+}
+
+#[tokio::test]
+async fn without_the_certificate_that_is_demanded_it_is_unready() {
+    let (tls, redis) = encrypted(Clients::Certified).await;
+    refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "redis cannot be reached").await;
+}
+
+#[tokio::test]
+async fn a_server_that_another_authority_vouches_for_is_refused() {
+    let ((_tls, redis), stranger) = (encrypted(Clients::Anyone).await, Tls::new(Clients::Anyone));
+    refused(&redis.url(), &["--redis-ca", stranger.authority().to_str().unwrap()], "certificate").await;
+}
+
+#[tokio::test]
+async fn a_server_that_only_an_own_authority_vouches_for_is_refused_without_it() {
+    let (_tls, redis) = encrypted(Clients::Anyone).await;
+    refused(&redis.url(), &[], "certificate").await;
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_used() {
+    let redis = Redis::start().await;
+    works_at(&format!("redis+unix://{}", redis.socket().display()), &[]).await;
+    assert_ne!(redis.command(&["DBSIZE"]).await, Value::Int(0));
+}
+
+#[tokio::test]
+async fn counters_are_in_the_database_that_the_url_names() {
+    let redis = Redis::start().await;
+    works_at(&format!("{}/3", redis.url()), &[]).await;
+    assert!(redis.info("keyspace").await.keys().all(|database| database == "db3"));
+}
+
+#[tokio::test]
+async fn keys_begin_with_the_prefix_and_are_others_than_without() {
+    let redis = Redis::start().await;
+    works_at(&redis.url(), &[]).await;
+    works_at(&redis.url(), &["--redis-prefix", "staging:"]).await;
+    let script = "local count = 0
+        for _, key in ipairs(redis.call('KEYS', '*')) do
+          count = count + (string.sub(key, 1, 8) == 'staging:' and 1 or 0)
+        end
+        return count";
+    assert_eq!(redis.command(&["EVAL", script, "0"]).await, Value::Int(1));
+    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(2));
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_warned_of() {
+    let redis = Redis::start_with(&["maxmemory 100mb", "maxmemory-policy allkeys-lru"]).await;
+    let policies = yearly();
+    let (service, _client) = serve(&policies, &redis.url(), &[]).await;
+    says(&service, "maxmemory-policy allkeys-lru");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_evict_is_not_warned_of() {
+    let redis = Redis::start().await;
+    let policies = yearly();
+    let (service, _client) = serve(&policies, &redis.url(), &[]).await;
+    says(&service, "the store is connected");
+    assert_eq!(service.process.log().iter().find(|line| line.contains("WARN")), None);
+}
+
+#[tokio::test]
+async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
+    for (needs_all_slots, is_warned_of) in [(true, true), (false, false)] {
+        let layout = Layout { needs_all_slots, ..calm() };
+        let cluster = Cluster::start_as(layout).await;
+        let policies = yearly();
+        let (service, _client) = serve(&policies, &url_of(&cluster), &[]).await;
+        says(&service, "the store is connected");
+        let warns = service.process.log().iter().any(|line| line.contains("cluster-require-full-coverage yes"));
+        assert_eq!(warns, is_warned_of);
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_run_no_scripts_is_an_error_in_the_log() {
+    let redis = Redis::start_with(&["user app on >first ~* +@all -@scripting"]).await;
+    let policies = yearly();
+    let (service, _client) = serve(&policies, &format!("redis://app:first@{}", redis.address), &[]).await;
+    says(&service, "runs no scripts");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_read_settings_is_good_enough() {
+    let may = "+evalsha +eval +ping +select +client +time +get +set +del";
+    let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
+    works_at(&format!("redis://app:first@{}", redis.address), &[]).await;
+}
+
+fn yearly() -> Policies {
+    Policies::of(&policy(&[("user", "algorithm: sliding_window, requests_per_unit: 1, unit: year")]))
+}
+
+/// A server with one more user, where the default user has a password.
+async fn guarded(user: &str) -> Redis {
+    Redis::start_as(Setup { lines: vec![user.to_owned()], password: Some("admin"), ..Setup::default() }).await
+}
+
+async fn encrypted(clients: Clients) -> (Tls, Redis) {
+    let tls = Tls::new(clients);
+    let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
+    (tls, redis)
+}
+
+/// Limits are kept in the store at this URL.
+async fn works_at(store: &str, flags: &[&str]) {
+    let policies = yearly();
+    let (_service, client) = serve(&policies, store, flags).await;
+    assert!(client.hit("user", "ann").await);
+    assert!(!client.hit("user", "ann").await);
+}
+
+/// The store at this URL cannot be used: the log says why, the service is not ready and decides nothing.
+async fn refused(store: &str, flags: &[&str], reason: &str) {
+    let policies = yearly();
+    let service = start(&policies, store, flags);
+    says(&service, reason);
+    assert!(!is_ready(&service).await);
+    assert_eq!(hit_or_fail(&Client::connect(service.grpc).await).await, None);
+}
+
+/// Whether a hit was admitted; none where nobody decided.
+async fn hit_or_fail(client: &Client) -> Option<bool> {
+    use crate::support::rls::{descriptor, request};
+    use tollgate::grpc::proto::rate_limit_response::Code;
+    let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
+    Some(answer.ok()?.overall_code() == Code::Ok)
+}
+
+fn says(service: &Tollgate, what: &str) {
+    let log = || service.process.log();
+    eventually(what, PATIENCE, || log().iter().any(|line| line.contains(what)).then_some(()));
+}

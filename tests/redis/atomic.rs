@@ -1,0 +1,141 @@
+//! One request is one round trip to each slot that it needs, and a request that one slot denies leaves nothing at the others.
+
+use std::collections::BTreeMap;
+
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::redis::cluster::Cluster;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::{PATIENCE, becomes};
+
+const REQUESTS: u64 = 50;
+const DAILY: &str = "algorithm: sliding_window, requests_per_unit: 1000, unit: day";
+
+#[tokio::test]
+async fn a_request_with_one_descriptor_is_one_call() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("user", DAILY)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    assert_eq!(calls_for(&client, &["user"], &[&redis]).await, REQUESTS);
+}
+
+#[tokio::test]
+async fn a_request_with_three_descriptors_is_one_call() {
+    let redis = Redis::start().await;
+    let (a, b, c) = (DAILY, "requests_per_unit: 1000, unit: day", "algorithm: gcra, requests_per_unit: 9, unit: day");
+    let policies = Policies::of(&policy(&[("a", a), ("b", b), ("c", c)]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    assert_eq!(calls_for(&client, &["a", "b", "c"], &[&redis]).await, REQUESTS);
+}
+
+#[tokio::test]
+async fn requests_are_not_preceded_by_pings() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("user", DAILY)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    let begun = std::time::Instant::now();
+    let before = calls(&[&redis], "ping").await;
+    calls_for(&client, &["user"], &[&redis]).await;
+    // Every connection asks for a sign of life once a second, and there are fewer than eight of them.
+    let of_idle_connections = 8 * (begun.elapsed().as_secs() + 1);
+    let pings = calls(&[&redis], "ping").await - before;
+    assert!(pings <= of_idle_connections, "{pings} pings with {REQUESTS} requests");
+}
+
+#[tokio::test]
+async fn a_domain_in_one_slot_is_one_call_in_a_cluster() {
+    let cluster = cluster().await;
+    let rules = policy(&[("a", DAILY), ("b", DAILY), ("c", DAILY)]);
+    let policies = Policies::of(&format!("atomicity: domain\n{rules}"));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    assert_eq!(calls_for(&client, &["a", "b", "c"], &nodes_of(&cluster)).await, REQUESTS);
+}
+
+#[tokio::test]
+async fn three_slots_are_three_calls_in_a_cluster() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&[("a", DAILY), ("b", DAILY), ("c", DAILY)]));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    assert_eq!(calls_for(&client, &["a", "b", "c"], &nodes_of(&cluster)).await, 3 * REQUESTS);
+}
+
+/// Whatever the algorithm, in a domain whose limits all have keys in slots of their own.
+const ONE_OF_EACH: [(&str, &str); 4] = [
+    ("fixed", "requests_per_unit: 5, unit: year, charge: admitted"),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 5, unit: year"),
+    ("log", "algorithm: sliding_log, requests_per_unit: 5, unit: year"),
+    ("gcra", "algorithm: gcra, requests_per_unit: 5, unit: year"),
+];
+
+#[tokio::test]
+async fn what_one_slot_denies_leaves_the_counters_of_the_others_as_they_were() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &["--deny-cache-max", "0s"]).await;
+    for (key, _) in ONE_OF_EACH {
+        assert!(client.hit(key, "used").await);
+    }
+    assert!(client.hit("full", "full").await);
+    let before = values(&cluster).await;
+    for (key, _) in ONE_OF_EACH {
+        for value in ["used", "fresh"] {
+            let both = vec![descriptor(&[(key, value)]), descriptor(&[("full", "full")])];
+            let answer = client.ask(request(both)).await.unwrap();
+            assert_eq!(answer.overall_code(), Code::OverLimit);
+            let left = if value == "used" { 4 } else { 5 };
+            assert_eq!(answer.statuses[0].limit_remaining, left, "{key}: the answer shows it without the charge");
+        }
+    }
+    let but_the_full_one = |values: &BTreeMap<Vec<u8>, Vec<u8>>| {
+        let is_full = |key: &[u8]| key.windows(4).any(|part| part == b"full");
+        values.iter().filter(|(key, _)| !is_full(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let wanted: BTreeMap<Vec<u8>, Vec<u8>> = but_the_full_one(&before);
+    assert_eq!(wanted.len(), ONE_OF_EACH.len());
+    becomes("all is as it was", PATIENCE, || values(&cluster), |now| but_the_full_one(now) == wanted).await;
+}
+
+#[tokio::test]
+async fn take_backs_are_counted() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
+    let (service, client) = serve(&policies, &url_of(&cluster), &["--deny-cache-max", "0s"]).await;
+    assert!(client.hit("full", "").await);
+    assert_eq!(metric(&service, "tollgate_take_backs_total").await, 0);
+    let all = ["fixed", "sliding", "log", "gcra", "full"].map(|key| descriptor(&[(key, "")]));
+    assert_eq!(client.ask(request(all.to_vec())).await.unwrap().overall_code(), Code::OverLimit);
+    assert_eq!(metric(&service, "tollgate_take_backs_total").await, 4);
+    for (key, _) in ONE_OF_EACH {
+        becomes(key, PATIENCE, || remaining(&client, key, ""), |left| *left == 5).await;
+    }
+    assert_eq!(metric(&service, "tollgate_take_backs_lost_total").await, 0);
+}
+
+/// How many script calls so many requests are, after one that makes the scripts known.
+async fn calls_for(client: &Client, keys: &[&str], nodes: &[&Redis]) -> u64 {
+    let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "ann")])).collect();
+    client.ask(request(descriptors.clone())).await.unwrap();
+    let before = calls(nodes, "evalsha").await + calls(nodes, "eval").await;
+    for _ in 0..REQUESTS {
+        client.ask(request(descriptors.clone())).await.unwrap();
+    }
+    calls(nodes, "evalsha").await + calls(nodes, "eval").await - before
+}
+
+/// All keys of a cluster with their values.
+async fn values(cluster: &Cluster) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let script = "local all = {}
+        for _, key in ipairs(redis.call('KEYS', '*')) do
+          all[#all + 1] = key
+          all[#all + 1] = redis.call('GET', key)
+        end
+        return all";
+    let mut values = BTreeMap::new();
+    for node in nodes_of(cluster) {
+        values.extend(node.ask::<BTreeMap<Vec<u8>, Vec<u8>>>(&["EVAL", script, "0"]).await.unwrap());
+    }
+    values
+}

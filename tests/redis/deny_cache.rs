@@ -1,0 +1,179 @@
+//! Who is known to be denied is answered without Redis: until there may be room again, and no longer than told.
+
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 1, unit: year";
+const LONG: [&str; 2] = ["--deny-cache-max", "60s"];
+
+/// A server, a service, and a client whose `user=ann` has been denied once.
+struct Denied {
+    redis: Redis,
+    policies: Policies,
+    service: Tollgate,
+    client: Client,
+}
+
+impl Denied {
+    async fn by(rules: &[(&str, &str)], flags: &[&str]) -> Self {
+        let (redis, policies) = (Redis::start().await, Policies::of(&policy(rules)));
+        let (service, client) = serve(&policies, &redis.url(), flags).await;
+        assert!(client.hit("user", "ann").await);
+        assert!(!client.hit("user", "ann").await);
+        Self { redis, policies, service, client }
+    }
+
+    /// Calls of scripts so far.
+    async fn calls(&self) -> u64 {
+        calls(&[&self.redis], "evalsha").await
+    }
+}
+
+#[tokio::test]
+async fn a_remembered_denial_asks_nobody() {
+    let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
+    let before = denied.calls().await;
+    for _ in 0..20 {
+        assert!(!denied.client.hit("user", "ann").await);
+    }
+    assert_eq!(denied.calls().await, before);
+    assert_eq!(metric(&denied.service, "tollgate_deny_cache_hits_total").await, 20);
+}
+
+#[tokio::test]
+async fn all_connections_of_a_process_remember_together() {
+    let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
+    let before = denied.calls().await;
+    for _ in 0..4 {
+        assert!(!Client::connect(denied.service.grpc).await.hit("user", "ann").await);
+    }
+    assert_eq!(denied.calls().await, before);
+}
+
+#[tokio::test]
+async fn another_value_is_asked_for() {
+    let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
+    assert!(denied.client.hit("user", "bob").await);
+}
+
+#[tokio::test]
+async fn a_denial_of_many_hits_says_nothing_of_fewer() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("user", "algorithm: sliding_window, requests_per_unit: 3, unit: year")]));
+    let (_service, client) = serve(&policies, &redis.url(), &LONG).await;
+    assert_eq!(take(&client, 2).await, Code::Ok);
+    assert_eq!(take(&client, 2).await, Code::OverLimit);
+    assert_eq!(take(&client, 1).await, Code::Ok);
+}
+
+#[tokio::test]
+async fn a_denial_is_remembered_no_longer_than_there_is_to_wait() {
+    let limit = "algorithm: sliding_log, requests_per_unit: 1, unit: 2s";
+    let denied = Denied::by(&[("user", limit)], &LONG).await;
+    becomes("there is room", PATIENCE, || denied.client.hit("user", "ann"), |admitted| *admitted).await;
+}
+
+#[tokio::test]
+async fn a_denial_is_remembered_no_longer_than_told() {
+    let denied = Denied::by(&[("user", YEARLY)], &["--deny-cache-max", "300ms"]).await;
+    let before = denied.calls().await;
+    let ask = || async {
+        assert!(!denied.client.hit("user", "ann").await);
+        denied.calls().await
+    };
+    becomes("it is asked for again", PATIENCE, ask, |now| *now > before).await;
+}
+
+#[tokio::test]
+async fn where_nothing_is_remembered_every_denial_is_asked_for() {
+    let denied = Denied::by(&[("user", YEARLY)], &["--deny-cache-max", "0s"]).await;
+    let before = denied.calls().await;
+    for _ in 0..20 {
+        assert!(!denied.client.hit("user", "ann").await);
+    }
+    assert_eq!(denied.calls().await, before + 20);
+}
+
+#[tokio::test]
+async fn a_refund_through_the_same_process_ends_it_at_once() {
+    let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..hits(1) };
+    assert_eq!(denied.client.status(refund).await.code(), Code::Ok);
+    assert!(denied.client.hit("user", "ann").await);
+}
+
+#[tokio::test]
+async fn a_policy_that_allows_more_ends_it() {
+    let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
+    let raised = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
+    denied.policies.write("policy.yaml", &policy(&[("user", raised)]));
+    becomes("the new amount is there", PATIENCE, || denied.client.limit("user", "bob"), |now| *now == Some(2)).await;
+    assert!(denied.client.hit("user", "ann").await);
+}
+
+#[tokio::test]
+async fn denied_hits_that_are_charged_are_charged_all_the_same() {
+    let limit = |first: u32| {
+        format!("windows: [{{ requests_per_unit: {first}, unit: year }}, {{ requests_per_unit: 500, unit: 3650d }}]")
+    };
+    let denied = Denied::by(&[("user", &limit(1))], &LONG).await;
+    for _ in 0..10 {
+        assert!(!denied.client.hit("user", "ann").await);
+    }
+    assert!(metric(&denied.service, "tollgate_deny_cache_hits_total").await > 0);
+    denied.policies.write("policy.yaml", &policy(&[("user", &limit(100))]));
+    let left = || remaining(&denied.client, "user", "ann");
+    becomes("all twelve hits count", PATIENCE, left, |left| *left == 100 - 12).await;
+}
+
+#[tokio::test]
+async fn the_rest_of_a_denied_request_is_judged_as_denied() {
+    let rules = [
+        ("user", YEARLY),
+        ("always", "requests_per_unit: 9, unit: year"),
+        ("admitted", "requests_per_unit: 9, unit: year, charge: admitted"),
+    ];
+    let denied = Denied::by(&rules, &LONG).await;
+    let before = denied.calls().await;
+    let all = ["user", "always", "admitted"].map(|key| descriptor(&[(key, "ann")]));
+    let answer = denied.client.ask(request(all.to_vec())).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    let codes: Vec<Code> = answer.statuses.iter().map(|status| status.code()).collect();
+    assert_eq!(codes, [Code::OverLimit, Code::Ok, Code::Ok]);
+    let left: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
+    assert_eq!(left, [0, 8, 9]);
+    assert_eq!(denied.calls().await, before + 1);
+}
+
+#[tokio::test]
+async fn a_cluster_is_asked_where_the_denial_may_come_from_a_charge_that_is_taken_back() {
+    let cluster = cluster().await;
+    let rules = [("user", YEARLY), ("always", "requests_per_unit: 1, unit: year")];
+    let policies = Policies::of(&policy(&rules));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &LONG).await;
+    for (key, calls_of_three) in [("user", 3), ("always", 0)] {
+        assert!(client.hit(key, "ann").await);
+        assert!(!client.hit(key, "ann").await);
+        let before = calls(&nodes_of(&cluster), "evalsha").await;
+        for _ in 0..3 {
+            assert!(!client.hit(key, "ann").await);
+        }
+        assert_eq!(calls(&nodes_of(&cluster), "evalsha").await - before, calls_of_three, "{key}");
+    }
+}
+
+/// So many hits of `user=ann`.
+fn hits(count: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(count), ..descriptor(&[("user", "ann")]) }
+}
+
+async fn take(client: &Client, count: u64) -> Code {
+    client.status(hits(count)).await.code()
+}

@@ -1,0 +1,132 @@
+//! Never more than the limit, whoever asks at the same time: several processes, many requests under way in each.
+//!
+//! Amounts are for a year, so that nothing comes free meanwhile and no window ends but on one night of the year.
+
+use tokio::task::JoinSet;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{cluster, policy, remaining, serve, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+const PROCESSES: usize = 4;
+/// Requests that each process has under way.
+const AT_ONCE: usize = 64;
+const AMOUNT: u32 = 200;
+/// What each process is asked for, of each limit: together half as much again as there is.
+const ASKED: usize = 75;
+
+const LIMITS: [(&str, &str); 6] = [
+    ("fixed", "requests_per_unit: 200, unit: year"),
+    ("windows", "windows: [{ requests_per_unit: 300, unit: year }, { requests_per_unit: 200, unit: 3650d }]"),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 200, unit: year"),
+    ("log", "algorithm: sliding_log, requests_per_unit: 200, unit: year"),
+    ("gcra", "algorithm: gcra, requests_per_unit: 200, unit: year"),
+    ("bucket", "algorithm: token_bucket, requests_per_unit: 1, unit: 100d, burst: 200"),
+];
+
+#[tokio::test]
+async fn one_server_admits_exactly_the_limit_of_every_algorithm() {
+    let redis = Redis::start().await;
+    exactly_the_limits(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn a_cluster_admits_exactly_the_limit_of_every_algorithm() {
+    let cluster = cluster().await;
+    exactly_the_limits(&url_of(&cluster)).await;
+}
+
+#[tokio::test]
+async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&admitted_only(&LIMITS));
+    let fleet = Fleet::start(&policies, &url_of(&cluster)).await;
+    // Each limit in two of four kinds of requests, so that every denial has charges of others to take back.
+    let kinds = [["fixed", "sliding", "gcra"], ["fixed", "log", "bucket"], ["sliding", "log", "windows"]];
+    let asked = (0..ASKED).flat_map(|_| kinds.iter().map(|kind| kind.map(|key| descriptor(&[(key, "")])).to_vec()));
+    let admitted = fleet.ask(asked.collect()).await;
+    for (key, _) in LIMITS {
+        let of_key = |descriptors: &&Vec<RateLimitDescriptor>| descriptors.iter().any(|one| is(one, key));
+        let taken = u32::try_from(admitted.iter().filter(of_key).count()).unwrap();
+        assert!(taken <= AMOUNT, "{key}: {taken} of {AMOUNT}");
+        let is_right = |left: &u32| *left == AMOUNT - taken;
+        becomes(&format!("{key}: what was not admitted is left"), PATIENCE, || fleet.remaining(key), is_right).await;
+    }
+}
+
+#[tokio::test]
+async fn one_server_admits_exactly_the_least_limit_where_requests_have_three() {
+    let redis = Redis::start().await;
+    let rules = [LIMITS[2], LIMITS[4], ("least", "algorithm: sliding_window, requests_per_unit: 150, unit: year")];
+    let policies = Policies::of(&admitted_only(&rules));
+    let fleet = Fleet::start(&policies, &redis.url()).await;
+    let all = rules.map(|(key, _)| descriptor(&[(key, "")])).to_vec();
+    assert_eq!(fleet.ask(vec![all; ASKED]).await.len(), 150);
+    assert_eq!(fleet.remaining("least").await, 0);
+    assert_eq!(fleet.remaining("sliding").await, AMOUNT - 150);
+    assert_eq!(fleet.remaining("gcra").await, AMOUNT - 150);
+}
+
+async fn exactly_the_limits(store: &str) {
+    let policies = Policies::of(&policy(&LIMITS));
+    let fleet = Fleet::start(&policies, store).await;
+    let asked = (0..ASKED).flat_map(|_| LIMITS.map(|(key, _)| vec![descriptor(&[(key, "")])]));
+    let admitted = fleet.ask(asked.collect()).await;
+    for (key, _) in LIMITS {
+        let taken = admitted.iter().filter(|descriptors| is(&descriptors[0], key)).count();
+        assert_eq!(u32::try_from(taken).unwrap(), AMOUNT, "{key}");
+        assert_eq!(fleet.remaining(key).await, 0, "{key}");
+    }
+}
+
+fn is(descriptor: &RateLimitDescriptor, key: &str) -> bool {
+    descriptor.entries[0].key == key.as_bytes()
+}
+
+fn admitted_only(rules: &[(&str, &str)]) -> String {
+    format!("defaults: {{ charge: admitted }}\n{}", policy(rules))
+}
+
+/// Processes that share a store.
+struct Fleet {
+    services: Vec<(Tollgate, Client)>,
+}
+
+impl Fleet {
+    async fn start(policies: &Policies, store: &str) -> Self {
+        let mut services = Vec::new();
+        for _ in 0..PROCESSES {
+            services.push(serve(policies, store, &[]).await);
+        }
+        Self { services }
+    }
+
+    /// Asks every process all of this, many requests at once, and gives those that were admitted.
+    async fn ask(&self, asked: Vec<Vec<RateLimitDescriptor>>) -> Vec<Vec<RateLimitDescriptor>> {
+        let mut clients = JoinSet::new();
+        for (_, client) in &self.services {
+            for first in 0..AT_ONCE {
+                let (client, own) = (client.clone(), asked.iter().skip(first).step_by(AT_ONCE).cloned());
+                let own: Vec<_> = own.collect();
+                clients.spawn(async move {
+                    let mut admitted = Vec::new();
+                    for descriptors in own {
+                        let answer = client.ask(request(descriptors.clone())).await.unwrap();
+                        admitted.extend((answer.overall_code() == Code::Ok).then_some(descriptors));
+                    }
+                    admitted
+                });
+            }
+        }
+        clients.join_all().await.concat()
+    }
+
+    async fn remaining(&self, key: &str) -> u32 {
+        remaining(&self.services[0].1, key, "").await
+    }
+}

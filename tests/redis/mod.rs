@@ -1,0 +1,100 @@
+//! The store in Redis, by real servers: it decides what memory decides, in one step, for many processes at once.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `replay` | recorded traces give the same lines on every server and every topology |
+//! | `random` | so do traces and policies that nobody has thought of, amounts that change meanwhile included |
+//! | `sides` | the stores that `random` compares |
+//! | `atomic` | one round trip a request, and nothing left of what a Cluster's other slot denied |
+//! | `exactness` | never more than the limit, whoever asks at the same time |
+//! | `memory` | what a counter costs, and when it goes |
+//! | `deny_cache` | who is known to be denied is not asked for |
+//! | `who` | `record`, and `tollgate who` |
+//! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
+
+mod access;
+mod atomic;
+mod deny_cache;
+mod exactness;
+mod memory;
+mod random;
+mod replay;
+mod sides;
+mod who;
+
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::rls::{Client, descriptor};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// A policy for domain `test`, whose rules are given as `key: rate_limit`.
+fn policy(rules: &[(&str, &str)]) -> String {
+    let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
+    format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
+}
+
+/// Three masters.
+async fn cluster() -> Cluster {
+    Cluster::start_as(calm()).await
+}
+
+/// Nobody fails here, and nobody shall be thought to have failed where the machine is busy.
+fn calm() -> Layout {
+    Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() }
+}
+
+/// Where a cluster is.
+fn url_of(cluster: &Cluster) -> String {
+    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
+    format!("redis-cluster://{}", seeds.join(","))
+}
+
+/// A service whose counters are at `store`, ready; it waits for slow answers, since a busy machine is no subject here.
+async fn serve(policies: &Policies, store: &str, flags: &[&str]) -> (Tollgate, Client) {
+    let service = start(policies, store, flags);
+    becomes("the service is ready", PATIENCE, || is_ready(&service), |ready| *ready).await;
+    let client = Client::connect(service.grpc).await;
+    (service, client)
+}
+
+/// The same before it is ready.
+fn start(policies: &Policies, store: &str, flags: &[&str]) -> Tollgate {
+    // Without `--replicas` a heartbeat would now and then be among the commands that tests count.
+    let usual = ["--store", store, "--store-timeout", "15s", "--replicas", "1", "--workers", "2"];
+    Tollgate::serve_with(policies.path(), &[&usual, flags].concat())
+}
+
+async fn is_ready(service: &Tollgate) -> bool {
+    Web::new(service.http).get("/readyz").await.status == 200
+}
+
+/// Hits left of a counter, without a hit.
+async fn remaining(client: &Client, key: &str, value: &str) -> u32 {
+    let mut peek = descriptor(&[(key, value)]);
+    peek.hits_addend = Some(0);
+    client.status(peek).await.limit_remaining
+}
+
+/// How often some nodes were asked for a command.
+async fn calls(nodes: &[&Redis], command: &str) -> u64 {
+    let mut sum = 0;
+    for node in nodes {
+        sum += node.commandstats().await.get(command).copied().unwrap_or_default();
+    }
+    sum
+}
+
+/// The nodes of a cluster.
+fn nodes_of(cluster: &Cluster) -> Vec<&Redis> {
+    cluster.nodes.iter().map(|node| &node.redis).collect()
+}
+
+/// A metric of a service.
+async fn metric(service: &Tollgate, name: &str) -> u64 {
+    let text = Web::new(service.http).get("/metrics").await.body;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
+}

@@ -1,0 +1,94 @@
+//! `tollgate replay` decides the same on every store: the recorded traces, line by line.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use redis::Value;
+
+use super::{calm, cluster, nodes_of, url_of};
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::redis::flavor::Flavor;
+use crate::support::redis::{Redis, Setup};
+use crate::support::tollgate::output;
+
+const RECORDED: [&str; 3] = ["1", "2", "3"];
+
+/// What memory says of the recorded traces, which `vectors` holds to be right.
+static IN_MEMORY: LazyLock<Vec<String>> =
+    LazyLock::new(|| RECORDED.iter().map(|name| replayed(name, "memory")).collect());
+
+#[tokio::test]
+async fn redis_7_decides_as_memory_does() {
+    one_server_agrees(Flavor::Distribution).await;
+}
+
+#[tokio::test]
+async fn redis_6_2_decides_as_memory_does() {
+    one_server_agrees(Flavor::Redis62).await;
+}
+
+#[tokio::test]
+async fn redis_8_decides_as_memory_does() {
+    one_server_agrees(Flavor::Redis8).await;
+}
+
+#[tokio::test]
+async fn valkey_decides_as_memory_does() {
+    one_server_agrees(Flavor::Valkey).await;
+}
+
+#[tokio::test]
+async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
+    let cluster = cluster().await;
+    agrees(&url_of(&cluster));
+    for node in nodes_of(&cluster) {
+        assert_eq!(node.command(&["DBSIZE"]).await, Value::Int(0));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_of_the_oldest_servers_decides_as_memory_does() {
+    let setup = Setup { flavor: Flavor::Redis62, ..Setup::default() };
+    let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
+    same_lines("1", &IN_MEMORY[0], &replayed("1", &url_of(&cluster)));
+}
+
+#[tokio::test]
+async fn a_replay_leaves_the_keys_of_others_alone() {
+    let redis = Redis::start().await;
+    for key in ["mine", "replay", "replay-1-1:key"] {
+        redis.command(&["SET", key, "kept"]).await;
+    }
+    replayed("1", &redis.url());
+    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(3));
+}
+
+async fn one_server_agrees(flavor: Flavor) {
+    let redis = Redis::start_as(Setup { flavor, ..Setup::default() }).await;
+    agrees(&redis.url());
+    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
+}
+
+fn agrees(store: &str) {
+    for (name, expected) in RECORDED.iter().zip(IN_MEMORY.iter()) {
+        same_lines(name, expected, &replayed(name, store));
+    }
+}
+
+/// What a replay of a recorded trace writes.
+fn replayed(name: &str, store: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
+    let file = |name: &str| folder.join(name).into_os_string();
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let arguments = [words(&["replay", "--store", store, "--policy"]), vec![file("policy.yaml"), file("trace.jsonl")]];
+    let replayed = output(arguments.concat());
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    String::from_utf8(replayed.stdout).unwrap()
+}
+
+fn same_lines(name: &str, expected: &str, found: &str) {
+    let differs = expected.lines().zip(found.lines()).enumerate().find(|(_, (expected, found))| expected != found);
+    assert_eq!(differs, None, "the first line of {name} that differs");
+    assert_eq!(found.lines().count(), expected.lines().count());
+}

@@ -1,0 +1,93 @@
+//! The same requests to several stores, all in one given time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tollgate::algorithm::time::Timestamp;
+use tollgate::grpc::convert::{self, AnswerStyle, RequestBounds};
+use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use tollgate::limiter::{InForce, Limiter};
+use tollgate::policy::{self, Source};
+use tollgate::store::any::AnyStore;
+use tollgate::store::clock::ManualClock;
+use tollgate::store::memory::{Bounds, MemoryStore};
+use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
+use tollgate::telemetry::metrics::Metrics;
+
+/// Time for one answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An answer, and of each descriptor the times to wait and to the end, in microseconds.
+pub(super) type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>), String>;
+
+/// Memory and the stores that have to say the same.
+pub(super) struct Sides {
+    clock: Arc<ManualClock>,
+    in_force: Arc<InForce>,
+    limiters: Vec<(String, Limiter<AnyStore<Arc<ManualClock>>>)>,
+}
+
+impl Sides {
+    /// Memory, and a store at each of `urls`, whose keys begin with `prefix`. `is_shadow`: every request is admitted.
+    pub(super) async fn new(urls: &[String], prefix: &str, is_shadow: bool) -> Self {
+        let (clock, metrics) = (Arc::<ManualClock>::default(), Metrics::new());
+        let in_force = InForce::new(Arc::clone(&metrics));
+        let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+        let memory = AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))));
+        let mut stores = vec![("memory".to_owned(), memory)];
+        for url in urls {
+            let place = RedisUrl::parse(url).unwrap().unwrap();
+            let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) };
+            let store = RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
+            stores.push((url.clone(), AnyStore::Redis(store)));
+        }
+        let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, is_shadow));
+        let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
+        for (name, limiter) in &limiters {
+            let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
+            connected.unwrap_or_else(|_| panic!("{name} cannot be reached"));
+        }
+        Self { clock, in_force, limiters }
+    }
+
+    /// Puts a policy in force on all sides.
+    pub(super) fn install(&self, policy: &str) {
+        let source = Source { name: "policy".to_owned(), text: policy.to_owned() };
+        let loaded = policy::load(&[source], &policy::Options::default());
+        self.in_force.install(loaded.unwrap_or_else(|report| panic!("{report}\n{policy}")).policies);
+    }
+
+    /// What all say at an instant; or what each says, where they do not agree.
+    pub(super) async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<Answer, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let mut answers = join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
+        if answers.iter().all(|answer| *answer == answers[0]) {
+            return Ok(answers.swap_remove(0));
+        }
+        let said = self.limiters.iter().zip(&answers).map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
+        Err(format!("at {at}: {message:#?}\n{}", said.collect::<String>()))
+    }
+
+    /// Forgets all keys.
+    pub(super) async fn clear(&self) {
+        for (_, limiter) in &self.limiters {
+            if let AnyStore::Redis(store) = limiter.store() {
+                store.clear().await.unwrap();
+            }
+        }
+    }
+}
+
+async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Answer {
+    let request = convert::request(message, &RequestBounds { descriptors: 64, entries: 32 }).unwrap();
+    let snapshot = limiter.snapshot();
+    let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
+    let decision = decided.map_err(|undecided| undecided.to_string())?;
+    limiter.store().settled().await;
+    let times = |status: &tollgate::limiter::Status<'_>| {
+        [status.retry_after(), status.reset_after()].map(|time| time.map(|time| time.get()))
+    };
+    let times = decision.statuses().iter().map(times).collect();
+    Ok((convert::response(&decision, AnswerStyle::default()), times))
+}
