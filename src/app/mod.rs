@@ -3,6 +3,7 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
+mod serving;
 mod stores;
 pub mod workers;
 
@@ -17,18 +18,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::serving::Serving;
 use self::stores::Stores;
 use self::workers::Workers;
 use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
-use crate::grpc::server;
-use crate::grpc::service::Rls;
-use crate::limiter::{InForce, Limiter};
+use crate::limiter::InForce;
 use crate::policy::source::{files, watch};
 use crate::policy::{self, Options, Report, Source};
 use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
-use crate::store::any::AnyStore;
-use crate::store::clock::SystemClock;
 use crate::telemetry::metrics::Metrics;
 
 /// What has to be there before the service can run.
@@ -116,26 +114,19 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         health.set(true).await;
     }
     let connected = Arc::new(Semaphore::new(0));
-    let all_connected = wait_for(Arc::clone(&connected), settings.limits.workers);
+    let all_connected = Serving::connected(Arc::clone(&connected), settings.limits.workers);
     let ready = tokio::spawn(become_ready(stores.clone(), all_connected, health.clone(), Arc::clone(&facts)));
 
-    let (limits, timeout, of_worker, worker_metrics) =
-        (settings.limits, settings.store.timeout, stores.clone(), Arc::clone(&metrics));
-    // Run on each worker's own runtime.
-    let service = move || {
-        let limiter = Limiter::new(Arc::clone(&policies), of_worker.connect(), limits.shadow_mode);
-        Rls::new(limiter, Arc::clone(&worker_metrics), limits.request, limits.style, timeout)
-    };
-    let (service, watched, connections) = (Arc::new(service), health.clone(), settings.limits.connections);
-    let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
-        let (service, health, connected) = (Arc::clone(&service), watched.clone(), Arc::clone(&connected));
-        async move {
-            let rls = Arc::new(service());
-            tokio::spawn(tell_when_connected(Arc::clone(&rls), connected));
-            let served = server::serve(incoming, rls, &health, connections, drain.cancelled_owned()).await;
-            served.unwrap_or_else(|error| error!(%error, "a worker failed"));
-        }
-    })?;
+    let serving = Arc::new(Serving {
+        policies,
+        stores: stores.clone(),
+        metrics: Arc::clone(&metrics),
+        limits: settings.limits,
+        health: health.clone(),
+        connected,
+    });
+    let workers =
+        Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     let Listeners { grpc, http, admin } = prepared.listeners;
     announce(&[("grpc", grpc.local_addr()), ("http", http.local_addr()), ("admin", admin.local_addr())]);
     if let (true, Ok(address)) = (settings.policy.are_examples, grpc.local_addr()) {
@@ -202,17 +193,6 @@ fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
             info!(protocol, %address, "listening");
         }
     }
-}
-
-/// Adds a permit when a worker's own connections to the store are there.
-async fn tell_when_connected(worker: Arc<Rls<AnyStore<SystemClock>>>, connected: Arc<Semaphore>) {
-    worker.limiter().store().connected().await;
-    connected.add_permits(1);
-}
-
-/// Waits for as many permits as there are workers.
-async fn wait_for(connected: Arc<Semaphore>, workers: usize) {
-    let _ = connected.acquire_many(u32::try_from(workers).unwrap_or(u32::MAX)).await;
 }
 
 /// Says that the service is ready once its store is and every worker can ask it, where that has not been said.

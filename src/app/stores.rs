@@ -47,6 +47,11 @@ impl Stores {
         Self { settings, memory, replicas, denials, metrics }
     }
 
+    /// Time for a decision where the caller sets none.
+    pub(super) fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+
     /// A handle for the runtime that this is called in: connections belong to it.
     pub(super) fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {
