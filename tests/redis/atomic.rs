@@ -114,6 +114,24 @@ async fn take_backs_are_counted() {
     assert_eq!(metric(&service, "tollgate_take_backs_lost_total").await, 0);
 }
 
+#[tokio::test]
+async fn the_fastest_rate_takes_no_longer_than_others() {
+    let redis = Redis::start().await;
+    let limit = "algorithm: gcra, requests_per_unit: 4294967295, unit: 1ms, burst: 4000000000";
+    let policies = Policies::of(&policy(&[("user", limit)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    client.hit("user", "ann").await;
+    let mut shortest = u64::MAX;
+    for _ in 0..5 {
+        redis.command(&["CONFIG", "RESETSTAT"]).await;
+        client.hit("user", "ann").await;
+        let spent = redis.info("commandstats").await["cmdstat_evalsha"].clone();
+        let us = spent.split_once("usec=").unwrap().1.split_once(',').unwrap().0;
+        shortest = shortest.min(us.parse().unwrap());
+    }
+    assert!(shortest < 50_000, "{shortest} us in the server");
+}
+
 /// How many script calls so many requests are, after one that makes the scripts known.
 async fn calls_for(client: &Client, keys: &[&str], nodes: &[&Redis]) -> u64 {
     let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "ann")])).collect();

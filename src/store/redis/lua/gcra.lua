@@ -93,7 +93,7 @@ do
 
   -- floor(backlog / T): a quotient of doubles is off by one at most.
   local function hits_in(limit, whole, part)
-    local hits = math.floor(whole / limit.period * limit.limit)
+    local hits = math.floor((whole + part / limit.parts) / limit.period * limit.limit)
     while hits > 0 do
       local needs, needs_part = times(limit, hits)
       if at_most(needs, needs_part, whole, part) then
