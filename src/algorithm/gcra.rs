@@ -27,6 +27,8 @@ pub struct Gcra {
     window: [Window; 1],
     burst: u32,
     max_debt: u64,
+    /// Burst and debt as they were asked for: those that were not follow the amount.
+    asked: (Option<u32>, Option<u64>),
     interval: Interval,
     /// C*T: the backlog of a burst.
     full: Backlog,
@@ -87,6 +89,7 @@ impl Gcra {
     /// # Errors
     /// Where the burst is 0, takes longer than 71 years to drain, or the debt longer than 285.
     pub fn new(window: Window, burst: Option<u32>, max_debt: Option<u64>) -> Result<Self, QuotaError> {
+        let asked = (burst, max_debt);
         let limit = window.limit().max(1); // a ban has no interval and never asks for one
         let burst = burst.unwrap_or(limit);
         if burst == 0 {
@@ -104,16 +107,16 @@ impl Gcra {
             None => u64::from(burst).saturating_mul(DEFAULT_DEBT_BURSTS).min(allowed),
         };
         let deepest = interval.times(max_debt.saturating_add(u64::from(burst)));
-        Ok(Self { window: [window], burst, max_debt, interval, full, deepest })
+        Ok(Self { window: [window], burst, max_debt, asked, interval, full, deepest })
     }
 
-    /// The same with another amount and period; the burst is kept as far as it drains in 71 years.
+    /// The same with another amount and period; a burst that was asked for is kept as far as it drains in 71 years.
     pub(super) fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
         let fitting = Interval::new(window.limit().max(1), window.period()).fitting(MAX_DRAIN.saturating_sub(1));
-        let burst = if self.burst == self.limit() { window.limit().max(1) } else { self.burst };
-        let burst = burst.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1);
-        match Self::new(window.clone(), Some(burst), Some(self.max_debt)) {
-            Err(QuotaError::Debt { allowed, .. }) => Self::new(window, Some(burst), Some(allowed)),
+        let (burst, max_debt) = self.asked;
+        let burst = burst.map(|burst| burst.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1));
+        match Self::new(window.clone(), burst, max_debt) {
+            Err(QuotaError::Debt { allowed, .. }) => Self::new(window, burst, Some(allowed)),
             made => made,
         }
     }
@@ -258,7 +261,7 @@ impl Interval {
     }
 
     /// A backlog that was reckoned with another amount per the same period, for the same hits: `D * L_old / L_new`,
-    /// rounded up, so that a change of the amount never grants a hit.
+    /// rounded up, so that a change of the amount never grants a hit. What comes to more than 285 years is cut off there.
     fn rescaled(&self, backlog: Backlog, old_limit: u32) -> Backlog {
         let period = u128::from(self.period).saturating_mul(u128::from(self.divisor));
         let old_divisor = gcd(u64::from(old_limit.max(1)), u64::try_from(period).unwrap_or(u64::MAX));
@@ -268,7 +271,10 @@ impl Interval {
         let parts = in_parts.saturating_mul(u128::from(old_divisor)).div_ceil(u128::from(self.divisor.max(1)));
         let whole = parts.checked_div(u128::from(self.parts)).unwrap_or_default();
         let part = parts.checked_rem(u128::from(self.parts)).unwrap_or_default();
-        Backlog { whole: u64::try_from(whole).unwrap_or(u64::MAX), part: u32::try_from(part).unwrap_or_default() }
+        match u64::try_from(whole) {
+            Ok(whole) if whole < MAX_BACKLOG => Backlog { whole, part: u32::try_from(part).unwrap_or_default() },
+            _ => Backlog { whole: MAX_BACKLOG, part: 0 },
+        }
     }
 }
 

@@ -217,12 +217,15 @@ impl fmt::Display for InWords<'_> {
 
 /// Whole seconds, rounded up since proxies truncate, or exactly.
 fn duration(length: Micros, style: AnswerStyle) -> Duration {
+    /// The longest that protobuf's type holds, 10,000 years.
+    const LONGEST: i64 = 315_576_000_000;
+    let seconds = |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));
     if !style.exact_durations {
-        return Duration { seconds: i64::try_from(length.as_secs_ceil()).unwrap_or(i64::MAX), nanos: 0 };
+        return Duration { seconds: seconds(length.as_secs_ceil()), nanos: 0 };
     }
     let exact = std::time::Duration::from(length);
     Duration {
-        seconds: i64::try_from(exact.as_secs()).unwrap_or(i64::MAX),
+        seconds: seconds(exact.as_secs()),
         nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default(),
     }
 }

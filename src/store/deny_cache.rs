@@ -1,4 +1,5 @@
-//! A layer that remembers denials: who was denied n hits until an instant is denied n or more until then without asking.
+//! A layer that remembers denials: who was denied n hits until an instant is denied n until then without asking; more than n
+//! as well, where it is known how long that takes.
 //!
 //! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells,
 //! counted from the instant at which the question was sent, so that the way there and back only shortens it; a refund through
@@ -44,7 +45,7 @@ pub struct Denials {
 
 struct Denial {
     key: Box<[u8]>,
-    /// The least that was denied.
+    /// What was denied.
     hits: u64,
     amounts: u64,
     asked: Instant,
@@ -74,6 +75,11 @@ impl Denials {
         let wanted = needs(check).filter(|wanted| *wanted > 0)?;
         let place = self.place(check)?.lock();
         let denial = place.as_ref().filter(|denial| *denial.key == *check.key.bytes() && denial.hits <= wanted)?;
+        // How long more hits have to wait is known of a single fixed window: as long, where they can ever fit.
+        let knows_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
+        if denial.hits < wanted && !(knows_more && denial.report.retry_after.is_some()) {
+            return None;
+        }
         if now >= denial.until || denial.amounts != amounts_of(check.limit) {
             return None;
         }
@@ -90,10 +96,10 @@ impl Denials {
         let Some(place) = self.place(check) else { return };
         let (hits, asked, wait) = match (check.hits, needs(check)) {
             (Hits::Refund(_), _) => (u64::MAX, Instant::now(), Duration::ZERO),
-            (_, Some(hits)) if !outcome.allowed && self.is_certain(check) => {
-                let wait =
-                    outcome.report.retry_after.map_or(self.longest, |wait| Duration::from(wait).min(self.longest));
-                (hits, asked, wait)
+            (_, Some(hits)) if hits > 0 && !outcome.allowed && self.is_certain(check) => {
+                // Never: until the counter is as new, when what was written and denied may be another story.
+                let wait = outcome.report.retry_after.or(outcome.report.reset_after);
+                (hits, asked, wait.map_or(Duration::ZERO, |wait| Duration::from(wait).min(self.longest)))
             }
             (Hits::Charge(_) | Hits::Peek, _) => return,
         };
@@ -144,12 +150,11 @@ impl<S: Store> DenyCache<S> {
         if owed.is_empty() {
             return;
         }
-        let (store, metrics) = (Arc::clone(&self.store), Arc::clone(&self.denials.metrics));
+        let store = Arc::clone(&self.store);
         tokio::spawn(async move {
             let checks: Few<Check<'_>> = owed.iter().map(Owed::check).collect();
-            let outcomes = store.decide(&checks, Prior::Denied, deadline).await;
-            let lost = outcomes.iter().filter(|outcome| outcome.is_err()).count();
-            metrics.unknown_charges.inc_by(u64::try_from(lost).unwrap_or(u64::MAX));
+            // What becomes of them is counted where they are written.
+            let _ = store.decide(&checks, Prior::Denied, deadline).await;
         });
     }
 }
@@ -227,10 +232,19 @@ fn needs(check: &Check<'_>) -> Option<u64> {
 
 /// Whether denied hits matter beyond the denial: they are written all the same, or tallied.
 fn is_owed(check: &Check<'_>) -> bool {
-    let forgiven = matches!(check.limit.algorithm(), Algorithm::FixedWindow(_)) && check.limit.windows().len() == 1;
+    let forgiven = is_single_fixed_window(check.limit);
     let written = check.limit.charge_mode() != Charge::Admitted;
     let counts = (written && !forgiven) || !check.recorded.is_empty();
     counts && matches!(check.hits, Hits::Charge(_))
+}
+
+fn is_single_fixed_window(limit: &Limit) -> bool {
+    matches!(limit.algorithm(), Algorithm::FixedWindow(_)) && limit.windows().len() == 1
+}
+
+/// Whether so many hits can be admitted at some time.
+fn fits_ever(limit: &Limit, hits: u64) -> bool {
+    limit.windows().iter().all(|window| hits <= u64::from(window.limit()))
 }
 
 /// Whether a memory can answer: a vote is counted with the others, where the store is.

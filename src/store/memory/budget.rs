@@ -49,6 +49,12 @@ impl Budget {
         taken
     }
 
+    /// Counts `bytes` of a domain that are taken already, whatever the bounds say.
+    pub(super) fn book(&self, domain: &Account, bytes: usize) {
+        domain.book(bytes);
+        self.total.book(bytes);
+    }
+
     /// Gives `bytes` of a domain back.
     pub(super) fn give(&self, domain: &Account, bytes: usize) {
         domain.give(bytes);
@@ -69,6 +75,11 @@ impl Account {
     fn take(&self, bytes: usize) -> bool {
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn book(&self, bytes: usize) {
+        let more = |used: usize| Some(used.saturating_add(bytes));
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     fn give(&self, bytes: usize) {

@@ -209,8 +209,9 @@ fn shard_of(check: &Check<'_>) -> u8 {
     byte % SHARDS
 }
 
+/// Whether two checks are about the same counter. A ban has none, whatever its key.
 fn same(one: &Check<'_>, other: &Check<'_>) -> bool {
-    one.key.bytes() == other.key.bytes()
+    !one.limit.is_ban() && !other.limit.is_ban() && one.key.bytes() == other.key.bytes()
 }
 
 #[cfg(test)]

@@ -82,10 +82,7 @@ impl Shard {
         let Some(account) = self.account(number) else { return };
         budget.give(&account, reserved.saturating_sub(used));
         // A reservation covers what one charge can allocate; what is more is counted, never refused after the fact.
-        let more = used.saturating_sub(reserved);
-        if more > 0 {
-            budget.take(&account, more);
-        }
+        budget.book(&account, used.saturating_sub(reserved));
     }
 
     /// Adds a counter, whose room has been reserved.

@@ -22,6 +22,8 @@ use crate::telemetry::metrics::Metrics;
 const AGAIN: Duration = Duration::from_millis(2);
 /// Attempts of one command, redirections included.
 const ATTEMPTS: u32 = 16;
+/// How often it is said that Redis refuses.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// How long keys live at least where time is given: virtual time may run slower than the server's.
 const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
 
@@ -39,6 +41,8 @@ pub(super) struct Core {
     pub(super) by_slot: bool,
     pub(super) time: Time,
     pub(super) metrics: Arc<Metrics>,
+    /// When it was last said that Redis refused.
+    pub(super) complained: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl Core {
@@ -63,6 +67,15 @@ impl Core {
         }
     }
 
+    /// Says why Redis refused, once in a while.
+    fn complain(&self, text: &str) {
+        let mut last = self.complained.lock();
+        if last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
+            *last = Some(Instant::now());
+            tracing::warn!(text, "redis refused");
+        }
+    }
+
     /// Asks one slot, and again where that is known to have changed nothing.
     pub(super) async fn ask(
         &self,
@@ -73,7 +86,7 @@ impl Core {
         let count = question.checks();
         let reply = self.run(slot, &question, deadline).await.map_err(|failure| {
             if let Failure::Refused(text) = &failure {
-                tracing::debug!(text, "redis refused");
+                self.complain(text);
             }
             StoreError::from(failure)
         })?;
@@ -100,11 +113,11 @@ impl Core {
                 Err(Failure::NoScript) if by_name => by_name = false,
                 Err(Failure::Moved(address)) => {
                     self.routes.doubt();
-                    node = self.routes.node_at(&address);
+                    node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
                 Err(Failure::Ask(address)) => {
                     asking = true;
-                    node = self.routes.node_at(&address);
+                    node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
                 Err(Failure::Again) if within(AGAIN) < deadline => {
                     self.routes.doubt();

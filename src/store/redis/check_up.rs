@@ -51,8 +51,12 @@ impl RedisStore {
         if let Err(Failure::Refused(error)) = node.call(&probe, within(PATIENCE)).await {
             found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
         }
-        let policy = setting(node, "maxmemory-policy").await;
-        if let Some(policy) = policy.filter(|policy| policy != "noeviction") {
+        let policy = match setting(node, "maxmemory-policy").await {
+            Some(policy) => policy,
+            // Where CONFIG is forbidden, as in many a cloud.
+            None => told(node, "maxmemory_policy").await.unwrap_or_else(|| "of which it does not tell".to_owned()),
+        };
+        if policy != "noeviction" {
             found.warnings.push(format!(
                 "{address} has maxmemory-policy {policy} and may drop live counters, which admits more than the limits; set noeviction"
             ));
@@ -75,6 +79,15 @@ impl RedisStore {
             _ => None,
         }
     }
+}
+
+/// A line of what a server says of its memory.
+async fn told(node: &Node, name: &str) -> Option<String> {
+    let mut command = redis::cmd("INFO");
+    command.arg("memory");
+    let reply = node.call(&command, within(PATIENCE)).await.ok()?;
+    let text: String = redis::from_redis_value(reply).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
 }
 
 /// A setting of a server; `None` where it does not tell.

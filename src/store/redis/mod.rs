@@ -59,6 +59,8 @@ use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::algorithm::{Charge, OnStoreError, Receipt};
 use crate::telemetry::metrics::Metrics;
 
+/// How long the first master that is connected waits for the others.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked whether a store is connected.
 const CONNECTED_EVERY: Duration = Duration::from_millis(5);
 /// Time for one step of forgetting keys.
@@ -122,7 +124,7 @@ impl RedisStore {
                 tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
             }
         }
-        let core = Arc::new(Core { routes, prefix: options.prefix, by_slot, time, metrics });
+        let core = Arc::new(Core { routes, prefix: options.prefix, by_slot, time, metrics, complained: parking_lot::Mutex::default() });
         Self { take_backs: TakeBacks::new(Arc::clone(&core)), core, fallback: None }
     }
 
@@ -131,9 +133,19 @@ impl RedisStore {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// Waits until every master is connected to.
+    /// Waits until every master is connected to; for those that cannot be reached beside others that can, no longer than a
+    /// moment: one that is down costs only its own keys.
     pub async fn connected(&self) {
+        let mut first = None;
         while !self.is_connected() {
+            let any = self.core.routes.masters().iter().any(|node| node.is_connected());
+            let since = *first.get_or_insert_with(Instant::now);
+            if any && since.elapsed() >= OTHERS_TIMEOUT {
+                return;
+            }
+            if !any {
+                first = None;
+            }
             tokio::time::sleep(CONNECTED_EVERY).await;
         }
     }
@@ -200,11 +212,11 @@ impl RedisStore {
         if !down.is_empty() {
             self.core.routes.doubt();
         }
-        self.fall_back(checks, &mut judged, prior).await;
-        let prior = plan::prior_of(checks, &judged, prior);
+        let locally = self.fallback.is_some();
+        let asked = plan::prior_of(checks, &judged, prior, locally);
         let is_partial = up.len() > 1 || judged.iter().any(Option::is_some);
         let asked = up.iter().map(|group| {
-            let mut question = Question::new(&self.core.prefix, prior, is_partial);
+            let mut question = Question::new(&self.core.prefix, asked, is_partial);
             let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
             of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
             self.core.ask(group.slot, question, deadline)
@@ -234,6 +246,8 @@ impl RedisStore {
                 }
             }
         }
+        // Last, when all others have spoken: what it charges is not taken back.
+        let prior = plan::prior_of(checks, &judged, prior, locally);
         self.fall_back(checks, &mut judged, prior).await;
         (judged, known)
     }

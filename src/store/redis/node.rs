@@ -22,6 +22,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
 /// Answers in a row that did not come in time, after which a node counts as down until it answers a probe.
 const LATE_IN_A_ROW: u32 = 8;
+/// What was not waited for so long is not late.
+const LATE_AFTER: Duration = Duration::from_millis(5);
 /// Time that a probe may take; the breaker closes with the first that is answered.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Unanswered probes after which the connection itself is given up.
@@ -113,7 +115,8 @@ impl Node {
     /// Sends one command.
     pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
         let mut link = self.link(deadline).await?;
-        self.answer(timeout_at(deadline, link.0.req_packed_command(command)).await)
+        let asked = Instant::now();
+        self.answer(asked, timeout_at(deadline, link.0.req_packed_command(command)).await)
     }
 
     /// Sends `ASKING` and one command, one right after the other.
@@ -121,12 +124,13 @@ impl Node {
         let mut link = self.link(deadline).await?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
+        let asked = Instant::now();
         let answers = timeout_at(deadline, link.0.req_packed_commands(&pipeline, 1, 1)).await;
-        self.answer(answers.map(|answers| answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))))
+        self.answer(asked, answers.map(|answers| answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))))
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        if self.open.load(Ordering::Relaxed) {
+        if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
             return Err(Failure::Unavailable);
         }
         loop {
@@ -134,7 +138,9 @@ impl Node {
             if let Some(link) = self.link.load().as_deref() {
                 return Ok(Link(link.0.clone()));
             }
-            if !self.was_just_lost() || timeout_at(deadline, changed).await.is_err() {
+            let lost_at = *self.lost_at.lock();
+            let patience = lost_at.checked_add(RECONNECT_PATIENCE).unwrap_or(lost_at).min(deadline);
+            if timeout_at(patience, changed).await.is_err() {
                 return Err(Failure::Unavailable);
             }
         }
@@ -142,10 +148,13 @@ impl Node {
 
     fn answer(
         &self,
+        asked: Instant,
         answer: Result<Result<Value, redis::RedisError>, tokio::time::error::Elapsed>,
     ) -> Result<Value, Failure> {
         let Ok(answer) = answer else {
-            if self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW {
+            // A caller in a hurry says nothing of the node.
+            let waited = asked.elapsed() >= LATE_AFTER;
+            if waited && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW {
                 self.open.store(true, Ordering::Relaxed);
                 self.look.notify_one();
             }

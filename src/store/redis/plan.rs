@@ -34,11 +34,13 @@ pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
     Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report })
 }
 
-/// What is known before a slot is asked, from the checks that others have judged: `outcomes`, `None` where nobody has yet.
+/// What is known before somebody else is asked, from the checks that have been judged: `outcomes`, `None` where nobody has yet.
+/// `locally`: what the store cannot judge and this process may is still open.
 pub(super) fn prior_of(
     checks: &[Check<'_>],
     outcomes: &[Option<Result<Outcome, crate::store::StoreError>>],
     prior: Prior,
+    locally: bool,
 ) -> Prior {
     let mut prior = prior;
     for (check, outcome) in checks.iter().zip(outcomes) {
@@ -46,7 +48,11 @@ pub(super) fn prior_of(
             Some(Ok(outcome)) => check.role == Role::Enforce && !outcome.allowed && prior == Prior::Open,
             // The call will fail or be denied, whatever else is found: not to be charged for.
             Some(Err(_)) => {
-                let fails = matches!(check.limit.on_store_error(), OnStoreError::Error | OnStoreError::Local);
+                let fails = match check.limit.on_store_error() {
+                    OnStoreError::Error => true,
+                    OnStoreError::Local => !locally,
+                    OnStoreError::Allow | OnStoreError::Deny => false,
+                };
                 fails && matches!(check.role, Role::Enforce | Role::Quota) && !matches!(check.hits, Hits::Refund(_))
             }
             None => false,

@@ -44,7 +44,7 @@ pub(super) struct Question {
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) text: Vec<u8>,
     pub(super) needs: Needs,
-    checks: u8,
+    checks: u16,
 }
 
 /// What a check of a script wants.
@@ -62,7 +62,7 @@ impl Question {
             Prior::Denied => 1,
             Prior::Admitted => 2,
         };
-        Self { text: vec![prior, u8::from(is_partial), 0], prefix: prefix.to_vec(), ..Self::default() }
+        Self { text: vec![prior, u8::from(is_partial), 0, 0], prefix: prefix.to_vec(), ..Self::default() }
     }
 
     /// Adds a check. `now` is the process's own, for the calendars around it.
@@ -90,8 +90,8 @@ impl Question {
         }
         self.parameters(check.limit, now);
         self.checks = self.checks.saturating_add(1);
-        if let Some(count) = self.text.get_mut(2) {
-            *count = self.checks;
+        if let Some(count) = self.text.get_mut(2..4) {
+            count.copy_from_slice(&self.checks.to_be_bytes());
         }
     }
 

@@ -21,8 +21,6 @@ pub(super) struct Routes {
     access: Arc<Access>,
     /// Somebody found the map wrong.
     stale: Notify,
-    /// There is a new map.
-    pub(super) found: Notify,
 }
 
 /// Nodes by slot.
@@ -36,8 +34,7 @@ pub(super) struct Map {
 
 impl Routes {
     pub(super) fn new(access: Arc<Access>) -> Arc<Self> {
-        let (stale, found) = (Notify::new(), Notify::new());
-        Arc::new(Self { map: ArcSwap::default(), nodes: Mutex::default(), access, stale, found })
+        Arc::new(Self { map: ArcSwap::default(), nodes: Mutex::default(), access, stale: Notify::new() })
     }
 
     /// The node that serves a slot.
@@ -74,7 +71,6 @@ impl Routes {
         self.nodes.lock().retain(|address, _| map.masters.contains(address));
         map.masters.iter().for_each(|address| drop(self.node_at(address)));
         self.map.store(Arc::new(map));
-        self.found.notify_waiters();
     }
 
     /// Says that the map may be wrong.

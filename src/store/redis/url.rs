@@ -63,7 +63,11 @@ impl RedisUrl {
 
     fn parse_rest(scheme: &str, rest: &str) -> Result<Self, String> {
         let tls = scheme.starts_with("rediss");
-        let (access, rest) = rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
+        // A path may have an `@` in it.
+        let (access, rest) = match rest.starts_with('/') {
+            true => (None, rest),
+            false => rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest)),
+        };
         if scheme == "redis+unix" {
             let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
             let database = query.strip_prefix("db=").map_or(Ok(0), database)?;
@@ -136,6 +140,16 @@ impl Address {
         }
         let port = port_text.map_or(Ok(port), |text| text.parse().map_err(|_| format!("`{text}` is not a port")))?;
         Ok(Self::Tcp(host.to_owned(), port))
+    }
+}
+
+impl Address {
+    /// The same; without a host, as a redirection may be, the port at another's host.
+    pub(super) fn or_host_of(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Tcp(host, port), Self::Tcp(other, _)) if host.is_empty() => Self::Tcp(other.clone(), port),
+            (address, _) => address,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 -- ARGV[1] now in us since the epoch; empty: this server's clock.
 -- ARGV[2] how long a counter is kept at least, in ms.
 -- ARGV[3] and on, a request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 where other slots judge the rest of
---   it), checks (1), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
+--   it), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
 --   1 allow, 2 deny, 3 local), algorithm (1), number of the key (2), hits (4), instant of the charge to take back (7),
 --   entries to record (1), then each of these with its length (2); of a take-back what the reply to the
@@ -240,7 +240,8 @@ end
 -- fewest hits goes into the empty one, which stands for all others.
 local PLACES = 40
 local function tally(check)
-  if check.wanted ~= CHARGE or #check.recorded == 0 or check.verdict == UNREADABLE then
+  local undoes = check.wanted == TAKE_BACK and check.written
+  if #check.recorded == 0 or check.verdict == UNREADABLE or (check.wanted ~= CHARGE and not undoes) then
     return
   end
   local counter = check.counter
@@ -250,7 +251,7 @@ local function tally(check)
     entry, charged, denied, at = unpack_from('>I2c0I7I7', counter.tallies, at)
     tallies[entry], count = { charged, denied }, count + (entry == '' and 0 or 1)
   end
-  for _, entry in ipairs(check.recorded) do
+  for _, entry in ipairs(undoes and {} or check.recorded) do
     if not tallies[entry] and count >= PLACES then
       local least, fewest = nil, math.huge
       for other, hits in pairs(tallies) do
@@ -269,6 +270,13 @@ local function tally(check)
     own[1] = math.min(own[1] + (check.written and check.hits or 0), MAX_HITS)
     own[2] = math.min(own[2] + (check.verdict == DENIED and check.hits or 0), MAX_HITS)
   end
+  for _, entry in ipairs(undoes and check.recorded or {}) do
+    -- Its place may have gone to another since.
+    local own = tallies[entry] or tallies['']
+    if own then
+      own[1] = math.max(own[1] - check.hits, 0)
+    end
+  end
   local packed = {}
   for entry, hits in pairs(tallies) do
     packed[#packed + 1] = pack('>I2c0I7I7', #entry, entry, hits[1], hits[2])
@@ -279,7 +287,7 @@ end
 local function parse(text)
   local count, at
   local request = {}
-  request.prior, request.partial, count, at = unpack_from('>BBB', text, 1)
+  request.prior, request.partial, count, at = unpack_from('>BBI2', text, 1)
   request.partial = request.partial == 1
   local last_of = {}
   for i = 1, count do

@@ -9,6 +9,7 @@
 --   last div 16 (6), then 5 bytes of 4 bits last mod 16, 5 bits the length of limit, limit, and whole in what is left.
 do
   -- Of the short form's last 5 bytes, what is below the 4 bits of `last`, and below the 5 of the length.
+  local MAX_BACKLOG = 9007199254740992
   local SHORT, ROOM = 68719476736, 2147483648
 
   local function times(limit, hits)
@@ -58,6 +59,9 @@ do
 
   -- A backlog reckoned with another amount per the same period, for the same hits, rounded up.
   local function rescaled(limit, whole, part, old)
+    if whole / limit.limit * old >= MAX_BACKLOG then
+      return MAX_BACKLOG, 0
+    end
     local quotient, rest = multiply_divide(whole, old, limit.limit)
     rest = rest + part * divisor(old, limit.period)
     quotient = quotient + math.floor(rest / limit.limit)

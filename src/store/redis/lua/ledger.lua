@@ -56,6 +56,12 @@ function ledger.forget(of, i)
   end
 end
 
+-- Adds the oldest entry's hits to the next one.
+function ledger.merge_oldest(of)
+  of.text = string.sub(of.text, of.size + 1)
+  of.count = of.count - 1
+end
+
 -- Rewrites all, totals from 0, so wide as the largest needs.
 local function rebase(of, wide)
   local parts, base, format = {}, of.base, wide and '>I7I7' or '>I7I4'

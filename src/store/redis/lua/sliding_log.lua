@@ -59,7 +59,7 @@ do
     charge = function(limit, state, hits, now)
       forget(limit, state, now)
       if state.log.count >= MAX_ENTRIES then
-        ledger.forget(state.log, 2)
+        ledger.merge_oldest(state.log)
       end
       ledger.add(state.log, now, hits, false)
       state.last = now
