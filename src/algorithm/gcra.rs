@@ -199,10 +199,15 @@ impl Gcra {
 
     /// The backlog at `now`, in this limit's parts.
     ///
-    /// It drains at the rate it was reckoned with, which was in force meanwhile, and is then rescaled.
+    /// It drains at the rate it was reckoned with, which was in force meanwhile, and is then rescaled: the same hits, but no more
+    /// than a counter under this limit can owe.
     fn backlog(&self, state: &State, now: Timestamp) -> Backlog {
         let drained = state.backlog.drained(now.since(state.last));
-        if state.limit == self.limit() { drained } else { self.interval.rescaled(drained, state.limit) }
+        if state.limit == self.limit() {
+            drained
+        } else {
+            self.interval.rescaled(drained, state.limit).min(self.deepest)
+        }
     }
 
     fn relieve(&self, state: &mut State, by: Backlog, now: Timestamp) -> bool {

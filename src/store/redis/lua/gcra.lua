@@ -78,7 +78,11 @@ do
     if state.limit == limit.limit then
       return whole, part
     end
-    return rescaled(limit, whole, part, state.limit)
+    whole, part = rescaled(limit, whole, part, state.limit)
+    if not at_most(whole, part, limit.deepest, limit.deepest_part) then
+      return limit.deepest, limit.deepest_part
+    end
+    return whole, part
   end
 
   local function set(limit, state, whole, part, now)
