@@ -95,6 +95,20 @@ impl Replay {
                 Box::new(io::BufReader::new(open.map_err(|error| format!("{}: {error}", self.trace.display()))?))
             }
         };
+        let decided = self.decide_all(input, &limiter, &clock).await;
+        if let AnyStore::Redis(store) = limiter.store() {
+            store.clear().await?;
+        }
+        decided
+    }
+
+    /// Decides each line and prints the answers and the summary.
+    async fn decide_all(
+        &self,
+        input: impl BufRead,
+        limiter: &Replayed,
+        clock: &ManualClock,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         let mut output = io::BufWriter::new(io::stdout().lock());
         let mut summary = Summary::default();
         for (number, line) in (1u64..).zip(input.lines()) {
@@ -103,14 +117,13 @@ impl Replay {
                 continue;
             }
             let failed = |error| format!("{}:{number}: {error}", self.trace.display());
-            let answer = decide(&limiter, &clock, &line, &mut summary).await.map_err(failed)?;
+            let answer = decide(limiter, clock, &line, &mut summary).await.map_err(failed)?;
+            // The next line sees the counters without charges that were not owed.
+            limiter.store().settled().await;
             writeln!(output, "{answer}")?;
         }
         output.flush()?;
         summary.print();
-        if let AnyStore::Redis(store) = limiter.store() {
-            store.clear().await?;
-        }
         Ok(())
     }
 }
@@ -134,7 +147,6 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
         Err(undecided) => return Ok(refused(&at, "UNAVAILABLE", &undecided.to_string())),
     };
     summary.add(&decision);
-    limiter.store().settled().await;
     let us = |length: Option<Micros>| length.map(Micros::get);
     let descriptors: Vec<Value> = decision
         .statuses()

@@ -224,8 +224,5 @@ fn duration(length: Micros, style: AnswerStyle) -> Duration {
         return Duration { seconds: seconds(length.as_secs_ceil()), nanos: 0 };
     }
     let exact = std::time::Duration::from(length);
-    Duration {
-        seconds: seconds(exact.as_secs()),
-        nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default(),
-    }
+    Duration { seconds: seconds(exact.as_secs()), nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default() }
 }

@@ -124,7 +124,14 @@ impl RedisStore {
                 tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
             }
         }
-        let core = Arc::new(Core { routes, prefix: options.prefix, by_slot, time, metrics, complained: parking_lot::Mutex::default() });
+        let core = Arc::new(Core {
+            routes,
+            prefix: options.prefix,
+            by_slot,
+            time,
+            metrics,
+            complained: parking_lot::Mutex::default(),
+        });
         Self { take_backs: TakeBacks::new(Arc::clone(&core)), core, fallback: None }
     }
 
