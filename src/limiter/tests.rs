@@ -115,6 +115,15 @@ fn without_a_policy_nobody_decides() {
 }
 
 #[test]
+fn a_ban_that_a_request_brings_along_leaves_the_counter_of_its_rule_alone() {
+    let rule = "  - {key: k, rate_limit: {unit: minute, requests_per_unit: 3, charge: admitted, override: inherit}}\n";
+    let bench = bench(rule);
+    assert_eq!(bench.times(3, take("k=1")), "OK: 0");
+    assert_eq!(bench.ask(&[overridden("k=1", 0, 60), take("k=1")]), "OVER: OVER OVER");
+    assert_eq!(bench.ask(&[take("k=1")]), "OVER: OVER");
+}
+
+#[test]
 fn what_matches_no_rule_is_let_through_and_an_unknown_domain_counted() {
     let bench = bench(PLAIN);
     assert_eq!(bench.ask(&[take("z=1"), take("a=1,b=2"), take("")]), "OK: - - -");
