@@ -75,7 +75,7 @@ impl Stores {
     pub async fn ready(&self) {
         let Place::Redis(options) = &self.settings.place else { return };
         let store = self.connect_redis(options);
-        store.connected().await;
+        store.reached().await;
         let found = store.check_up().await;
         found.errors.iter().for_each(|problem| error!("{problem}"));
         found.warnings.iter().for_each(|problem| warn!("{problem}"));

@@ -138,6 +138,19 @@ impl RedisStore {
         }
     }
 
+    /// Waits until a master is connected to, and every other one is too or was tried in vain: one that is dead does not keep
+    /// the keys of the others from being decided.
+    pub async fn reached(&self) {
+        loop {
+            let masters = self.core.routes.masters();
+            let (one, tried) = (|node: &Arc<Node>| node.is_connected(), |node: &Arc<Node>| node.is_tried());
+            if masters.iter().any(one) && masters.iter().all(tried) {
+                return;
+            }
+            tokio::time::sleep(CONNECTED_EVERY).await;
+        }
+    }
+
     /// Whether every master is known and connected to.
     pub fn is_connected(&self) -> bool {
         let masters = self.core.routes.masters();
