@@ -7,6 +7,7 @@
 //! | `requests` | what no proxy sends, and what every client may |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
+//! | `redis` | counters in real Redis servers: what callers see while those fail |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -26,6 +27,7 @@ mod commands;
 mod drain;
 mod envoy;
 mod health;
+mod redis;
 mod reload;
 mod requests;
 mod serve;

@@ -1,0 +1,3 @@
+//! Counters in real Redis servers.
+
+mod faults;
