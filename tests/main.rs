@@ -7,7 +7,7 @@
 //! | `requests` | what no proxy sends, and what every client may |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
-//! | `redis` | the store in Redis: what it decides, what it costs, how it is reached |
+//! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |

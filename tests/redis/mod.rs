@@ -10,12 +10,14 @@
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
 //! | `who` | `record`, and `tollgate who` |
+//! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
 
 mod access;
 mod atomic;
 mod deny_cache;
 mod exactness;
+mod faults;
 mod memory;
 mod random;
 mod replay;

@@ -1,6 +1,7 @@
 //! What the tests start, ask and stop.
 
 pub(crate) mod envoy;
+pub(crate) mod load;
 pub(crate) mod policy;
 pub(crate) mod process;
 pub(crate) mod redis;

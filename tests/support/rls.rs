@@ -1,6 +1,7 @@
 //! A client of the rate limit service, and requests in a few words.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::http::uri::PathAndQuery;
 use prost::bytes::Bytes;
@@ -25,6 +26,19 @@ impl Client {
     }
 
     pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        Ok(RateLimitServiceClient::new(self.0.clone()).should_rate_limit(request).await?.into_inner())
+    }
+
+    /// The same by a caller who says how long it waits; Envoy does.
+    pub(crate) async fn ask_within(
+        &self,
+        request: RateLimitRequest,
+        timeout: Option<Duration>,
+    ) -> Result<RateLimitResponse, Status> {
+        let mut request = tonic::Request::new(request);
+        if let Some(timeout) = timeout {
+            request.set_timeout(timeout);
+        }
         Ok(RateLimitServiceClient::new(self.0.clone()).should_rate_limit(request).await?.into_inner())
     }
 

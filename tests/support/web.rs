@@ -51,6 +51,13 @@ impl Web {
         Reply { status: head.status.as_u16(), headers: head.headers, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
+    /// A metric by its name as it is shown, labels and `_total` included; 0 where it is not shown.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let body = self.get("/metrics").await.body;
+        let mut values = body.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        values.next().unwrap_or_default()
+    }
+
     /// The status of GET as one user.
     pub(crate) async fn status(&self, path: &str, user: &str) -> u16 {
         self.get_with(path, &[("x-user", user.as_bytes())]).await.status

@@ -18,8 +18,9 @@ use crate::store::clock::{Clock as _, SystemClock};
 use crate::store::{Check, StoreError};
 use crate::telemetry::metrics::Metrics;
 
-/// Waits before a command is sent again that did not run.
-const AGAIN: Duration = Duration::from_millis(2);
+/// Wait before a command is sent again that did not run; doubles each time, so that a server that refuses for long is not
+/// asked more for it.
+const AGAIN: Duration = Duration::from_millis(1);
 /// Attempts of one command, redirections included.
 const ATTEMPTS: u32 = 16;
 /// How often it is said that Redis refuses.
@@ -97,7 +98,7 @@ impl Core {
 
     async fn run(&self, slot: u16, question: &Question, deadline: Instant) -> Result<Value, Failure> {
         let script = question.needs.script();
-        let (mut by_name, mut asking) = (true, false);
+        let (mut by_name, mut asking, mut again) = (true, false, AGAIN);
         let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
         for _ in 0..ATTEMPTS {
             let command = if by_name {
@@ -119,9 +120,10 @@ impl Core {
                     asking = true;
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
-                Err(Failure::Again) if within(AGAIN) < deadline => {
+                Err(Failure::Again) if within(again) < deadline => {
                     self.routes.doubt();
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(again).await;
+                    again = again.saturating_mul(2);
                     node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
                 }
                 Err(failure) => {

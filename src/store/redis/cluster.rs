@@ -1,9 +1,10 @@
-//! A Cluster: any node that is known is asked which master serves which slot.
+//! A Cluster: all nodes that are known are asked which master serves which slot, and who knows best is believed.
 #![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 use tracing::{info, warn};
 
@@ -19,25 +20,16 @@ const TELL_TIMEOUT: Duration = Duration::from_millis(250);
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
-/// Keeps the map up to date until the routes are gone. `seeds` are asked when no master answers.
+/// Keeps the map up to date until the routes are gone. `seeds` are asked with the masters.
 pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
-    let (mut turn, mut complained) = (0usize, false);
+    let mut complained = false;
     while let Some(routes) = routes.upgrade() {
         let mut known = routes.masters();
         known.extend(seeds.iter().cloned());
-        // Another one each time: one of them may be the only one that knows no better.
-        let first = turn.checked_rem(known.len()).unwrap_or_default();
-        turn = turn.wrapping_add(1);
-        known.rotate_left(first);
-        let mut found = None;
-        for node in known.iter().filter(|node| !node.is_down()) {
-            found = ask(node).await;
-            if found.is_some() {
-                break;
-            }
-        }
-        match found {
-            Some(map) => {
+        let asked = known.iter().filter(|node| !node.is_down()).map(|node| ask(node));
+        let told = join_all(asked).await.into_iter().flatten();
+        match told.max_by_key(|(standing, _)| *standing) {
+            Some((_, map)) => {
                 if complained {
                     info!(masters = map.masters.len(), "the Cluster's nodes are known");
                 }
@@ -57,11 +49,22 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
     }
 }
 
-async fn ask(node: &Node) -> Option<Map> {
-    let mut command = redis::cmd("CLUSTER");
-    command.arg("SLOTS");
-    let reply = node.call(&command, within(TELL_TIMEOUT)).await.ok()?;
-    read(&reply, &node.address)
+/// How far a node is to be believed: whether it serves, then the latest election it knows of. One that is cut off from the
+/// others goes on telling what was true once.
+type Standing = (bool, u64);
+
+async fn ask(node: &Node) -> Option<(Standing, Map)> {
+    let until = within(TELL_TIMEOUT);
+    let slots = node.call(redis::cmd("CLUSTER").arg("SLOTS"), until).await.ok()?;
+    let info = node.call(redis::cmd("CLUSTER").arg("INFO"), until).await.ok();
+    Some((info.and_then(standing).unwrap_or_default(), read(&slots, &node.address)?))
+}
+
+/// Reads the reply of `CLUSTER INFO`.
+fn standing(info: Value) -> Option<Standing> {
+    let text: String = redis::from_redis_value(info).ok()?;
+    let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    Some((field("cluster_state")? == "ok", field("cluster_current_epoch")?.parse().ok()?))
 }
 
 /// Reads the reply of `CLUSTER SLOTS`: of each range its first and last slot, then its nodes, the master first.

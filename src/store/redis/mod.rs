@@ -59,8 +59,6 @@ use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::algorithm::{Charge, OnStoreError, Receipt};
 use crate::telemetry::metrics::Metrics;
 
-/// How long the first master that is connected waits for the others.
-const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked whether a store is connected.
 const CONNECTED_EVERY: Duration = Duration::from_millis(5);
 /// Time for one step of forgetting keys.
@@ -140,27 +138,17 @@ impl RedisStore {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// Waits until every master is connected to; for those that cannot be reached beside others that can, no longer than a
-    /// moment: one that is down costs only its own keys.
+    /// Waits until a master is connected to, and every other one is too or was tried in vain: one that is dead does not keep
+    /// the keys of the others from being decided.
     pub async fn connected(&self) {
-        let mut first = None;
-        while !self.is_connected() {
-            let any = self.core.routes.masters().iter().any(|node| node.is_connected());
-            let since = *first.get_or_insert_with(Instant::now);
-            if any && since.elapsed() >= OTHERS_TIMEOUT {
+        loop {
+            let masters = self.core.routes.masters();
+            let (one, tried) = (|node: &Arc<Node>| node.is_connected(), |node: &Arc<Node>| node.is_tried());
+            if masters.iter().any(one) && masters.iter().all(tried) {
                 return;
-            }
-            if !any {
-                first = None;
             }
             tokio::time::sleep(CONNECTED_EVERY).await;
         }
-    }
-
-    /// Whether every master is known and connected to.
-    pub fn is_connected(&self) -> bool {
-        let masters = self.core.routes.masters();
-        !masters.is_empty() && masters.iter().all(|node| node.is_connected())
     }
 
     /// Forgets every key that begins with this store's prefix.

@@ -1,12 +1,15 @@
 //! One server: a multiplexed connection, shared by all calls, that is replaced whenever it is lost, and a breaker that answers at once while it is known down.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
@@ -22,8 +25,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
 /// Answers in a row that did not come in time, after which a node counts as down until it answers a probe.
 const LATE_IN_A_ROW: u32 = 8;
-/// What was not waited for so long is not late.
-const LATE_AFTER: Duration = Duration::from_millis(5);
+/// Time that a caller must have given for its late answer to count: who waits for less says nothing of the node.
+const FAIR_WAIT: Duration = Duration::from_millis(5);
 /// Time that a probe may take; the breaker closes with the first that is answered.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Unanswered probes after which the connection itself is given up.
@@ -43,13 +46,15 @@ pub(super) struct Node {
     changed: Notify,
     late: AtomicU32,
     open: AtomicBool,
+    /// Whether it was tried to connect, with whatever success.
+    tried: AtomicBool,
     /// What the keeper waits for: something to look at.
     look: Notify,
     /// When the last link was lost.
     lost_at: parking_lot::Mutex<Instant>,
 }
 
-/// A multiplexed connection; clones share it.
+/// A multiplexed connection, shared by those who call.
 struct Link(MultiplexedConnection);
 
 impl Link {
@@ -91,6 +96,7 @@ impl Node {
             changed: Notify::new(),
             late: AtomicU32::new(0),
             open: AtomicBool::new(false),
+            tried: AtomicBool::new(false),
             look: Notify::new(),
             lost_at: parking_lot::Mutex::new(Instant::now()),
         });
@@ -108,35 +114,61 @@ impl Node {
         self.link.load().is_some()
     }
 
+    /// Whether it is known if there is a connection to be had.
+    pub(super) fn is_tried(&self) -> bool {
+        self.tried.load(Ordering::Relaxed)
+    }
+
     fn was_just_lost(&self) -> bool {
         self.lost_at.lock().elapsed() < RECONNECT_PATIENCE
     }
 
     /// Sends one command.
     pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
-        let mut link = self.link(deadline).await?;
-        let asked = Instant::now();
-        self.answer(asked, timeout_at(deadline, link.0.req_packed_command(command)).await)
+        self.send(deadline, |mut link| async move { link.req_packed_command(command).await }).await
     }
 
     /// Sends `ASKING` and one command, one right after the other.
     pub(super) async fn call_asking(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
-        let mut link = self.link(deadline).await?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
-        let asked = Instant::now();
-        let answers = timeout_at(deadline, link.0.req_packed_commands(&pipeline, 1, 1)).await;
-        self.answer(asked, answers.map(|answers| answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))))
+        let pipeline = &pipeline;
+        let send = |mut link: MultiplexedConnection| async move {
+            link.req_packed_commands(pipeline, 1, 1).await.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+        };
+        self.send(deadline, send).await
     }
 
-    async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
+    async fn send<F: Future<Output = RedisResult<Value>>>(
+        &self,
+        deadline: Instant,
+        send: impl Fn(MultiplexedConnection) -> F,
+    ) -> Result<Value, Failure> {
+        loop {
+            let (link, begun) = (self.link(deadline).await?, Instant::now());
+            let mut sent = pin!(timeout_at(deadline, send(link.0.clone())));
+            let answer = match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
+                // No server answers while a call is only being handed over, on a runtime of one thread: the connection was
+                // closed while nobody used it, and nothing was sent.
+                Poll::Ready(Ok(Err(error))) if Failure::of(&error) == Failure::Lost => {
+                    self.lose(&link);
+                    continue;
+                }
+                Poll::Ready(answer) => answer,
+                Poll::Pending => sent.await,
+            };
+            return self.answer(answer, &link, begun);
+        }
+    }
+
+    async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Failure> {
         if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
             return Err(Failure::Unavailable);
         }
         loop {
             let changed = self.changed.notified();
-            if let Some(link) = self.link.load().as_deref() {
-                return Ok(Link(link.0.clone()));
+            if let Some(link) = self.link.load_full() {
+                return Ok(link);
             }
             let lost_at = *self.lost_at.lock();
             let patience = lost_at.checked_add(RECONNECT_PATIENCE).unwrap_or(lost_at).min(deadline);
@@ -148,13 +180,14 @@ impl Node {
 
     fn answer(
         &self,
-        asked: Instant,
         answer: Result<Result<Value, redis::RedisError>, tokio::time::error::Elapsed>,
+        link: &Arc<Link>,
+        begun: Instant,
     ) -> Result<Value, Failure> {
         let Ok(answer) = answer else {
-            // A caller in a hurry says nothing of the node.
-            let waited = asked.elapsed() >= LATE_AFTER;
-            if waited && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW {
+            if begun.elapsed() >= FAIR_WAIT
+                && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
+            {
                 self.open.store(true, Ordering::Relaxed);
                 self.look.notify_one();
             }
@@ -167,7 +200,7 @@ impl Node {
             Err(error) => Err(Failure::of(&error)),
         };
         if matches!(answer, Err(Failure::Lost)) {
-            self.lose();
+            self.lose(link);
         }
         answer
     }
@@ -175,6 +208,7 @@ impl Node {
     /// Begins with a new link.
     fn begin(&self, link: Link) {
         self.link.store(Some(Arc::new(link)));
+        self.tried.store(true, Ordering::Relaxed);
         self.close_breaker();
         self.changed.notify_waiters();
     }
@@ -200,11 +234,13 @@ impl Node {
         false
     }
 
-    /// Gives the link up; the keeper makes another.
-    fn lose(&self) {
-        if self.link.swap(None).is_some() {
-            *self.lost_at.lock() = Instant::now();
+    /// Gives a link up; the keeper makes another, which a call that failed on the old one must not take down with it.
+    fn lose(&self, link: &Arc<Link>) {
+        let had = self.link.compare_and_swap(link, None);
+        if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
+            return;
         }
+        *self.lost_at.lock() = Instant::now();
         self.changed.notify_waiters();
         self.look.notify_one();
     }
@@ -213,23 +249,28 @@ impl Node {
 /// Keeps a node connected, and probes it while it is silent, until nobody has a handle of it.
 async fn keep(node: Weak<Node>, connector: Connector) {
     let address = connector.address.to_string();
-    let (mut wait, mut complained) = (FIRST_WAIT, false);
+    // What was told last: the same again and again is told once, and another reason is.
+    let (mut wait, mut complaint) = (FIRST_WAIT, None);
     while node.strong_count() > 0 {
         match connector.connect().await {
             Ok(link) => {
-                if complained {
+                if complaint.take().is_some() {
                     info!(address, "redis is reached");
                 }
-                (wait, complained) = (FIRST_WAIT, false);
+                wait = FIRST_WAIT;
                 if let Some(node) = node.upgrade() {
                     node.begin(link);
                 }
                 while watch(&node, &address).await {}
             }
             Err(error) => {
-                if !complained {
-                    warn!(address, %error, "redis cannot be reached; trying on");
-                    complained = true;
+                let reason = error.to_string();
+                if complaint.as_ref() != Some(&reason) {
+                    warn!(address, error = reason, "redis cannot be reached; trying on");
+                    complaint = Some(reason);
+                }
+                if let Some(node) = node.upgrade() {
+                    node.tried.store(true, Ordering::Relaxed);
                 }
                 tokio::time::sleep(jittered(wait)).await;
                 wait = wait.saturating_mul(2).min(LAST_WAIT);
@@ -248,7 +289,7 @@ async fn watch(node: &Weak<Node>, address: &str) -> bool {
     }
     let alive = if told { node.probe_until_heard(&link, address).await } else { link.answers(LOOK_TIMEOUT).await };
     if !alive {
-        node.lose();
+        node.lose(&link);
     }
     alive
 }

@@ -1,8 +1,10 @@
-//! A master that sentinels watch: any of them is asked which server it is now.
+//! A master that sentinels watch: all of them are asked which server it is now, and who knows of the last election is believed.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 use tracing::{info, warn};
 
@@ -21,15 +23,10 @@ const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Arc<Node>>) {
     let mut complained = false;
     while let Some(routes) = routes.upgrade() {
-        let mut found = None;
-        for sentinel in sentinels.iter().filter(|sentinel| !sentinel.is_down()) {
-            found = ask(sentinel, &master).await;
-            if found.is_some() {
-                break;
-            }
-        }
-        match found {
-            Some(address) => {
+        let asked = sentinels.iter().filter(|sentinel| !sentinel.is_down()).map(|sentinel| ask(sentinel, &master));
+        let told = join_all(asked).await.into_iter().flatten();
+        match told.max_by_key(|(epoch, _)| *epoch) {
+            Some((_, address)) => {
                 let known = routes.masters().iter().any(|node| node.address == address);
                 if !known {
                     info!(%address, master, "the master is known");
@@ -47,12 +44,17 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
     }
 }
 
-async fn ask(sentinel: &Node, master: &str) -> Option<Address> {
-    let mut command = redis::cmd("SENTINEL");
-    command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-    let reply = sentinel.call(&command, within(TELL_TIMEOUT)).await.ok()?;
+/// The master that a sentinel names, with the election that it knows this from: one that is cut off from the others goes on
+/// naming an old one.
+async fn ask(sentinel: &Node, master: &str) -> Option<(u64, Address)> {
+    let until = within(TELL_TIMEOUT);
+    let command = |name| redis::cmd("SENTINEL").arg(name).arg(master).to_owned();
+    let reply = sentinel.call(&command("GET-MASTER-ADDR-BY-NAME"), until).await.ok()?;
+    let about = sentinel.call(&command("MASTER"), until).await.ok();
+    let about: Option<HashMap<String, String>> = about.and_then(|about| redis::from_redis_value(about).ok());
+    let epoch = about.and_then(|about| about.get("config-epoch")?.parse().ok()).unwrap_or_default();
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
     let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-    Some(Address::Tcp(String::from_utf8(host.clone()).ok()?, port))
+    Some((epoch, Address::Tcp(String::from_utf8(host.clone()).ok()?, port)))
 }

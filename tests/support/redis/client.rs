@@ -30,6 +30,12 @@ impl Redis {
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
 
+    /// The answer to a command of any bytes.
+    pub(crate) async fn ask_bytes<T: FromRedisValue>(&self, command: &[&[u8]]) -> RedisResult<T> {
+        let mut connection = connect(&self.client()?, PATIENCE).await?;
+        redis::Cmd::new().arg(command).query_async(&mut connection).await
+    }
+
     /// The answer to a command that must not fail.
     pub(crate) async fn command(&self, command: &[&str]) -> Value {
         self.ask(command).await.unwrap_or_else(|error| panic!("{command:?} at {}: {error}", self.address))

@@ -30,14 +30,14 @@ impl Migration<'_> {
     /// Moves so many keys, or fewer where there are not so many; says how many it moved.
     pub(crate) async fn move_keys(&self, most: usize) -> usize {
         let (slot, most) = (self.slot.to_string(), most.to_string());
-        let keys: Vec<String> = self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
+        let keys: Vec<Vec<u8>> = self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
         if !keys.is_empty() {
             let (ip, port) = (self.to.redis.address.ip().to_string(), self.to.redis.address.port().to_string());
-            let mut command = vec!["MIGRATE", &ip, &port, "", "0", "10000"];
-            command.extend(self.to.redis.setup.password.iter().flat_map(|password| ["AUTH", password]));
-            command.push("KEYS");
-            command.extend(keys.iter().map(String::as_str));
-            self.from.redis.command(&command).await;
+            let mut command: Vec<&[u8]> = vec![b"MIGRATE", ip.as_bytes(), port.as_bytes(), b"", b"0", b"10000"];
+            command.extend(self.to.redis.setup.password.iter().flat_map(|password| [b"AUTH", password.as_bytes()]));
+            command.push(b"KEYS");
+            command.extend(keys.iter().map(Vec::as_slice));
+            self.from.redis.ask_bytes::<redis::Value>(&command).await.unwrap();
         }
         keys.len()
     }

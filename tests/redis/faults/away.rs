@@ -1,0 +1,127 @@
+//! One server that is not there, yet or any more.
+
+use std::time::{Duration, Instant};
+
+use super::{AT_ONCE, Said, Service, all, over_within, seen, tell, values};
+use crate::support::redis::Redis;
+use crate::support::{PATIENCE, becomes};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_store_that_is_not_there_yet_is_made_up_for_by_on_store_error_and_found_when_it_comes() {
+    let redis = Redis::start().await;
+    redis.kill();
+    let service = Service::begin(&redis.url(), &["--replicas", "2"]).await;
+    answers_by_on_store_error(&service, "ann").await;
+    assert_eq!(service.readiness().await, 503);
+
+    let load =
+        service.load(vec![all("user", &values(50)), all("lenient", &values(50)), all("strict", &values(50))]).await;
+    load.go_on(1_000).await;
+    redis.restart().await;
+    let came = load.now();
+    service.becomes_ready().await;
+    tell("came to be, ready", format!("{:?} after the server answered", load.now() - came));
+    load.go_on(2_000).await;
+    let calls = load.finish();
+    let before = seen("not there yet", &calls.between(Duration::ZERO, came - Duration::from_millis(200)));
+    assert!(before.median < AT_ONCE, "{before}");
+    over_within("came to be", &calls.of(0), came, Duration::from_millis(1_500));
+
+    for _ in 0..10 {
+        assert_eq!(service.ask("alone", "ann").await, Said::Ok, "the whole limit, and not what was left of a half");
+    }
+    assert_eq!(service.ask("alone", "ann").await, Said::Over);
+    service.ends("connected");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn without_a_store_it_is_ready_at_once_where_it_is_told_so() {
+    let redis = Redis::start().await;
+    redis.kill();
+    let service = Service::begin(&redis.url(), &["--ready-without-store", "--replicas", "2"]).await;
+    assert_eq!(service.readiness().await, 200);
+    answers_by_on_store_error(&service, "ann").await;
+    service.ends("never connected, ready all the same");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_store_that_goes_is_made_up_for_at_once_and_is_found_when_it_is_back() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &["--replicas", "2"]).await;
+    let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
+    load.go_on(500).await;
+    let gone = load.now();
+    redis.kill();
+    load.go_on(500).await;
+    answers_by_on_store_error(&service, "ann").await;
+    assert_eq!(service.readiness().await, 200, "readiness says that it was reached once");
+    load.go_on(500).await;
+    redis.restart().await;
+    let back = load.now();
+    load.go_on(2_500).await;
+    let calls = load.finish();
+    let away = seen(
+        "killed, while away",
+        &calls.between(gone + Duration::from_millis(100), back - Duration::from_millis(300)),
+    );
+    assert!(away.median < AT_ONCE, "{away}");
+    let lenient = seen("killed, on_store_error: allow", &calls.of(1));
+    assert!(lenient.percent_failed() <= super::NOISE, "{lenient}");
+    over_within("killed and started again", &calls.of(0), back, Duration::from_millis(1_500));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn it_ends_when_it_is_told_to_in_whatever_state_the_store_is() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    redis.pause();
+    let _ = service.ask("user", "ann").await;
+    service.ends("while the store hangs");
+    let service = Service::begin(&redis.url(), &[]).await;
+    let _ = service.ask("user", "ann").await;
+    service.ends("while the store hangs from the start");
+    redis.resume();
+
+    let service = Service::start(&redis.url(), &[]).await;
+    redis.kill();
+    let _ = service.ask("user", "ann").await;
+    service.ends("while the store is away");
+    let service = Service::begin(&redis.url(), &[]).await;
+    service.ends("before the store was reached");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn half_of_a_limit_is_left_to_each_of_two_replicas_until_the_store_is_back() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &["--replicas", "2"]).await;
+    redis.kill();
+    let is_local = || async {
+        service.ask("alone", "probe").await;
+        service.web.metric("tollgate_local_decisions_total").await
+    };
+    becomes("it decides alone", PATIENCE, is_local, |count| *count > 0).await;
+    let before = service.web.metric("tollgate_local_decisions_total").await;
+    let mut admitted = 0;
+    for _ in 0..10 {
+        admitted += usize::from(service.ask("alone", "ann").await == Said::Ok);
+    }
+    assert_eq!(admitted, 5);
+    // A denial is remembered for a while, and not decided again.
+    assert!(service.web.metric("tollgate_local_decisions_total").await >= before + 6);
+
+    redis.restart().await;
+    let back = Instant::now();
+    becomes("the store decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
+    tell("local, the store decides again", format!("after {:.1?}", back.elapsed()));
+}
+
+/// Each kind of `on_store_error` says what it is told to; local admits half.
+async fn answers_by_on_store_error(service: &Service, value: &str) {
+    assert_eq!(service.ask("user", value).await, Said::Unavailable);
+    assert_eq!(service.ask("lenient", value).await, Said::Ok);
+    assert_eq!(service.ask("strict", value).await, Said::Over);
+    for _ in 0..5 {
+        assert_eq!(service.ask("alone", value).await, Said::Ok);
+    }
+    assert_eq!(service.ask("alone", value).await, Said::Over);
+}

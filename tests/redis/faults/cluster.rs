@@ -1,0 +1,179 @@
+//! A master of several that dies, hangs or is cut off.
+
+use std::time::Duration;
+
+use super::{AT_ONCE, Said, Service, all, over_within, said, seen, tell, unharmed, values};
+use crate::support::load::Load;
+use crate::support::redis::cluster::{Cluster, Layout, Node};
+use crate::support::redis::partition::Isolation;
+use crate::support::rls::{descriptor, request};
+use crate::support::{PATIENCE, becomes};
+use tollgate::grpc::proto::RateLimitRequest;
+
+/// Masters and replicas of which a dead one stops its own keys alone.
+fn layout() -> Layout {
+    Layout { needs_all_slots: false, ..Layout::default() }
+}
+
+pub(super) fn url(cluster: &Cluster) -> String {
+    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
+    format!("redis-cluster://{}", seeds.join(","))
+}
+
+/// Values of `key` whose counters are at a node, and the others, after one hit of each.
+pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<String>, Vec<String>) {
+    let all: Vec<String> = values(60).iter().map(|value| format!("{key}-{value}")).collect();
+    for value in &all {
+        becomes("it decides", PATIENCE, || service.ask(key, value), |said| *said != Said::Unavailable).await;
+    }
+    let keys: Vec<Vec<u8>> = node.redis.ask(&["KEYS", &format!("*{key}-value-*")]).await.unwrap();
+    let text: String = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    let (here, others): (Vec<String>, Vec<String>) = all.into_iter().partition(|value| text.contains(value.as_str()));
+    assert!(here.len() > 3 && others.len() > 3, "{here:?} {others:?}");
+    (here, others)
+}
+
+/// A load of which group 0 is at a node and 1 is not.
+pub(super) async fn load_of(service: &Service, node: &Node) -> Load {
+    let (here, others) = split(service, "user", node).await;
+    service.load(vec![all("user", &here), all("user", &others)]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
+    let cluster = Cluster::start_as(layout()).await;
+    let service = Service::start(&url(&cluster), &[]).await;
+    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let load = load_of(&service, master).await;
+    load.go_on(500).await;
+    let killed = load.now();
+    master.redis.kill();
+    cluster.wait_until_promoted(replica).await;
+    let promoted = load.now();
+    load.go_on(3_000).await;
+    let calls = load.finish();
+    tell("master killed, promoted", format!("{:?} after", promoted - killed));
+    unharmed("master killed, keys of the others", &calls.of(1));
+    let own = calls.of(0).between(killed + Duration::from_millis(500), promoted - Duration::from_millis(500));
+    if own.summary().calls > 20 {
+        let own = seen("master killed, its keys until then", &own);
+        assert!(own.median < AT_ONCE, "{own}");
+    }
+    over_within("master killed, its keys", &calls.of(0), promoted, Duration::from_millis(1_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_replaced() {
+    let cluster = Cluster::start(3, 1).await;
+    let service = Service::start(&url(&cluster), &[]).await;
+    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let load = load_of(&service, master).await;
+    load.go_on(500).await;
+    master.redis.kill();
+    cluster.wait_until_promoted(replica).await;
+    let promoted = load.now();
+    load.go_on(3_000).await;
+    let calls = load.finish();
+    over_within(
+        "master killed, full coverage, keys of the others",
+        &calls.of(1),
+        promoted,
+        Duration::from_millis(1_000),
+    );
+    over_within("master killed, full coverage, its keys", &calls.of(0), promoted, Duration::from_millis(1_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_master_that_hangs_fails_its_own_keys_until_it_is_replaced_and_follows_when_it_goes_on() {
+    let cluster = Cluster::start_as(layout()).await;
+    let service = Service::start(&url(&cluster), &[]).await;
+    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let load = load_of(&service, master).await;
+    load.go_on(500).await;
+    master.redis.pause();
+    cluster.wait_until_promoted(replica).await;
+    let promoted = load.now();
+    load.go_on(1_500).await;
+    let resumed = load.now();
+    master.redis.resume();
+    load.go_on(2_000).await;
+    let calls = load.finish();
+    unharmed("master hangs, keys of the others", &calls.of(1));
+    over_within(
+        "master hangs, its keys",
+        &calls.of(0).between(Duration::ZERO, resumed),
+        promoted,
+        Duration::from_millis(1_000),
+    );
+    unharmed("master goes on as a replica, all keys", &calls.since(resumed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
+    for isolation in [Isolation::FromAll, Isolation::FromNodes] {
+        let cluster = Cluster::start_as(Layout { is_wired: true, ..layout() }).await;
+        let service = Service::start(&url(&cluster), &[]).await;
+        let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+        let load = load_of(&service, master).await;
+        load.go_on(500).await;
+        cluster.isolate(master, isolation);
+        cluster.wait_until_promoted(replica).await;
+        let promoted = load.now();
+        load.go_on(4_000).await;
+        let healed = load.now();
+        cluster.heal();
+        load.go_on(1_500).await;
+        let calls = load.finish();
+        unharmed(&format!("cut off {isolation:?}, keys of the others"), &calls.of(1));
+        // One that only clients reach decides until it notices; its writes are lost.
+        let what = format!("cut off {isolation:?}, its keys");
+        over_within(&what, &calls.of(0).between(Duration::ZERO, healed), promoted, Duration::from_millis(1_500));
+        unharmed(&format!("cut off {isolation:?}, after it is healed"), &calls.since(healed));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_the_others() {
+    let cluster = Cluster::start_as(Layout { replicas: 0, ..layout() }).await;
+    cluster.nodes[0].redis.kill();
+    let service = Service::begin(&url(&cluster), &[]).await;
+    service.becomes_ready().await;
+    let load = service.load(vec![all("user", &values(60))]).await;
+    load.go_on(1_000).await;
+    let back = load.now();
+    cluster.nodes[0].redis.restart().await;
+    cluster.wait_until_agreed().await;
+    load.go_on(2_500).await;
+    let calls = load.finish();
+    let without = seen("a master dead from the start", &calls.between(Duration::from_millis(300), back));
+    assert!((5.0..75.0).contains(&without.percent_failed()), "{without}");
+    let after = calls.since(back + Duration::from_millis(5_000));
+    assert!(after.summary().percent_failed() <= super::NOISE, "{}", after.summary());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_cannot_be_taken_back_is_counted() {
+    let cluster = Cluster::start_as(Layout { replicas: 0, ..layout() }).await;
+    let service = Service::start(&url(&cluster), &[]).await;
+    let (charged, silent) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let (of_charged, _) = split(&service, "user", charged).await;
+    let (of_silent, _) = split(&service, "user", silent).await;
+    let pair = |number: usize| -> RateLimitRequest {
+        request(vec![descriptor(&[("user", &of_charged[number])]), descriptor(&[("user", &of_silent[number])])])
+    };
+    assert_eq!(said(&service.client, pair(0)).await, Said::Ok);
+    // One slot charges at once, the other is waited for; when that is given up, there is nobody to take the charge back from.
+    silent.redis.pause();
+    let client = service.client.clone();
+    let (first, second) = (pair(1), pair(2));
+    let wait = Some(Duration::from_secs(2));
+    let asked =
+        tokio::spawn(async move { (client.ask_within(first, wait).await, client.ask_within(second, wait).await) });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    charged.redis.kill();
+    let (first, _) = asked.await.unwrap();
+    assert_eq!(first.unwrap_err().code(), tonic::Code::Unavailable);
+    let lost = || service.web.metric("tollgate_take_backs_lost_total");
+    becomes("it is counted", PATIENCE, lost, |lost| *lost > 0).await;
+    assert!(service.web.metric("tollgate_unknown_charges_total").await > 0, "the other's charge");
+}

@@ -1,0 +1,174 @@
+//! Faults under a steady load: what callers see while servers die, hang, refuse or move, and how soon it is over.
+//!
+//! Each test prints what it measured as a line that begins with `fault:`; `docs/faults.md` is written from them. What is
+//! asserted leaves room for a machine that is busy with other things, and so does the time for a decision here.
+//!
+//! | file | what fails |
+//! |---|---|
+//! | `away` | one server that is not there, yet or any more |
+//! | `silent` | one that is there and does not answer |
+//! | `refusal` | one that answers, but not with a decision |
+//! | `cluster`, `moves` | a master of several, and who is the master of what |
+//! | `sentinel` | a master that sentinels replace |
+
+mod away;
+mod cluster;
+mod moves;
+mod refusal;
+mod sentinel;
+mod silent;
+
+use std::time::Duration;
+
+use tollgate::grpc::proto::RateLimitRequest;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use crate::support::load::{Calls, Load, Questions, Summary};
+use crate::support::policy::Policies;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// Calls a second, which a debug build of the service and of these callers bears on a busy machine.
+const RATE: u32 = 200;
+/// A call that takes longer than this was held up by more than a busy machine.
+const HUNG: Duration = Duration::from_millis(1_500);
+/// Half of all answers come sooner where nobody is waited for.
+const AT_ONCE: Duration = Duration::from_millis(20);
+/// The errors of a hundred calls that are laid to a busy machine.
+const NOISE: f64 = 1.0;
+
+/// A service with its client and its probes.
+struct Service {
+    tollgate: Tollgate,
+    client: Client,
+    web: Web,
+}
+
+impl Service {
+    /// One whose counters are at `store`, and that need not be ready.
+    async fn begin(store: &str, flags: &[&str]) -> Self {
+        // Longer than by default, so that what the machine does besides is not taken for a fault.
+        let timeout = std::env::var("FAULTS_STORE_TIMEOUT").unwrap_or_else(|_| "100ms".to_owned());
+        let own = ["--store", store, "--store-timeout", &timeout];
+        let tollgate = Tollgate::serve_with(policies().path(), &[&own, flags].concat());
+        let (client, web) = (Client::connect(tollgate.grpc).await, Web::new(tollgate.http));
+        Self { tollgate, client, web }
+    }
+
+    /// The same, ready.
+    async fn start(store: &str, flags: &[&str]) -> Self {
+        let service = Self::begin(store, flags).await;
+        service.becomes_ready().await;
+        // Ready is whose connections for itself are: those of the workers may be a moment later.
+        let is_decided = |answer: &Said| *answer == Said::Ok;
+        for user in values(4) {
+            becomes("it decides", PATIENCE, || service.ask("user", &user), is_decided).await;
+        }
+        service
+    }
+
+    async fn becomes_ready(&self) {
+        becomes("it is ready", PATIENCE, || self.readiness(), |status| *status == 200).await;
+    }
+
+    async fn readiness(&self) -> u16 {
+        self.web.get("/readyz").await.status
+    }
+
+    async fn ask(&self, key: &str, value: &str) -> Said {
+        said(&self.client, one(key, value)).await
+    }
+
+    async fn load(&self, groups: Vec<Vec<RateLimitRequest>>) -> Load {
+        let rate = std::env::var("FAULTS_RATE").map_or(RATE, |rate| rate.parse().unwrap());
+        Load::start(self.tollgate.grpc, Questions { rate, groups, timeout: None }).await
+    }
+
+    /// Asks it to end: with exit code 0, and soon.
+    fn ends(mut self, state: &str) {
+        let asked = std::time::Instant::now();
+        assert_eq!(self.tollgate.terminate().code(), Some(0), "{state}");
+        tell(&format!("SIGTERM, {state}"), format!("ended after {:.1?}", asked.elapsed()));
+        assert!(asked.elapsed() < Duration::from_secs(5), "{state}: {:?}", asked.elapsed());
+    }
+}
+
+/// An answer in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Ok,
+    Over,
+    Unavailable,
+}
+
+async fn said(client: &Client, request: RateLimitRequest) -> Said {
+    match client.ask(request).await {
+        Ok(answer) if answer.overall_code() == Code::Ok => Said::Ok,
+        Ok(_) => Said::Over,
+        Err(status) if status.code() == tonic::Code::Unavailable => Said::Unavailable,
+        Err(status) => panic!("{status:?}"),
+    }
+}
+
+/// A limit of each kind of `on_store_error`, which no test uses up but `alone` and `few`. Nothing refills within a test.
+fn policies() -> Policies {
+    let limits = [
+        ("user", 1_000_000, "error"),
+        ("lenient", 1_000_000, "allow"),
+        ("strict", 1_000_000, "deny"),
+        ("alone", 10, "local"),
+        ("few", 60, "error"),
+        ("none", 0, "error"),
+    ];
+    let rule = |(key, amount, on_error): (&str, u32, &str)| {
+        format!(
+            "  - key: {key}\n    rate_limit: {{ algorithm: gcra, requests_per_unit: {amount}, unit: year, on_store_error: {on_error} }}\n"
+        )
+    };
+    Policies::of(&format!("domain: test\ndescriptors:\n{}", limits.map(rule).concat()))
+}
+
+fn one(key: &str, value: &str) -> RateLimitRequest {
+    request(vec![descriptor(&[(key, value)])])
+}
+
+/// A request for each of some values of a key.
+fn all(key: &str, values: &[String]) -> Vec<RateLimitRequest> {
+    values.iter().map(|value| one(key, value)).collect()
+}
+
+/// Values that are easy to find in the servers.
+fn values(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("value-{number:03}")).collect()
+}
+
+/// Tells a figure, for `docs/faults.md`.
+fn tell(what: &str, figure: impl std::fmt::Display) {
+    eprintln!("fault: {what}: {figure}");
+}
+
+/// Tells what callers saw, and that none of them was left hanging.
+fn seen(what: &str, calls: &Calls) -> Summary {
+    let summary = calls.summary();
+    tell(what, &summary);
+    assert!(summary.calls > 0, "{what}: nobody asked");
+    assert!(summary.longest < HUNG, "{what}: {summary}");
+    summary
+}
+
+/// The same where no call has to fail.
+fn unharmed(what: &str, calls: &Calls) {
+    let summary = seen(what, calls);
+    assert!(summary.percent_failed() <= NOISE, "{what}: {summary}");
+}
+
+/// The same where decisions are to be had again `within` a time after `since`.
+fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
+    let summary = seen(what, calls);
+    tell(what, format!("over {:?} after the cause was", summary.over_at().saturating_sub(since)));
+    assert!(summary.over_at() <= since + within, "{what}: not over {within:?} after {since:?}: {summary}");
+    let after = calls.since(since + within).summary();
+    assert!(after.calls > 0 && after.percent_failed() <= NOISE, "{what}, after it was over: {after}");
+}

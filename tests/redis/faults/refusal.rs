@@ -1,0 +1,151 @@
+//! One server that answers, but not with a decision.
+
+use std::time::Duration;
+
+use super::{NOISE, Said, Service, all, over_within, seen, tell, unharmed, values};
+use crate::support::redis::tls::{Clients, Tls};
+use crate::support::redis::{Redis, Setup};
+use crate::support::{PATIENCE, becomes};
+
+const NO_ROOM: &str = r#"tollgate_store_errors_total{kind="no_room"}"#;
+const UNREADABLE: &str = r#"tollgate_store_errors_total{kind="unreadable"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn scripts_that_are_forgotten_are_sent_again() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    let load = service.load(vec![all("user", &values(50))]).await;
+    for _ in 0..20 {
+        load.go_on(100).await;
+        redis.command(&["SCRIPT", "FLUSH"]).await;
+    }
+    load.go_on(200).await;
+    unharmed("SCRIPT FLUSH, 20 times", &load.finish());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn connections_that_are_cut_fail_only_the_calls_under_way() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    let load = service.load(vec![all("user", &values(50))]).await;
+    for _ in 0..10 {
+        load.go_on(200).await;
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    }
+    load.go_on(500).await;
+    let summary = seen("CLIENT KILL, 10 times", &load.finish());
+    assert!(summary.percent_failed() <= 3.0 * NOISE, "{summary}");
+    let unknown = service.web.metric("tollgate_unknown_charges_total").await;
+    tell("CLIENT KILL, charges not known to be written", unknown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_full_store_refuses_what_it_has_no_room_for_and_says_so() {
+    let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
+    let service = Service::start(&redis.url(), &[]).await;
+    assert_eq!(service.ask("user", "old").await, Said::Ok);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(service.ask("user", "new").await, Said::Unavailable);
+    assert_eq!(service.ask("lenient", "new").await, Said::Ok);
+    assert_eq!(service.ask("strict", "new").await, Said::Over);
+    assert_eq!(service.web.metric(NO_ROOM).await, 3);
+    tell("out of memory, a counter that is there", format!("{:?}", service.ask("user", "old").await));
+    assert_eq!(service.ask("none", "whoever").await, Said::Over, "what needs no room is decided");
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert_eq!(service.ask("user", "new").await, Said::Ok);
+    assert_eq!(service.ask("user", "old").await, Said::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_server_that_became_a_replica_fails_calls_until_it_is_a_master_again() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
+    load.go_on(500).await;
+    let asked = redis.commandstats().await["evalsha"];
+    let begun = load.now();
+    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    load.go_on(1_000).await;
+    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
+    let back = load.now();
+    let asked = redis.commandstats().await["evalsha"] - asked;
+    load.go_on(1_500).await;
+    let calls = load.finish();
+    let during = calls.between(begun, back).summary().calls;
+    tell("READONLY", format!("{asked} scripts for {during} calls"));
+    unharmed("READONLY, on_store_error: allow", &calls.of(1));
+    over_within("READONLY", &calls.of(0), back, Duration::from_millis(1_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_key_that_is_none_of_ours_fails_its_own_counter_alone() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    for (value, foreign) in [("alice", &b"RPUSH"[..]), ("bob", b"SET")] {
+        assert_eq!(service.ask("user", value).await, Said::Ok);
+        let key = key_of(&redis, value).await;
+        redis.ask_bytes::<redis::Value>(&[b"DEL", &key]).await.unwrap();
+        redis.ask_bytes::<redis::Value>(&[foreign, &key, b"no counter"]).await.unwrap();
+    }
+    let before = service.web.metric(UNREADABLE).await;
+    for value in ["alice", "bob"] {
+        assert_eq!(service.ask("user", value).await, Said::Unavailable);
+        let both = crate::support::rls::request(vec![
+            crate::support::rls::descriptor(&[("user", value)]),
+            crate::support::rls::descriptor(&[("few", value)]),
+        ]);
+        assert_eq!(super::said(&service.client, both).await, Said::Unavailable);
+    }
+    assert_eq!(service.web.metric(UNREADABLE).await, before + 4);
+    let load = service.load(vec![all("user", &values(50)), all("user", &["alice".to_owned(), "bob".to_owned()])]).await;
+    load.go_on(500).await;
+    let calls = load.finish();
+    unharmed("keys of others, beside them", &calls.of(0));
+    assert_eq!(calls.of(1).summary().admitted, 0);
+}
+
+/// The key that contains a text.
+async fn key_of(redis: &Redis, text: &str) -> Vec<u8> {
+    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{text}*")]).await.unwrap();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    keys[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_wrong_password_is_told_and_a_right_one_taken_when_it_is_there() {
+    let redis = Redis::start_as(Setup { password: Some("right"), ..Setup::default() }).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "wrong\n").unwrap();
+    let (url, path) = (format!("redis://{}", redis.address), file.path().to_str().unwrap());
+    let mut service = Service::begin(&url, &["--redis-password-file", path]).await;
+    is_told(&mut service, "uthentication failed").await;
+    std::fs::write(file.path(), "right\n").unwrap();
+    service.becomes_ready().await;
+    becomes("it decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
+    service.ends("after a wrong password");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_server_whose_authority_is_not_ours_is_told_and_not_trusted() {
+    let (own, other) = (Tls::new(Clients::Anyone), Tls::new(Clients::Anyone));
+    let redis = Redis::start_as(Setup { tls: Some(own), ..Setup::default() }).await;
+    let authority = other.authority();
+    let mut service = Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;
+    is_told(&mut service, "ertificate").await;
+    service.ends("with a server that is not trusted");
+}
+
+/// It is not ready, says why once and not again and again, and answers by `on_store_error`.
+async fn is_told(service: &mut Service, why: &str) {
+    let says = |line: &str| (line.contains("redis cannot be reached") && line.contains(why)).then_some(());
+    service.tollgate.process.wait_for_line(why, says);
+    assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
+    assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(service.readiness().await, 503);
+    let log = service.tollgate.process.log();
+    let complaints: Vec<&String> = log.iter().filter(|line| line.contains("redis cannot be reached")).collect();
+    tell(why, format!("{} lines, such as {}", complaints.len(), complaints[0]));
+    assert!(complaints.len() <= 8, "{complaints:#?}");
+    assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");
+}

@@ -1,0 +1,43 @@
+//! A master that sentinels replace.
+
+use std::time::Duration;
+
+use super::{Service, all, over_within, values};
+use crate::support::redis::sentinels::{MASTER, Sentinels};
+
+fn url(addresses: &[std::net::SocketAddr]) -> String {
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    format!("redis-sentinel://{MASTER}@{}", addresses.join(","))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name() {
+    let group = Sentinels::start().await;
+    let service = Service::start(&url(&group.addresses()), &[]).await;
+    let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
+    load.go_on(500).await;
+    let old = group.master().await;
+    old.kill();
+    group.successor_of(old.address).await;
+    let named = load.now();
+    load.go_on(3_000).await;
+    let calls = load.finish();
+    super::unharmed("sentinels, on_store_error: allow", &calls.of(1));
+    over_within("sentinels, master killed", &calls.of(0), named, Duration::from_millis(1_500));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn sentinels_that_do_not_answer_or_are_dead_hide_no_new_master() {
+    let group = Sentinels::start().await;
+    let service = Service::start(&url(&group.addresses()), &[]).await;
+    let load = service.load(vec![all("user", &values(50))]).await;
+    load.go_on(300).await;
+    // Hangs with what it knew: the others are enough to agree on another master.
+    group.sentinels[0].pause();
+    let old = group.master().await;
+    old.kill();
+    group.successor_of(old.address).await;
+    let named = load.now();
+    load.go_on(3_000).await;
+    over_within("sentinels, one hangs, master killed", &load.finish(), named, Duration::from_millis(2_000));
+}

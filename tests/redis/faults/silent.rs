@@ -1,0 +1,92 @@
+//! One server that is there and does not answer.
+
+use std::time::Duration;
+
+use super::{AT_ONCE, RATE, Service, all, over_within, seen, tell, unharmed, values};
+use crate::support::load::{Load, Questions, Said};
+use crate::support::redis::Redis;
+use crate::support::redis::wire::Wire;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_store_that_hangs_is_not_waited_for_and_is_heard_when_it_goes_on() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    for (what, pause_ms) in [("hung for 2 s", 2_000), ("hung for 6 s", 6_000)] {
+        let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
+        load.go_on(500).await;
+        let hung = load.now();
+        redis.pause();
+        load.go_on(pause_ms).await;
+        let back = load.now();
+        redis.resume();
+        load.go_on(2_500).await;
+        let calls = load.finish();
+        let open = seen(
+            &format!("{what}, while it hung"),
+            &calls.between(hung + Duration::from_millis(500), back - Duration::from_millis(50)),
+        );
+        assert!(open.median < AT_ONCE, "{open}");
+        unharmed(&format!("{what}, on_store_error: allow"), &calls.of(1));
+        over_within(what, &calls.of(0), back, Duration::from_millis(2_000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_wire_that_falls_silent_is_not_waited_for_and_is_heard_when_it_is_healed() {
+    let redis = Redis::start().await;
+    let wire = Wire::to(redis.address).await;
+    let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
+    let load = service.load(vec![all("user", &values(50))]).await;
+    load.go_on(500).await;
+    let hung = load.now();
+    wire.silence();
+    load.go_on(2_000).await;
+    let back = load.now();
+    wire.heal();
+    load.go_on(2_500).await;
+    let calls = load.finish();
+    let open = seen(
+        "a silent wire, while it was",
+        &calls.between(hung + Duration::from_millis(500), back - Duration::from_millis(50)),
+    );
+    assert!(open.median < AT_ONCE, "{open}");
+    over_within("a silent wire", &calls, back, Duration::from_millis(2_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn callers_who_say_how_long_they_wait_are_answered_by_then() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    let timeout = Some(Duration::from_millis(20));
+    // So few that each finds the store hanging for itself now and then.
+    for rate in [20, RATE] {
+        let groups = vec![all("user", &values(50)), all("lenient", &values(50))];
+        let load = Load::start(service.tollgate.grpc, Questions { rate, groups, timeout }).await;
+        load.go_on(300).await;
+        let hung = load.now();
+        redis.pause();
+        let back = load.go_on(1_500).await;
+        redis.resume();
+        load.go_on(1_200).await;
+        let calls = load.finish().between(hung, back);
+        let what = format!("callers who wait 20 ms, {rate} a second, while it hung");
+        let summary = seen(&what, &calls);
+        let unanswered = calls.count(Said::Other);
+        tell(&what, format!("{unanswered} had no answer in time"));
+        assert!(summary.longest < Duration::from_millis(500), "{summary}");
+        assert!(unanswered * 3 <= summary.calls, "{unanswered} of {summary}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn callers_who_do_not_wait_spoil_nothing_for_those_who_do() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url(), &[]).await;
+    let groups = vec![all("user", &values(50))];
+    let hasty = Questions { rate: 200, groups: groups.clone(), timeout: Some(Duration::from_micros(1)) };
+    let load = service.load(groups).await;
+    let hasty = Load::beside_another(service.tollgate.grpc, hasty);
+    load.go_on(2_000).await;
+    unharmed("beside callers who wait 1 us", &load.finish());
+    hasty.finish();
+}
