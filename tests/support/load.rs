@@ -17,8 +17,8 @@ use super::rls::Client;
 
 /// How often it is looked which calls are due.
 const TICK: Duration = Duration::from_millis(2);
-/// What outages are measured in: a stretch of time is bad where one of ten calls in it fails.
-const STRETCH: Duration = Duration::from_millis(25);
+/// What outages are measured in: a stretch of time is bad where more than one call in it fails, and more than a quarter.
+const STRETCH: Duration = Duration::from_millis(50);
 
 /// What to ask: a request of each group in turn.
 #[derive(Clone, Default)]
@@ -31,6 +31,9 @@ pub(crate) struct Questions {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// A look that comes so much later was kept waiting by the machine: calls around it say nothing of the service.
+const STALL: Duration = Duration::from_millis(250);
+
 /// One load at a time: two on this machine would be measuring each other.
 static ALONE: LazyLock<Arc<tokio::sync::Mutex<()>>> = LazyLock::new(Arc::default);
 
@@ -38,7 +41,7 @@ static ALONE: LazyLock<Arc<tokio::sync::Mutex<()>>> = LazyLock::new(Arc::default
 pub(crate) struct Load {
     begun: Instant,
     ended: Arc<AtomicBool>,
-    callers: JoinHandle<Vec<Call>>,
+    callers: JoinHandle<Calls>,
     alone: Option<OwnedMutexGuard<()>>,
 }
 
@@ -63,7 +66,11 @@ pub(crate) struct Call {
 
 /// Some of the calls of a load.
 #[derive(Clone)]
-pub(crate) struct Calls(Vec<Call>);
+pub(crate) struct Calls {
+    calls: Vec<Call>,
+    /// How long the machine stood still in all; calls around that are left out.
+    pub(crate) stalled: Duration,
+}
 
 /// What they come to.
 pub(crate) struct Summary {
@@ -110,18 +117,23 @@ impl Load {
     /// Asks no more, and waits for the answers.
     pub(crate) fn finish(self) -> Calls {
         self.ended.store(true, Ordering::Relaxed);
-        let calls = Calls(self.callers.join().unwrap());
+        let calls = self.callers.join().unwrap();
         drop(self.alone);
         calls
     }
 }
 
-async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, is_over: &AtomicBool) -> Vec<Call> {
+async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, is_over: &AtomicBool) -> Calls {
     // One for each worker of the service, on this machine's two cores.
     let clients = [Client::connect(service).await, Client::connect(service).await];
     let (calls, mut under_way) = (Arc::<Mutex<Vec<Call>>>::default(), JoinSet::new());
     let (first, mut sent) = (Instant::now(), 0usize);
+    let (mut looked, mut stalls) = (begun.elapsed(), Vec::new());
     while !is_over.load(Ordering::Relaxed) {
+        let before = std::mem::replace(&mut looked, begun.elapsed());
+        if looked - before > STALL {
+            stalls.push((before, looked));
+        }
         let due = usize::try_from(first.elapsed().as_micros() * u128::from(questions.rate) / 1_000_000).unwrap();
         // Those that a stalled machine has missed are left out: a flood after a stall is no steady load.
         sent = sent.max(due.saturating_sub(20));
@@ -147,7 +159,10 @@ async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, i
         tokio::time::sleep(TICK).await;
     }
     under_way.join_all().await;
-    std::mem::take(&mut *calls.lock().unwrap())
+    let mut calls = std::mem::take(&mut *calls.lock().unwrap());
+    let is_clear = |call: &Call| stalls.iter().all(|(from, to)| call.at + call.took < *from || call.at > *to + STALL);
+    calls.retain(is_clear);
+    Calls { calls, stalled: stalls.iter().map(|(from, to)| *to - *from).sum() }
 }
 
 fn of_status(status: &Status) -> Said {
@@ -172,21 +187,21 @@ impl Calls {
 
     /// How many were answered so.
     pub(crate) fn count(&self, said: Said) -> usize {
-        self.0.iter().filter(|call| call.said == said).count()
+        self.calls.iter().filter(|call| call.said == said).count()
     }
 
     /// When the last of them began.
     pub(crate) fn last(&self) -> Duration {
-        self.0.iter().map(|call| call.at).max().unwrap_or_default()
+        self.calls.iter().map(|call| call.at).max().unwrap_or_default()
     }
 
     fn filter(&self, is_wanted: impl Fn(&Call) -> bool) -> Self {
-        Self(self.0.iter().copied().filter(is_wanted).collect())
+        Self { calls: self.calls.iter().copied().filter(is_wanted).collect(), ..*self }
     }
 
     /// What they come to.
     pub(crate) fn summary(&self) -> Summary {
-        let mut times: Vec<Duration> = self.0.iter().map(|call| call.took).collect();
+        let mut times: Vec<Duration> = self.calls.iter().map(|call| call.took).collect();
         times.sort();
         let quantile = |thousandths: usize| {
             times
@@ -195,7 +210,7 @@ impl Calls {
                 .unwrap_or_default()
         };
         Summary {
-            calls: self.0.len(),
+            calls: self.calls.len(),
             admitted: self.count(Said::Admitted),
             errors: self.count(Said::Unavailable) + self.count(Said::Other),
             outage: self.outage(),
@@ -208,14 +223,14 @@ impl Calls {
 
     fn outage(&self) -> Option<(Duration, Duration)> {
         let stretch = |at: Duration| usize::try_from(at.as_millis() / STRETCH.as_millis()).unwrap();
-        let end = self.0.iter().map(|call| stretch(call.at)).max()?;
+        let end = self.calls.iter().map(|call| stretch(call.at)).max()?;
         let mut counts = vec![(0usize, 0usize); end + 1];
-        for call in &self.0 {
+        for call in &self.calls {
             let (calls, errors) = &mut counts[stretch(call.at)];
             *calls += 1;
             *errors += usize::from(call.is_error());
         }
-        let is_bad = |(calls, errors): &(usize, usize)| *errors * 10 > *calls;
+        let is_bad = |(calls, errors): &(usize, usize)| *errors > 1 && *errors * 4 > *calls;
         let (first, last) = (counts.iter().position(is_bad)?, counts.iter().rposition(is_bad)?);
         let at = |stretch: usize| STRETCH * u32::try_from(stretch).unwrap();
         Some((at(first), at(last + 1)))

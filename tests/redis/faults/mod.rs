@@ -166,7 +166,7 @@ fn unharmed(what: &str, calls: &Calls) {
 
 /// The same where decisions are to be had again `within` a time after `since`.
 fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
-    let summary = seen(what, calls);
+    let (summary, within) = (seen(what, calls), within + calls.stalled);
     tell(what, format!("over {:?} after the cause was", summary.over_at().saturating_sub(since)));
     assert!(summary.over_at() <= since + within, "{what}: not over {within:?} after {since:?}: {summary}");
     let after = calls.since(since + within).summary();
