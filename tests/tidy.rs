@@ -43,6 +43,7 @@ const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor telemetry",
         foreign: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
     },
+    Row { place: "store/background", rooms: "", foreign: "tokio_util" },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
     Row { place: "store/deny_cache", rooms: "", foreign: "foldhash tokio" },
     // The only place with Redis in it.
