@@ -70,7 +70,7 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "grpc::convert grpc::server store::memory store::redis telemetry::log",
+        rooms: "algorithm::Charge grpc::convert grpc::server policy::Dialect policy::Options policy::source::files store::memory store::redis telemetry::log",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
