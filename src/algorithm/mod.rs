@@ -196,6 +196,12 @@ impl Limit {
         self.ban
     }
 
+    /// Whether its only period is a second.
+    pub fn is_of_a_second(&self) -> bool {
+        const SECOND: Micros = Micros::from_secs(1);
+        self.windows().iter().all(|window| window.period() == SECOND)
+    }
+
     /// A counter that was never used.
     pub fn unused(&self) -> State {
         State(match &self.algorithm {

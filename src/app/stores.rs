@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 use crate::settings::{Place, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
-use crate::store::deny_cache::{Denials, DenyCache, Learns};
+use crate::store::deny_cache::{Denials, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisOptions, RedisStore, Time};
@@ -38,8 +38,7 @@ impl Stores {
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
         let denials = match &settings.place {
             Place::Redis(options) if !settings.deny_cache_max.is_zero() => {
-                let learns = if options.is_one_place() { Learns::All } else { Learns::WhatIsNeverTakenBack };
-                Some(Denials::new(settings.deny_cache_max, learns, Arc::clone(&metrics)))
+                Some(Denials::new(settings.deny_cache_max, options.learns(), Arc::clone(&metrics)))
             }
             Place::Redis(_) | Place::Memory => None,
         };

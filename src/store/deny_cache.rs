@@ -32,6 +32,8 @@ const PLACES: usize = 1 << 16;
 pub enum Learns {
     /// All: one place judges whole requests.
     All,
+    /// Those of limits that are not of a second alone, which other servers judge first; and these as below.
+    AllButOfASecond,
     /// Those of limits whose hits are never taken back: elsewhere a denial may come from a charge that another slot makes void.
     WhatIsNeverTakenBack,
 }
@@ -120,8 +122,13 @@ impl Denials {
 
     /// Whether a denial is the counter's own, and not that of a charge which another slot makes void.
     fn is_certain(&self, check: &Check<'_>) -> bool {
+        let is_certain = match self.learns {
+            Learns::All => true,
+            Learns::AllButOfASecond => !check.limit.is_of_a_second(),
+            Learns::WhatIsNeverTakenBack => false,
+        };
         let taken_back = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
-        (self.learns == Learns::All || !taken_back) && !check.limit.is_ban()
+        (is_certain || !taken_back) && !check.limit.is_ban()
     }
 
     /// Remembers what came of a question.

@@ -42,6 +42,9 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
             }
             None => {}
         }
+        if seeds.iter().all(|node| node.is_tried()) {
+            routes.end_search();
+        }
         if complained {
             routes.doubt();
         }

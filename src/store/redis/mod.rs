@@ -37,6 +37,7 @@ mod tallies;
 mod url;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -52,6 +53,7 @@ use self::take_back::TakeBacks;
 pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl};
 use super::clock::ManualClock;
+use super::deny_cache::Learns;
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::judge::{Few, Hits};
@@ -86,9 +88,14 @@ impl RedisOptions {
         Self { url, access, sentinel_access, prefix: Vec::new(), per_second: None }
     }
 
-    /// Whether all checks of a request are judged in one place, at one instant.
-    pub fn is_one_place(&self) -> bool {
-        !matches!(self.url.kind, Kind::Cluster(_)) && self.per_second.is_none()
+    /// Which denials are certain: not caused by a charge that is taken back.
+    pub fn learns(&self) -> Learns {
+        match (&self.url.kind, &self.per_second) {
+            (Kind::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
+            (_, None) => Learns::All,
+            // Those of a second are asked first, so that only they charge what may be taken back.
+            (_, Some(_)) => Learns::AllButOfASecond,
+        }
     }
 }
 
@@ -108,6 +115,8 @@ pub struct RedisStore {
     /// The servers for limits of one second, where they are others.
     per_second: Option<Arc<Core>>,
     take_backs: TakeBacks,
+    /// Whether it was tried to reach all servers: until then calls wait for that, within their deadlines.
+    begun: AtomicBool,
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
 }
@@ -121,7 +130,7 @@ impl RedisStore {
             options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
         let per_second = per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
         let core = Self::core(options, time, metrics);
-        Self { core, per_second, take_backs: TakeBacks::default(), fallback: None }
+        Self { core, per_second, take_backs: TakeBacks::default(), begun: AtomicBool::new(false), fallback: None }
     }
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
@@ -179,6 +188,16 @@ impl RedisStore {
         }
     }
 
+    /// Waits until it was tried to reach all servers, with whatever success.
+    async fn begin(&self, deadline: Instant) {
+        while !self.begun.load(Ordering::Relaxed) && Instant::now() < deadline {
+            match self.cores().all(|core| core.routes.is_tried()) {
+                true => self.begun.store(true, Ordering::Relaxed),
+                false => tokio::time::sleep(CONNECTED_EVERY).await,
+            }
+        }
+    }
+
     /// Forgets every key that begins with this store's prefix.
     ///
     /// # Errors
@@ -216,6 +235,7 @@ impl RedisStore {
         prior: Prior,
         deadline: Instant,
     ) -> (Judged, Few<(Group, Few<Answer>)>) {
+        self.begin(deadline).await;
         let now = self.core.now();
         let mut judged: Judged = checks
             .iter()
@@ -224,36 +244,48 @@ impl RedisStore {
         let (down, up): (Few<Group>, Few<Group>) = plan::groups(checks, &self.core, self.per_second.as_deref())
             .into_iter()
             .partition(|group| self.core_of(group).is_down(group));
-        let all = |group: &Group, judged: &mut Judged, error: &StoreError| {
-            for number in &group.checks {
-                if let Some(place) = judged.get_mut(*number) {
-                    *place = Some(Err(error.clone()));
-                }
-            }
-        };
-        down.iter().for_each(|group| all(group, &mut judged, &StoreError::Unavailable));
-        down.iter().for_each(|group| self.core_of(group).routes.doubt());
-        let locally = self.fallback.is_some();
-        let asked = plan::prior_of(checks, &judged, prior, locally);
-        let is_partial = up.len() > 1 || judged.iter().any(Option::is_some);
-        let asked = up.iter().map(|group| {
-            let mut question = Question::new(&self.core.prefix, asked, is_partial);
+        for group in &down {
+            fail(group, &mut judged, &StoreError::Unavailable);
+            self.core_of(group).routes.doubt();
+        }
+        let (locally, is_partial) = (self.fallback.is_some(), up.len() > 1 || judged.iter().any(Option::is_some));
+        let mut known = Few::new();
+        // Limits of a second on servers of their own come first: the others then know, and what those charge stands.
+        let (first, last): (Few<Group>, Few<Group>) = up.into_iter().partition(|group| group.per_second);
+        for groups in [first, last].into_iter().filter(|groups| !groups.is_empty()) {
+            let prior = plan::prior_of(checks, &judged, prior, locally);
+            known.extend(self.ask_at_once(checks, groups, (prior, is_partial), deadline, &mut judged).await);
+        }
+        // Last, when all others have spoken: what it charges is not taken back.
+        let prior = plan::prior_of(checks, &judged, prior, locally);
+        self.fall_back(checks, &mut judged, prior).await;
+        (judged, known)
+    }
+
+    /// Asks some slots at the same time. `as_if`: what is known before, and whether there is more than these.
+    async fn ask_at_once(
+        &self,
+        checks: &[Check<'_>],
+        groups: Few<Group>,
+        as_if: (Prior, bool),
+        deadline: Instant,
+        judged: &mut Judged,
+    ) -> Few<(Group, Few<Answer>)> {
+        let (now, (prior, is_partial)) = (self.core.now(), as_if);
+        let mut asked = groups.iter().map(|group| {
+            let mut question = Question::new(&self.core.prefix, prior, is_partial);
             let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
             of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
             self.core_of(group).ask(group.slot, question, deadline)
         });
-        let under_way = UnderWay::of(&self.core, checks, &up);
-        let answers = match up.len() {
-            1 => {
-                let mut asked = asked;
-                let Some(only) = asked.next() else { return (judged, Few::new()) };
-                vec![only.await]
-            }
-            _ => futures_util::future::join_all(asked).await,
+        let under_way = UnderWay::of(&self.core, checks, &groups);
+        let answers = match (asked.len(), asked.next()) {
+            (1, Some(only)) => vec![only.await],
+            (_, first) => futures_util::future::join_all(first.into_iter().chain(asked)).await,
         };
         under_way.answered();
         let mut known = Few::new();
-        for (group, answer) in up.into_iter().zip(answers) {
+        for (group, answer) in groups.into_iter().zip(answers) {
             match answer {
                 Ok(answers) => {
                     for (number, answer) in group.checks.iter().zip(&answers) {
@@ -265,14 +297,11 @@ impl RedisStore {
                 }
                 Err(error) => {
                     self.core.count_unknown(checks, &group, &error);
-                    all(&group, &mut judged, &error);
+                    fail(&group, judged, &error);
                 }
             }
         }
-        // Last, when all others have spoken: what it charges is not taken back.
-        let prior = plan::prior_of(checks, &judged, prior, locally);
-        self.fall_back(checks, &mut judged, prior).await;
-        (judged, known)
+        known
     }
 
     /// Decides in this process what could not be judged and whose limit says so.
@@ -318,6 +347,15 @@ impl Store for RedisStore {
             }
         }
         judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
+    }
+}
+
+/// Puts an error to all checks of a group.
+fn fail(group: &Group, judged: &mut Judged, error: &StoreError) {
+    for number in &group.checks {
+        if let Some(place) = judged.get_mut(*number) {
+            *place = Some(Err(error.clone()));
+        }
     }
 }
 

@@ -3,12 +3,9 @@
 use super::calls::Core;
 use crate::algorithm::OnStoreError;
 use crate::algorithm::judge::{Few, Hits, Outcome};
-use crate::algorithm::time::{Micros, Timestamp};
+use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Prior, Role};
 use crate::store::Check;
-
-/// Limits of this period and no other may have servers of their own.
-const SECOND: Micros = Micros::from_secs(1);
 
 /// The checks, by their numbers, that one slot judges.
 #[derive(Debug)]
@@ -23,7 +20,7 @@ pub(super) struct Group {
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Few<Group> {
     let mut groups: Few<Group> = Few::new();
     for (number, check) in checks.iter().enumerate().filter(|(_, check)| !check.limit.is_ban()) {
-        let own = of_a_second.filter(|_| check.limit.windows().iter().all(|window| window.period() == SECOND));
+        let own = of_a_second.filter(|_| check.limit.is_of_a_second());
         let (per_second, slot) = (own.is_some(), own.unwrap_or(core).slot(&check.key));
         match groups.iter_mut().find(|group| group.slot == slot && group.per_second == per_second) {
             Some(group) => group.checks.push(number),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -21,6 +22,8 @@ pub(super) struct Routes {
     access: Arc<Access>,
     /// Somebody found the map wrong.
     stale: Notify,
+    /// Whether there was a map, or nobody of those who were asked had one.
+    searched: AtomicBool,
 }
 
 /// Nodes by slot.
@@ -34,7 +37,13 @@ pub(super) struct Map {
 
 impl Routes {
     pub(super) fn new(access: Arc<Access>) -> Arc<Self> {
-        Arc::new(Self { map: ArcSwap::default(), nodes: Mutex::default(), access, stale: Notify::new() })
+        Arc::new(Self {
+            map: ArcSwap::default(),
+            nodes: Mutex::default(),
+            access,
+            stale: Notify::new(),
+            searched: AtomicBool::new(false),
+        })
     }
 
     /// The node that serves a slot.
@@ -71,6 +80,17 @@ impl Routes {
         self.nodes.lock().retain(|address, _| map.masters.contains(address));
         map.masters.iter().for_each(|address| drop(self.node_at(address)));
         self.map.store(Arc::new(map));
+        self.end_search();
+    }
+
+    /// Says that there is a map, or that nobody who could be asked has one.
+    pub(super) fn end_search(&self) {
+        self.searched.store(true, Ordering::Release);
+    }
+
+    /// Whether it was tried to reach the masters, with whatever success.
+    pub(super) fn is_tried(&self) -> bool {
+        self.searched.load(Ordering::Acquire) && self.masters().iter().all(|node| node.is_tried())
     }
 
     /// Says that the map may be wrong.

@@ -40,6 +40,9 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
             }
             None => {}
         }
+        if sentinels.iter().all(|node| node.is_tried()) {
+            routes.end_search();
+        }
         routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;
     }
 }
