@@ -213,6 +213,9 @@ fn announce(grpc: &std::io::Result<Endpoint>, addresses: &[(&str, std::io::Resul
 async fn become_ready(stores: Stores, all_connected: impl Future<Output = ()>, health: Health, facts: Arc<Facts>) {
     stores.ready().await;
     all_connected.await;
+    if stores.are_ready_at_once() {
+        return; // Said already; who watches health would hear it twice.
+    }
     facts.store_is_ready();
     health.set(true).await;
 }
