@@ -120,6 +120,15 @@ async fn a_connection_that_says_nothing_or_half_of_what_comes_first_holds_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_client_that_acknowledges_nothing_does_not_hold_up_the_end_for_long() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
+    // It reads no frame from here on: a machine that went away looks like this.
+    let mut gone = Http2::connect(service.grpc).await;
+    assert_eq!(service.terminate().code(), Some(0));
+    assert!(gone.frames_until_the_end().await.contains(&GOAWAY));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_idle_connection_is_told_to_go_and_closed() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let mut connection = Http2::connect(service.grpc).await;

@@ -121,6 +121,17 @@ async fn what_is_under_way_on_an_old_connection_is_cut_off_after_the_grace() {
     call.until_cut_off().await.unwrap_err();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_grace_of_old_connections_is_not_that_of_the_drain() {
+    let mut service = serve(&["--max-connection-age-grace", "0s", "--drain-timeout", "1h"]);
+    let call = Client::connect(service.grpc).await.begin().await;
+    let mut other = Http2::connect(service.grpc).await;
+    service.process.signal(Signal::TERM);
+    other.frames_until_the_end().await;
+    call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+}
+
 fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
 }

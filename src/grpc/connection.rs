@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -27,6 +28,8 @@ use crate::telemetry::metrics::Metrics;
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the same where the server drains: a request may have come along with the connection, a moment ago.
 const LAST_MOMENT: Duration = Duration::from_millis(100);
+/// Time to acknowledge that (HTTP/2 pings along with GOAWAY). Who does not is gone, or as good as gone.
+const LAST_SIGN: Duration = Duration::from_secs(3);
 /// How far a connection's age may be from the one that is set, so that those which came together do not go together.
 const AGE_JITTER: f64 = 0.1;
 
@@ -72,16 +75,24 @@ impl Keeper {
             () = self.last_moment() => return,
         };
         let stream = match opened {
-            Ok(stream) => TokioIo::new(stream),
+            Ok(stream) => stream,
             Err(error) => return debug!(%error, "a connection came to nothing"),
         };
-        let mut connection = pin!(self.http.serve_connection(stream, service));
-        tokio::select! {
+        let heard = stream.heard();
+        let mut connection = pin!(self.http.serve_connection(TokioIo::new(stream), service));
+        let grace = tokio::select! {
             biased;
             ended = connection.as_mut() => return log_end(ended),
-            () = self.time_to_go() => connection.as_mut().graceful_shutdown(),
+            grace = self.time_to_go() => grace,
+        };
+        heard.store(false, Ordering::Relaxed);
+        connection.as_mut().graceful_shutdown();
+        match timeout(grace.min(LAST_SIGN), connection.as_mut()).await {
+            Ok(ended) => return log_end(ended),
+            Err(_) if !heard.load(Ordering::Relaxed) => return debug!("a client is gone that was told to go"),
+            Err(_) => {}
         }
-        match timeout(self.connections.max_age_grace, connection).await {
+        match timeout(grace.saturating_sub(LAST_SIGN), connection).await {
             Ok(ended) => log_end(ended),
             Err(_) => debug!("a connection was cut off at the end of its grace"),
         }
@@ -104,8 +115,8 @@ impl Keeper {
         sleep(LAST_MOMENT).await;
     }
 
-    /// Waits for the drain, or for the connection to be old.
-    async fn time_to_go(&self) {
+    /// Waits for the drain, whose own end cuts off what is left, or for the connection to be old. Says how long to wait then.
+    async fn time_to_go(&self) -> Duration {
         let age =
             self.connections.max_age.map(|age| age.mul_f64(rand::random_range(1.0 - AGE_JITTER..=1.0 + AGE_JITTER)));
         let old = async {
@@ -115,8 +126,8 @@ impl Keeper {
             }
         };
         tokio::select! {
-            () = self.drain.cancelled() => {}
-            () = old => debug!("a connection is told to go for its age"),
+            () = self.drain.cancelled() => Duration::MAX,
+            () = old => self.connections.max_age_grace,
         }
     }
 }

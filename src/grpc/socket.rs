@@ -2,6 +2,8 @@
 
 use std::io::{self, Error, ErrorKind};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::{net, os::unix};
 
@@ -46,6 +48,7 @@ pub(super) struct Prefaced {
     /// What of the preface is not read again yet.
     preface: &'static [u8],
     stream: Stream,
+    heard: Arc<AtomicBool>,
 }
 
 impl Prefaced {
@@ -67,14 +70,23 @@ impl Prefaced {
                 .strip_prefix(came)
                 .ok_or_else(|| Error::new(ErrorKind::InvalidData, "a client that does not begin as HTTP/2 does"))?;
         }
-        Ok(Self { preface: PREFACE, stream })
+        Ok(Self { preface: PREFACE, stream, heard: Arc::default() })
+    }
+
+    /// Set to true whenever something is read, for who has to know whether the client is there still.
+    pub(super) fn heard(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.heard)
     }
 }
 
 impl AsyncRead for Prefaced {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.preface.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+            let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+            if read.is_ready() {
+                self.heard.store(true, Ordering::Relaxed);
+            }
+            return read;
         }
         let (now, later) = self.preface.split_at(self.preface.len().min(buf.remaining()));
         buf.put_slice(now);
