@@ -69,7 +69,7 @@ const HOUSE: &[Row] = &[
     Row { place: "grpc/connection", rooms: "", foreign: "hyper hyper_util rand tokio_util tracing" },
     Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
     Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
-    // The only room with HTTP for people and machines in it.
+    // The only room that serves HTTP; gRPC has its own way over HTTP/2.
     Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
