@@ -7,13 +7,15 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tollgate::app::listener::Listener;
 use tollgate::app::workers::Workers;
 use tollgate::grpc::health::Health;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::RateLimitService;
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::server::{self, Connections};
+use tollgate::settings::Endpoint;
+use tollgate::telemetry::metrics::Metrics;
 use tonic::{Request, Response, Status};
 
 struct Constant;
@@ -30,8 +32,8 @@ impl RateLimitService for Constant {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9081".to_owned());
-    let listener = TcpListener::bind(&address).await?;
-    println!("the ceiling listens on {}", listener.local_addr()?);
+    let listener = Listener::bind(&Endpoint::Tcp(address.parse()?)).await?;
+    println!("the ceiling listens on {}", listener.endpoint()?);
     let health = Health::new().await;
     health.set(true).await;
     let connections = Connections {
@@ -39,13 +41,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         keepalive_interval: Duration::from_secs(60),
         keepalive_timeout: Duration::from_secs(20),
         max_streams: 1024,
+        max_age: None,
+        max_age_grace: Duration::ZERO,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let metrics = Metrics::new();
     let workers = Workers::start(cores, move |incoming, drain| {
-        let health = health.clone();
+        let (health, metrics) = (health.clone(), Arc::clone(&metrics));
         async move {
-            let served =
-                server::serve(incoming, Arc::new(Constant), &health, connections, drain.cancelled_owned()).await;
+            let served = server::serve(incoming, Arc::new(Constant), &health, connections, None, metrics, drain).await;
             served.unwrap_or_else(|error| eprintln!("a worker failed: {error}"));
         }
     })?;

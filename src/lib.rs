@@ -18,6 +18,7 @@
 //! | [`algorithm`] | the arithmetic of limits; a new algorithm goes here, see its table | clocks, IO, locks, everything else |
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
 //! | [`telemetry`] | logs; the name of every metric | who uses it |
+//! | [`watch`] | that files change | what is in them |
 //! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
@@ -53,3 +54,4 @@ pub mod policy;
 pub mod settings;
 pub mod store;
 pub mod telemetry;
+pub mod watch;

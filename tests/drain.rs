@@ -14,6 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::health::NAMES;
+use crate::support::http2::{GOAWAY, Http2};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, channel, descriptor, request};
 use crate::support::tollgate::Tollgate;
@@ -107,11 +108,24 @@ async fn a_call_that_never_ends_is_cut_off_after_the_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_says_nothing_does_not_outlive_the_timeout() {
-    let mut service = serve(&["--drain-timeout", "200ms"]);
+async fn a_connection_that_says_nothing_or_half_of_what_comes_first_holds_nothing_up() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
     let mut silent = TcpStream::connect(service.grpc).await.unwrap();
+    let mut stuck = TcpStream::connect(service.grpc).await.unwrap();
+    stuck.write_all(b"PRI * HTTP").await.unwrap();
     assert_eq!(service.terminate().code(), Some(0));
-    let _ = silent.read_to_end(&mut Vec::new()).await;
+    for connection in [&mut silent, &mut stuck] {
+        let _ = connection.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_client_that_acknowledges_nothing_does_not_hold_up_the_end_for_long() {
+    let mut service = serve(&["--drain-timeout", NEVER]);
+    // It reads no frame from here on: a machine that went away looks like this.
+    let mut gone = Http2::connect(service.grpc).await;
+    assert_eq!(service.terminate().code(), Some(0));
+    assert!(gone.frames_until_the_end().await.contains(&GOAWAY));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -149,52 +163,4 @@ async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse
 async fn next(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
     let told = tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch is told something");
     told.map(|answer| answer.unwrap().status())
-}
-
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const ACK: u8 = 1;
-
-/// A client that only keeps its connection alive.
-struct Http2(TcpStream);
-
-impl Http2 {
-    async fn connect(address: SocketAddr) -> Self {
-        let mut connection = Self(TcpStream::connect(address).await.unwrap());
-        connection.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        connection.send(SETTINGS, 0, &[]).await;
-        assert_eq!(connection.answer_frame().await, Some(SETTINGS));
-        connection
-    }
-
-    async fn frames_until_the_end(&mut self) -> Vec<u8> {
-        let mut frames = Vec::new();
-        while let Some(frame) = tokio::time::timeout(PATIENCE, self.answer_frame()).await.expect("it is closed") {
-            frames.push(frame);
-        }
-        frames
-    }
-
-    /// Reads a frame, answers it where it asks for that, and says what it was; nothing at the end.
-    async fn answer_frame(&mut self) -> Option<u8> {
-        // Length 3, type 1, flags 1, stream 4.
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).await.ok()?;
-        let [a, b, c, kind, flags, ..] = head;
-        let mut body = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.0.read_exact(&mut body).await.unwrap();
-        match (kind, flags & ACK) {
-            (SETTINGS, 0) => self.send(SETTINGS, ACK, &[]).await,
-            (PING, 0) => self.send(PING, ACK, &body).await,
-            (_, _) => {}
-        }
-        Some(kind)
-    }
-
-    async fn send(&mut self, kind: u8, flags: u8, body: &[u8]) {
-        let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-        let frame = [&length, &[kind, flags, 0, 0, 0, 0][..], body].concat();
-        self.0.write_all(&frame).await.unwrap();
-    }
 }

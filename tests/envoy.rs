@@ -2,6 +2,7 @@
 
 mod example;
 mod failure;
+mod secure;
 
 use std::time::{Duration, SystemTime};
 

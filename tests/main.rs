@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `serve`, `health`, `drain` | the process: how it starts, what it says of itself, how it ends |
 //! | `reload` | policy files that change under a running process |
+//! | `listen`, `tls` | how gRPC is reached: sockets, certificates, how old a connection gets |
 //! | `requests` | what no proxy sends, and what every client may |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
@@ -28,6 +29,7 @@ mod drain;
 mod envoy;
 mod fuzz_smoke;
 mod health;
+mod listen;
 mod redis;
 mod reload;
 mod requests;
@@ -35,4 +37,5 @@ mod serve;
 mod servers;
 mod support;
 mod tidy;
+mod tls;
 mod vectors;

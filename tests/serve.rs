@@ -95,9 +95,9 @@ fn a_taken_port_and_a_broken_policy_are_told_at_once() {
 }
 
 #[test]
-fn either_signal_ends_it_with_exit_code_0() {
+fn every_signal_that_asks_for_the_end_ends_it_with_exit_code_0() {
     let policies = Policies::of(&daily("user", 5));
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut service = Tollgate::serve(policies.path());
         service.process.signal(signal);
         assert_eq!(service.process.wait_for_end().code(), Some(0), "{signal:?}");

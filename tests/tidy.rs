@@ -29,6 +29,7 @@ const HOUSE: &[Row] = &[
         rooms: "",
         foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
+    Row { place: "watch", rooms: "", foreign: "async tokio" },
     // Policies know of no store, and only their sources touch files.
     Row {
         place: "policy",
@@ -36,7 +37,7 @@ const HOUSE: &[Row] = &[
         foreign: "foldhash hashbrown serde_json sha2 std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
-    Row { place: "policy/source", rooms: "", foreign: "async std::fs std::io tokio" },
+    Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io" },
     // Stores know of no policy, and the clock is theirs.
     Row {
         place: "store",
@@ -63,21 +64,25 @@ const HOUSE: &[Row] = &[
         place: "grpc",
         rooms: "algorithm descriptor limiter store::Store telemetry",
         foreign: "async prost prost_reflect prost_types serde_json smallvec std::io std::sync std::time::Instant thiserror \
-                  tokio tokio_stream tonic tonic_health tonic_reflection",
+                  tokio tonic tonic_health tonic_reflection",
     },
-    // The only room with HTTP in it.
+    Row { place: "grpc/server", rooms: "", foreign: "hyper tokio_util" },
+    Row { place: "grpc/connection", rooms: "", foreign: "hyper hyper_util rand tokio_util tracing" },
+    Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
+    Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
+    // The only room that serves HTTP; gRPC has its own way over HTTP/2.
     Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge grpc::convert grpc::server policy::Dialect policy::Options policy::source::files store::memory store::redis telemetry::log",
+        rooms: "algorithm::Charge grpc::convert grpc::server grpc::tls policy::Dialect policy::Options policy::source::files store::memory store::redis telemetry::log",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc limiter policy settings store telemetry",
-        foreign: "async jiff rand std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
+        rooms: "admin grpc limiter policy settings store telemetry watch",
+        foreign: "async jiff rand std::fs std::io std::net std::os std::sync std::thread tokio tokio_util tracing",
     },
     Row {
         place: "cli",

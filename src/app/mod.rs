@@ -3,6 +3,8 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
+mod certificates;
+pub mod listener;
 mod serving;
 mod stores;
 pub mod workers;
@@ -18,6 +20,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::certificates::Certificates;
+use self::listener::Listener;
 use self::serving::Serving;
 use self::stores::Stores;
 use self::workers::Workers;
@@ -26,7 +30,7 @@ use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::policy::source::{files, watch};
 use crate::policy::{self, Report, Source};
-use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
+use crate::settings::{Endpoint, ListenSettings, PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
 
 /// What has to be there before the service can run.
@@ -34,10 +38,11 @@ pub struct Prepared {
     listeners: Listeners,
     sources: Vec<Source>,
     policies: policy::Loaded,
+    certificates: Option<Certificates>,
 }
 
 struct Listeners {
-    grpc: TcpListener,
+    grpc: Listener,
     http: TcpListener,
     admin: TcpListener,
 }
@@ -54,7 +59,7 @@ impl fmt::Display for CannotStart {
 
 impl std::error::Error for CannotStart {}
 
-/// Binds the listeners and loads the policies.
+/// Binds the listeners, loads the policies and the certificates.
 ///
 /// # Errors
 /// All that failed, not only the first.
@@ -62,9 +67,14 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
     let policies = load_first(&settings.policy, &mut problems);
     let listeners = bind(&settings.listen, &mut problems).await;
-    match (policies, listeners) {
-        (Some((sources, policies)), Some(listeners)) => Ok(Prepared { listeners, sources, policies }),
-        (_, _) => Err(problems),
+    let certificates = settings.tls.clone().map(Certificates::load).transpose();
+    let certificates =
+        certificates.map_err(|found| problems.0.extend(found.iter().map(|what| format!("error: {what}"))));
+    match (policies, listeners, certificates) {
+        (Some((sources, policies)), Some(listeners), Ok(certificates)) => {
+            Ok(Prepared { listeners, sources, policies, certificates })
+        }
+        (_, _, _) => Err(problems),
     }
 }
 
@@ -83,17 +93,16 @@ fn load_first(settings: &PolicySettings, problems: &mut CannotStart) -> Option<(
 }
 
 async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<Listeners> {
-    let mut bound = Vec::new();
-    let wanted =
-        [("--grpc-listen", settings.grpc), ("--http-listen", settings.http), ("--admin-listen", settings.admin)];
-    for (flag, address) in wanted {
-        match TcpListener::bind(address).await {
-            Ok(listener) => bound.push(listener),
-            Err(error) => problems.0.push(format!("error: {flag} {address}: {error}")),
-        }
-    }
-    let [grpc, http, admin] = <[TcpListener; 3]>::try_from(bound).ok()?;
-    Some(Listeners { grpc, http, admin })
+    let mut cannot = |flag: &str, endpoint: &dyn fmt::Display, error: std::io::Error| {
+        problems.0.push(format!("error: {flag} {endpoint}: {error}"));
+    };
+    let grpc = Listener::bind(&settings.grpc).await;
+    let grpc = grpc.map_err(|error| cannot("--grpc-listen", &settings.grpc, error));
+    let http = TcpListener::bind(settings.http).await;
+    let http = http.map_err(|error| cannot("--http-listen", &settings.http, error));
+    let admin = TcpListener::bind(settings.admin).await;
+    let admin = admin.map_err(|error| cannot("--admin-listen", &settings.admin, error));
+    Some(Listeners { grpc: grpc.ok()?, http: http.ok()?, admin: admin.ok()? })
 }
 
 /// Serves until `shutdown`, then drains.
@@ -122,14 +131,15 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         stores: stores.clone(),
         metrics: Arc::clone(&metrics),
         limits: settings.limits,
+        tls: prepared.certificates.as_ref().map(|certificates| certificates.tls.clone()),
         health: health.clone(),
         connected,
     });
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     let Listeners { grpc, http, admin } = prepared.listeners;
-    announce(&[("grpc", grpc.local_addr()), ("http", http.local_addr()), ("admin", admin.local_addr())]);
-    if let (true, Ok(address)) = (settings.policy.are_examples, grpc.local_addr()) {
+    announce(&grpc.endpoint(), &[("http", http.local_addr()), ("admin", admin.local_addr())]);
+    if let (true, Ok(Endpoint::Tcp(address))) = (settings.policy.are_examples, grpc.endpoint()) {
         let port = address.port();
         info!(
             "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
@@ -144,6 +154,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     ];
     let reload = tokio::spawn(reload(settings.policy, prepared.sources, installer));
     let tend = tokio::spawn(stores.tend());
+    let follow = tokio::spawn(follow(prepared.certificates, metrics));
 
     tokio::select! {
         () = workers.accept(&grpc) => {}
@@ -152,7 +163,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     drop(grpc);
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
-    [reload, tend, ready].iter().for_each(tokio::task::JoinHandle::abort);
+    [reload, tend, ready, follow].iter().for_each(tokio::task::JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     info!(all_finished, "stopped");
@@ -187,7 +198,10 @@ async fn log_end(protocol: &'static str, server: impl Future<Output = std::io::R
     }
 }
 
-fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
+fn announce(grpc: &std::io::Result<Endpoint>, addresses: &[(&str, std::io::Result<SocketAddr>)]) {
+    if let Ok(address) = grpc {
+        info!(protocol = "grpc", %address, "listening");
+    }
     for (protocol, address) in addresses {
         if let Ok(address) = address {
             info!(protocol, %address, "listening");
@@ -199,8 +213,17 @@ fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
 async fn become_ready(stores: Stores, all_connected: impl Future<Output = ()>, health: Health, facts: Arc<Facts>) {
     stores.ready().await;
     all_connected.await;
+    if stores.are_ready_at_once() {
+        return; // Said already; who watches health would hear it twice.
+    }
     facts.store_is_ready();
     health.set(true).await;
+}
+
+async fn follow(certificates: Option<Certificates>, metrics: Arc<Metrics>) {
+    if let Some(certificates) = certificates {
+        certificates.follow(metrics).await;
+    }
 }
 
 async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Installer) {

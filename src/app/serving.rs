@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::stores::Stores;
-use super::workers::Incoming;
 use crate::grpc::health::Health;
 use crate::grpc::server;
 use crate::grpc::service::Rls;
+use crate::grpc::socket::Accepted;
+use crate::grpc::tls::Tls;
 use crate::limiter::{InForce, Limiter};
 use crate::settings::LimitSettings;
 use crate::telemetry::metrics::Metrics;
@@ -25,14 +26,15 @@ pub(super) struct Serving {
     pub(super) stores: Stores,
     pub(super) metrics: Arc<Metrics>,
     pub(super) limits: LimitSettings,
+    pub(super) tls: Option<Tls>,
     pub(super) health: Health,
     /// A permit for each worker that can ask its store.
     pub(super) connected: Arc<Semaphore>,
 }
 
 impl Serving {
-    /// Serves connections until `drain`, then finishes what is under way.
-    pub(super) async fn serve(self: Arc<Self>, incoming: Incoming, drain: CancellationToken) {
+    /// Serves connections until there are no more; from `drain` on they finish what is under way.
+    pub(super) async fn serve(self: Arc<Self>, incoming: mpsc::Receiver<Accepted>, drain: CancellationToken) {
         let limiter = Limiter::new(Arc::clone(&self.policies), self.stores.connect(), self.limits.shadow_mode);
         let (metrics, limits) = (Arc::clone(&self.metrics), &self.limits);
         let rls = Arc::new(Rls::new(limiter, metrics, limits.request, limits.style, self.stores.timeout()));
@@ -41,8 +43,8 @@ impl Serving {
             asking.limiter().store().connected().await;
             connected.add_permits(1);
         });
-        let shutdown = drain.cancelled_owned();
-        let served = server::serve(incoming, Arc::clone(&rls), &self.health, self.limits.connections, shutdown).await;
+        let (service, tls, metrics) = (Arc::clone(&rls), self.tls.clone(), Arc::clone(&self.metrics));
+        let served = server::serve(incoming, service, &self.health, limits.connections, tls, metrics, drain).await;
         served.unwrap_or_else(|error| error!(%error, "a worker failed"));
         let _ = tokio::time::timeout(SETTLE_TIMEOUT, rls.limiter().store().settled()).await;
     }

@@ -7,25 +7,21 @@ use std::future::Future;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
-use tokio_stream::adapters::Map;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, warn};
+use tracing::{error, warn};
+
+use super::listener::Listener;
+use crate::grpc::socket::Accepted;
 
 /// Accepted connections that may wait for a worker.
 const BACKLOG: usize = 256;
 /// Pause after a failed accept, which is mostly a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The connections of one worker.
-pub type Incoming = Map<ReceiverStream<std::net::TcpStream>, fn(std::net::TcpStream) -> std::io::Result<TcpStream>>;
-
 /// Running workers.
 pub struct Workers {
-    queues: Vec<mpsc::Sender<std::net::TcpStream>>,
+    queues: Vec<mpsc::Sender<Accepted>>,
     threads: Vec<JoinHandle<()>>,
     /// Send GOAWAY, finish what is under way.
     drain: CancellationToken,
@@ -34,23 +30,24 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` workers, each of which runs `serve` on its connections until the token is cancelled.
+    /// Starts `count` workers, each of which runs `serve` on its connections until there are no more. The token tells when they shall
+    /// end.
     ///
     /// # Errors
     /// Where threads or runtimes cannot be had.
     pub fn start<F: Future<Output = ()>>(
         count: usize,
-        serve: impl Fn(Incoming, CancellationToken) -> F + Clone + Send + 'static,
+        serve: impl Fn(mpsc::Receiver<Accepted>, CancellationToken) -> F + Clone + Send + 'static,
     ) -> std::io::Result<Self> {
         let mut workers =
             Self { queues: vec![], threads: vec![], drain: CancellationToken::new(), abort: CancellationToken::new() };
         for number in 0..count {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let (queue, connections) = mpsc::channel(BACKLOG);
-            let (serve, drain, abort) = (serve.clone(), workers.drain.clone(), workers.abort.clone());
+            let (queue, incoming) = mpsc::channel(BACKLOG);
+            // A token of its own, whose lock no other core takes.
+            let (serve, drain, abort) = (serve.clone(), workers.drain.child_token(), workers.abort.clone());
             // Made on its own thread, so that what a worker runs need not be able to leave it.
             let work = move || async move {
-                let incoming: Incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
                 tokio::select! {
                     () = serve(incoming, drain) => {}
                     () = abort.cancelled_owned() => warn!("connections were cut off at the end of the drain"),
@@ -64,10 +61,10 @@ impl Workers {
     }
 
     /// Accepts connections and deals them to the workers in turn, until dropped.
-    pub async fn accept(&self, listener: &TcpListener) {
+    pub async fn accept(&self, listener: &Listener) {
         for queue in self.queues.iter().cycle() {
             let stream = loop {
-                match next(listener).await {
+                match listener.accept().await {
                     Ok(stream) => break stream,
                     Err(error) => {
                         warn!(%error, "a connection could not be accepted");
@@ -94,13 +91,4 @@ impl Workers {
         let _ = joined.await;
         false
     }
-}
-
-async fn next(listener: &TcpListener) -> std::io::Result<std::net::TcpStream> {
-    let (stream, peer) = listener.accept().await?;
-    debug!(%peer, "accepted");
-    // Without it answers wait for the peer's delayed acknowledgement, 40 ms.
-    stream.set_nodelay(true)?;
-    // Goes to another runtime, which registers it anew.
-    stream.into_std()
 }

@@ -1,4 +1,4 @@
-//! `tollgate serve`: the service, until SIGTERM or SIGINT.
+//! `tollgate serve`: the service, until SIGTERM, SIGINT or SIGHUP.
 
 use std::process::ExitCode;
 
@@ -69,10 +69,13 @@ async fn serve(settings: Settings, problems: &[Problem], notes: &[String]) -> Re
     notes.iter().for_each(|note| warn!("{note}"));
     // Installed once and kept: a second signal is taken and changes nothing.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    // Policies are read again when their files change: there is nothing else that it could ask for.
+    let mut hang_up = signal(SignalKind::hangup())?;
     let shutdown = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = hang_up.recv() => {}
         }
     };
     app::run(settings, prepared, shutdown).await?;

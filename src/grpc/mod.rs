@@ -4,9 +4,12 @@
 //! policies and stores.
 
 pub mod client;
+mod connection;
 pub mod convert;
 pub mod health;
 pub mod json;
 pub mod proto;
 pub mod server;
 pub mod service;
+pub mod socket;
+pub mod tls;

@@ -1,18 +1,30 @@
 //! One gRPC server on one runtime: the services, their bounds, and how connections are kept.
+//!
+//! tonic makes the services, hyper speaks HTTP/2; the loop between them is our own. tonic's waits for connections that never
+//! said anything when it shall end, has one handshake of TLS wait for another, and costs each request several boxes.
 
-use std::future::Future;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
-use tokio_stream::Stream;
-use tonic::transport::Server;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service as _};
+use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
+use super::connection::Keeper;
 use super::health::Health;
 use super::proto::PROTOCOL;
-use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer, SERVICE_NAME};
+use super::socket::Accepted;
+use super::tls::Tls;
+use crate::telemetry::metrics::Metrics;
 
 /// How connections are kept and how large a message may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,45 +37,81 @@ pub struct Connections {
     pub keepalive_timeout: Duration,
     /// Requests that one connection may have under way.
     pub max_streams: u32,
+    /// Age at which a connection is told to go (GOAWAY), a tenth more or less; `None`: never.
+    pub max_age: Option<Duration>,
+    /// Time for what is under way then.
+    pub max_age_grace: Duration,
 }
 
-/// Why a server ended.
+/// The reflection service refused the protocol's own files.
 #[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The reflection service refused the protocol's own files.
-    #[error("reflection: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The transport failed.
-    #[error("gRPC server: {0}")]
-    Transport(#[from] tonic::transport::Error),
-}
+#[error("reflection: {0}")]
+pub struct ServerError(#[from] tonic_reflection::server::Error);
 
-/// Serves the connections that `incoming` brings until `shutdown`, then sends GOAWAY and finishes what is under way.
+/// Serves the connections that `incoming` brings until it ends and they have; each is told to go when `drain` is cancelled, and
+/// finishes what is under way.
 ///
 /// # Errors
 /// [`ServerError`]; a connection that fails ends alone and is none.
 pub async fn serve<R: RateLimitService>(
-    incoming: impl Stream<Item = std::io::Result<TcpStream>>,
+    mut incoming: mpsc::Receiver<Accepted>,
     rls: Arc<R>,
     health: &Health,
     connections: Connections,
-    shutdown: impl Future<Output = ()>,
+    tls: Option<Tls>,
+    metrics: Arc<Metrics>,
+    drain: CancellationToken,
 ) -> Result<(), ServerError> {
-    let limit = connections.max_message_bytes;
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(PROTOCOL)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    Server::builder()
-        .http2_keepalive_interval(Some(connections.keepalive_interval))
-        .http2_keepalive_timeout(Some(connections.keepalive_timeout))
-        .max_concurrent_streams(connections.max_streams)
-        .add_service(RateLimitServiceServer::from_arc(rls).max_decoding_message_size(limit))
-        .add_service(HealthServer::new(HealthService::from_health_reporter(health.reporter())))
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
-        .serve_with_incoming_shutdown(incoming, shutdown)
-        .await?;
+    let services = Services::new(rls, health, connections.max_message_bytes)?;
+    let keeper = Arc::new(Keeper::new(connections, tls, metrics, drain));
+    let tasks = TaskTracker::new();
+    while let Some(accepted) = incoming.recv().await {
+        let (keeper, services) = (Arc::clone(&keeper), services.clone());
+        tasks.spawn(async move { keeper.keep(accepted, services).await });
+    }
+    tasks.close();
+    tasks.wait().await;
     Ok(())
+}
+
+/// Finds the service of a request. The one that nearly all requests are for is found without the router of the others.
+struct Services<R> {
+    rls: RateLimitServiceServer<R>,
+    others: Routes,
+}
+
+impl<R> Clone for Services<R> {
+    fn clone(&self) -> Self {
+        Self { rls: self.rls.clone(), others: self.others.clone() }
+    }
+}
+
+impl<R: RateLimitService> Services<R> {
+    fn new(rls: Arc<R>, health: &Health, max_message_bytes: usize) -> Result<Self, ServerError> {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(PROTOCOL)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let others = Routes::new(HealthServer::new(HealthService::from_health_reporter(health.reporter())))
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?)
+            .prepare();
+        Ok(Self { rls: RateLimitServiceServer::from_arc(rls).max_decoding_message_size(max_message_bytes), others })
+    }
+}
+
+impl<R: RateLimitService> Service<Request<hyper::body::Incoming>> for Services<R> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
+        let path = request.uri().path().strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
+        if path.is_some_and(|path| path.starts_with('/')) {
+            self.rls.clone().call(request)
+        } else {
+            Box::pin(self.others.clone().call(request))
+        }
+    }
 }

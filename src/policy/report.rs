@@ -15,7 +15,7 @@ const MAX_COLUMNS: usize = 140;
 const MAX_SHOWN: usize = 60;
 
 /// All problems of all sources, in the order of files and lines.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     problems: Vec<Problem>,
     left_out: usize,

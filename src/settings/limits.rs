@@ -24,6 +24,13 @@ pub(super) struct Flags {
     /// Silence after which a connection is asked for a sign of life.
     #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s")]
     keepalive: String,
+    /// Age at which a connection is told to go elsewhere, a tenth more or less; 0s: never. Callers lose no request by it, and
+    /// find replicas that came later.
+    #[arg(long, env = "TOLLGATE_MAX_CONNECTION_AGE", value_name = "DURATION", default_value = "24h")]
+    max_connection_age: String,
+    /// Time that an old connection has for what is under way, before it is closed.
+    #[arg(long, env = "TOLLGATE_MAX_CONNECTION_AGE_GRACE", value_name = "DURATION", default_value = "1h")]
+    max_connection_age_grace: String,
     /// Threads that serve gRPC; default: the cores that this process may use.
     #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N")]
     workers: Option<String>,
@@ -57,11 +64,15 @@ impl Flags {
             entries: problems.read("--max-entries", &self.max_entries, parse::count),
         };
         let streams = problems.read("--max-streams", &self.max_streams, parse::count);
+        let max_age = problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
+        let grace = &self.max_connection_age_grace;
         let connections = Connections {
             max_message_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
             keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
             keepalive_timeout: Duration::from_secs(20),
             max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
+            max_age: Some(max_age).filter(|age| !age.is_zero()),
+            max_age_grace: problems.read("--max-connection-age-grace", grace, parse::duration),
         };
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let workers = match &self.workers {

@@ -1,13 +1,15 @@
 //! Where the process listens.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use super::Problems;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Flags {
-    /// Address for gRPC; port 0 takes a free one, which is logged.
+    /// Address for gRPC, or unix:/path for a socket; port 0 takes a free one, which is logged.
     #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]
     grpc_listen: String,
     /// Address for probes and metrics: /livez, /readyz, /metrics.
@@ -19,20 +21,44 @@ pub(super) struct Flags {
 }
 
 /// Where the process listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenSettings {
     /// gRPC.
-    pub grpc: SocketAddr,
+    pub grpc: Endpoint,
     /// Probes and metrics.
     pub http: SocketAddr,
     /// Administration.
     pub admin: SocketAddr,
 }
 
+/// Where a listener is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// At an address; that of `::` takes IPv4 as well.
+    Tcp(SocketAddr),
+    /// At a path.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Default for Endpoint {
+    fn default() -> Self {
+        Self::Tcp(Address::default().0)
+    }
+}
+
 impl Flags {
     pub(super) fn resolve(&self, problems: &mut Problems) -> ListenSettings {
         ListenSettings {
-            grpc: problems.read("--grpc-listen", &self.grpc_listen, address).0,
+            grpc: problems.read("--grpc-listen", &self.grpc_listen, endpoint),
             http: problems.read("--http-listen", &self.http_listen, address).0,
             admin: problems.read("--admin-listen", &self.admin_listen, address).0,
         }
@@ -45,6 +71,16 @@ struct Address(SocketAddr);
 impl Default for Address {
     fn default() -> Self {
         Self((Ipv4Addr::UNSPECIFIED, 0).into())
+    }
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    match text.trim().strip_prefix("unix:") {
+        Some("") => Err(format!("expected the path of a socket after `unix:`, found `{text}`")),
+        Some(path) => Ok(Endpoint::Unix(path.into())),
+        None => text.trim().parse().map(Endpoint::Tcp).map_err(|_| {
+            format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, or unix:/path, found `{text}`")
+        }),
     }
 }
 

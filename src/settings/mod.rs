@@ -11,16 +11,18 @@ mod policy;
 mod redis;
 mod shutdown;
 mod store;
+mod tls;
 
 use std::fmt;
 
 pub use self::limits::LimitSettings;
-pub use self::listen::ListenSettings;
+pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
 pub use self::policy::{PolicySettings, Reading};
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::store::{Place, StoreSettings, place};
+use crate::grpc::tls::TlsFiles;
 
 /// All flags of `serve`, as written.
 #[derive(Debug, clap::Args)]
@@ -30,6 +32,8 @@ pub struct Flags {
     policy: policy::Flags,
     #[command(flatten)]
     listen: listen::Flags,
+    #[command(flatten)]
+    tls: tls::Flags,
     #[command(flatten)]
     store: store::Flags,
     #[command(flatten)]
@@ -47,6 +51,8 @@ pub struct Settings {
     pub policy: PolicySettings,
     /// Where the process listens.
     pub listen: ListenSettings,
+    /// Its certificates for gRPC; `None`: it speaks in the clear.
+    pub tls: Option<TlsFiles>,
     /// Where counters live.
     pub store: StoreSettings,
     /// How large requests may be, and how connections are kept.
@@ -91,6 +97,7 @@ impl Flags {
         let settings = Settings {
             policy: self.policy.resolve(),
             listen: self.listen.resolve(&mut problems),
+            tls: self.tls.resolve(&mut problems),
             store: self.store.resolve(&mut problems),
             limits: self.limits.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),

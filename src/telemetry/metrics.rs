@@ -41,6 +41,8 @@ pub struct Metrics {
     decisions: Family<RuleLabels, Counter>,
     store_errors: Family<ErrorLabels, Counter>,
     reloads: Family<ErrorLabels, Counter>,
+    tls_loads: Family<ErrorLabels, Counter>,
+    tls_handshake_failures: Family<ErrorLabels, Counter>,
     /// Requests of a domain that no policy is for.
     pub unknown_domain: Counter,
     /// Requests that could not be read, or asked for what cannot be.
@@ -96,6 +98,8 @@ impl Metrics {
             decisions: Family::default(),
             store_errors: Family::default(),
             reloads: Family::default(),
+            tls_loads: Family::default(),
+            tls_handshake_failures: Family::default(),
             unknown_domain: Counter::default(),
             invalid_requests: Counter::default(),
             take_backs: Counter::default(),
@@ -117,6 +121,10 @@ impl Metrics {
         registry.register("decisions", "Descriptors decided, by rule and outcome", self.decisions.clone());
         registry.register("store_errors", "Checks that the store could not judge, by kind", self.store_errors.clone());
         registry.register("policy_loads", "Attempts to load the policies, by result", self.reloads.clone());
+        let loads = "Attempts to load the certificates of the gRPC listener, by result";
+        registry.register("tls_loads", loads, self.tls_loads.clone());
+        let failures = "Handshakes of the gRPC listener that failed, by kind";
+        registry.register("tls_handshake_failures", failures, self.tls_handshake_failures.clone());
         let unknown = "Requests of a domain that no policy is for";
         registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
         let invalid = "Requests answered INVALID_ARGUMENT";
@@ -162,6 +170,16 @@ impl Metrics {
     /// Counts an attempt to load the policies.
     pub fn policy_load(&self, loaded: bool) {
         self.reloads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
+    }
+
+    /// Counts an attempt to load the certificates of the gRPC listener.
+    pub fn tls_load(&self, loaded: bool) {
+        self.tls_loads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
+    }
+
+    /// Counts a handshake that failed.
+    pub fn tls_handshake_failed(&self, kind: &'static str) {
+        self.tls_handshake_failures.get_or_create(&ErrorLabels { kind }).inc();
     }
 
     /// All metrics in the OpenMetrics text format.

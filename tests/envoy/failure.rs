@@ -83,7 +83,7 @@ async fn decisions(tollgate: &Tollgate) -> u64 {
 }
 
 /// Clients that ask one request after another.
-struct Traffic {
+pub(super) struct Traffic {
     answers: Arc<AtomicUsize>,
     stop: CancellationToken,
     clients: Vec<JoinHandle<Vec<u16>>>,
@@ -91,7 +91,7 @@ struct Traffic {
 
 impl Traffic {
     /// Each of the clients has a connection of its own.
-    fn start(edge: &Web, clients: usize) -> Self {
+    pub(super) fn start(edge: &Web, clients: usize) -> Self {
         let (answers, stop) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
         let client = |_| tokio::spawn(ask(edge.afresh(), Arc::clone(&answers), stop.clone()));
         let clients = (0..clients).map(client).collect();
@@ -99,14 +99,14 @@ impl Traffic {
     }
 
     /// Waits for more answers.
-    async fn flows(&self, when: &str) {
+    pub(super) async fn flows(&self, when: &str) {
         let enough = self.answers.load(Ordering::Relaxed) + 200;
         let answers = || async { self.answers.load(Ordering::Relaxed) };
         becomes(&format!("traffic flows {when}"), PATIENCE, answers, |answers| *answers >= enough).await;
     }
 
     /// How many answers there were, and which of them were not 200.
-    async fn stop(self) -> (usize, Vec<u16>) {
+    pub(super) async fn stop(self) -> (usize, Vec<u16>) {
         self.stop.cancel();
         let mut failures = Vec::new();
         for client in self.clients {

@@ -1,11 +1,14 @@
 //! What the tests start, ask and stop.
 
+pub(crate) mod certificates;
 pub(crate) mod envoy;
+pub(crate) mod http2;
 pub(crate) mod load;
 pub(crate) mod policy;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod rls;
+pub(crate) mod secure;
 pub(crate) mod tollgate;
 pub(crate) mod upstream;
 pub(crate) mod web;

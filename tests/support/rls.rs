@@ -25,6 +25,11 @@ impl Client {
         Self(channel(address).await)
     }
 
+    /// Asks over a connection made elsewhere.
+    pub(crate) fn over(channel: Channel) -> Self {
+        Self(channel)
+    }
+
     pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         Ok(RateLimitServiceClient::new(self.0.clone()).should_rate_limit(request).await?.into_inner())
     }
@@ -83,6 +88,13 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
+    /// Asks nothing, and waits for whatever comes.
+    pub(crate) async fn until_cut_off(self) -> Result<RateLimitResponse, Status> {
+        let ended = self.answer.await.unwrap();
+        drop(self.question);
+        ended
+    }
+
     /// Asks, and waits for the answer.
     pub(crate) async fn finish(self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let _ = self.question.send(request);

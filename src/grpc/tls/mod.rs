@@ -1,0 +1,199 @@
+//! TLS of the gRPC listener: what the files say, as a configuration that can be exchanged under running connections.
+//!
+//! All files are read and judged together: certificate and key are either both exchanged or not at all.
+
+mod client_name;
+mod names;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use self::client_name::ClientName;
+use super::socket::Socket;
+
+/// Time for a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that a file may have.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// Where certificates and keys are, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain that is shown to clients, their own first.
+    pub certificate: PathBuf,
+    /// Its key: PKCS#8, PKCS#1 or SEC1.
+    pub key: PathBuf,
+    /// Who has to come with a certificate; `None`: clients show none.
+    pub clients: Option<Clients>,
+}
+
+/// Which clients are let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clients {
+    /// The authorities whose certificates are taken; those of the system are not.
+    pub authorities: PathBuf,
+    /// A DNS name or URI that the certificate has to be for.
+    pub name: Option<String>,
+}
+
+/// What the files held at one time.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Contents {
+    certificate: FileContents,
+    key: FileContents,
+    authorities: Option<FileContents>,
+}
+
+/// Bytes, or why there are none.
+type FileContents = Result<Vec<u8>, String>;
+
+impl fmt::Debug for Contents {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Contents")
+    }
+}
+
+impl TlsFiles {
+    /// Reads these files and no other; blocks.
+    pub fn read(&self) -> Contents {
+        let authorities = self.clients.as_ref().map(|clients| &clients.authorities);
+        Contents {
+            certificate: read(&self.certificate),
+            key: read(&self.key),
+            authorities: authorities.map(|path| read(path)),
+        }
+    }
+
+    /// The configuration that the contents of these files make.
+    ///
+    /// # Errors
+    /// All that is wrong, with the file that it is in.
+    pub fn configure(&self, contents: &Contents) -> Result<ServerConfig, Vec<String>> {
+        let provider = Arc::new(default_provider());
+        let mut problems = Vec::new();
+        let chain = certificates(&self.certificate, &contents.certificate, &mut problems);
+        let key = key(&self.key, &contents.key, &mut problems);
+        let verifier = self.verifier(contents, &provider, &mut problems);
+        let (Some(chain), Some(key), []) = (chain, key, &*problems) else { return Err(problems) };
+
+        let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12]);
+        let configured = builder.and_then(|builder| {
+            let builder = match verifier {
+                Some(verifier) => builder.with_client_cert_verifier(verifier),
+                None => builder.with_no_client_auth(),
+            };
+            builder.with_single_cert(chain, key)
+        });
+        let mut config = configured
+            .map_err(|error| vec![format!("{} and {}: {error}", self.certificate.display(), self.key.display())])?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+
+    fn verifier(
+        &self,
+        contents: &Contents,
+        provider: &Arc<CryptoProvider>,
+        problems: &mut Vec<String>,
+    ) -> Option<Arc<dyn ClientCertVerifier>> {
+        let (clients, contents) = (self.clients.as_ref()?, contents.authorities.as_ref()?);
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&clients.authorities, contents, problems)? {
+            if let Err(error) = roots.add(certificate) {
+                problems.push(format!("{}: {error}", clients.authorities.display()));
+            }
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+        let verifier = verifier.map_err(|error| problems.push(format!("{}: {error}", clients.authorities.display())));
+        let verifier: Arc<dyn ClientCertVerifier> = verifier.ok()?;
+        Some(match &clients.name {
+            Some(name) => Arc::new(ClientName::new(verifier, name.clone())),
+            None => verifier,
+        })
+    }
+}
+
+/// At most [`MAX_BYTES`].
+fn read(path: &Path) -> FileContents {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes));
+    match read {
+        Ok(length) if u64::try_from(length).unwrap_or(u64::MAX) > MAX_BYTES => {
+            Err(format!("{}: more than {MAX_BYTES} bytes", path.display()))
+        }
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
+    }
+}
+
+fn certificates(
+    path: &Path,
+    contents: &FileContents,
+    problems: &mut Vec<String>,
+) -> Option<Vec<CertificateDer<'static>>> {
+    let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
+        let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
+        let found = found.map_err(|error| format!("{}: no certificate in PEM: {error}", path.display()))?;
+        if found.is_empty() { Err(format!("{}: no certificate in PEM is in it", path.display())) } else { Ok(found) }
+    });
+    found.map_err(|problem| problems.push(problem)).ok()
+}
+
+fn key(path: &Path, contents: &FileContents, problems: &mut Vec<String>) -> Option<PrivateKeyDer<'static>> {
+    let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
+        PrivateKeyDer::from_pem_slice(pem)
+            .map_err(|error| format!("{}: no private key in PEM: {error}", path.display()))
+    });
+    found.map_err(|problem| problems.push(problem)).ok()
+}
+
+/// The configuration in force. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Tls(Arc<ArcSwap<ServerConfig>>);
+
+impl Tls {
+    /// Handshakes by `config`, until told otherwise.
+    pub fn new(config: ServerConfig) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(config)))
+    }
+
+    /// Handshakes that begin from now on are by `config`; those that were before stay as they are.
+    pub fn replace(&self, config: ServerConfig) {
+        self.0.store(Arc::new(config));
+    }
+
+    /// Shakes hands, within a bounded time.
+    pub(super) async fn accept(&self, socket: Socket) -> io::Result<TlsStream<Socket>> {
+        let handshake = TlsAcceptor::from(self.0.load_full()).accept(socket);
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await?
+    }
+}
+
+/// What kept a handshake from its end, as metrics have it.
+pub(super) fn kind(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return "timeout";
+    }
+    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => "client_certificate",
+        Some(_) => "protocol",
+        None => "closed",
+    }
+}

@@ -1,0 +1,111 @@
+//! The names that a certificate is for: what its subjectAltName says (RFC 5280, 4.2.1.6).
+//!
+//! webpki, which has verified the certificate, passes over wildcards with one label behind them, such as `*.gateway`; those are
+//! what Envoy Gateway's certificates have. A parser of all that X.509 knows would bring fifteen crates for this one list.
+
+/// DER's tags for what is on the way.
+const SEQUENCE: u8 = 0x30;
+const OID: u8 = 0x06;
+const OCTET_STRING: u8 = 0x04;
+const EXTENSIONS: u8 = 0xa3;
+const DNS_NAME: u8 = 0x82;
+const URI: u8 = 0x86;
+/// 2.5.29.17.
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// Whether a certificate, in DER, is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A
+/// wildcard stands for one label, the first.
+pub(super) fn is_for(certificate: &[u8], name: &str) -> bool {
+    let Some(names) = alternative_names(certificate) else { return false };
+    elements(names).any(|(tag, found)| match (tag, std::str::from_utf8(found)) {
+        (DNS_NAME, Ok(dns)) => covers(dns, name),
+        (URI, Ok(uri)) => uri == name,
+        (_, _) => false,
+    })
+}
+
+fn covers(dns: &str, name: &str) -> bool {
+    let stands_for = |parent: &str| {
+        name.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent))
+    };
+    dns.eq_ignore_ascii_case(name) || dns.strip_prefix("*.").is_some_and(stands_for)
+}
+
+/// The list of general names.
+fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
+    let to_be_signed = find(find(certificate, SEQUENCE)?, SEQUENCE)?;
+    let extensions = find(find(to_be_signed, EXTENSIONS)?, SEQUENCE)?;
+    let is_it = |extension: &&[u8]| find(extension, OID) == Some(SUBJECT_ALT_NAME);
+    let extension = elements(extensions).map(|(_, extension)| extension).find(is_it)?;
+    find(find(extension, OCTET_STRING)?, SEQUENCE)
+}
+
+/// What the first element of a tag holds.
+fn find(bytes: &[u8], wanted: u8) -> Option<&[u8]> {
+    elements(bytes).find(|(tag, _)| *tag == wanted).map(|(_, content)| content)
+}
+
+/// Tags with what they hold, up to what is no DER.
+fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&[tag, first], rest) = bytes.split_first_chunk()?;
+        // Below 128 it is the length; above, how many bytes have it.
+        let (length, rest) = match first.checked_sub(0x80) {
+            None => (usize::from(first), rest),
+            Some(count) => {
+                let (length, rest) = rest.split_at_checked(count.into()).filter(|_| (1..=4).contains(&count))?;
+                (length.iter().fold(0, |sum: usize, byte| sum.wrapping_shl(8) | usize::from(*byte)), rest)
+            }
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        bytes = rest;
+        Some((tag, content))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    fn certificate(names: &[&str], uri: Option<&str>) -> Vec<u8> {
+        let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        params.subject_alt_names.extend(uri.map(|uri| SanType::URI(uri.try_into().unwrap())));
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn names_wildcards_and_uris_count_and_nothing_near_them() {
+        let certificate = certificate(&["a.example", "*.gateway"], Some("spiffe://mesh/ns/edge"));
+        for name in ["a.example", "A.Example", "envoy.gateway", "*.gateway", "spiffe://mesh/ns/edge"] {
+            assert!(is_for(&certificate, name), "{name}");
+        }
+        for name in ["", "example", "b.example", "gateway", ".gateway", "a.b.gateway", "spiffe://mesh/ns"] {
+            assert!(!is_for(&certificate, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_without_names_is_for_nobody() {
+        assert!(!is_for(&certificate(&[], None), "a.example"));
+        assert!(!is_for(b"", "a.example"));
+    }
+
+    #[test]
+    fn lengths_beyond_127_bytes_are_read() {
+        let names: Vec<String> = (0..100).map(|number| format!("host-{number}.example")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert!(is_for(&certificate(&names, None), "host-99.example"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>, at in 0usize..300, byte: u8) {
+            let _ = is_for(&bytes, "a.example");
+            let mut broken = certificate(&["a.example"], None);
+            broken[at] = byte;
+            let _ = is_for(&broken, "a.example");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! gRPC over TLS: who is let in, by which certificates, and how those are exchanged.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ProtocolVersion, version};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::support::certificates::{Authority, Pair, files};
+use crate::support::policy::{Policies, daily};
+use crate::support::secure::Secure;
+use crate::support::tollgate::{Tollgate, command, quiet};
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+#[tokio::test]
+async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let pair = authority.sign_rsa("*.gateway");
+    assert!(pair.key.starts_with("-----BEGIN RSA PRIVATE KEY-----"), "{}", pair.key);
+    pair.write(folder.path());
+    let service = serve(folder.path(), &[]);
+    let versions = [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)];
+    for (version, spoken) in versions {
+        let client = Secure::with(&authority, None, &[version]);
+        let stream = client.connect(service.grpc).await.unwrap();
+        assert_eq!(stream.get_ref().1.protocol_version(), Some(spoken));
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+        assert!(client.client(service.grpc).await.unwrap().hit("user", "ann").await);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_offers_no_protocol_is_served_and_one_in_the_clear_is_not() {
+    let (authority, _folder, service) = with_server_only();
+    assert!(Secure::trusting(&authority).without_alpn().is_let_in(service.grpc).await);
+    let mut clear = crate::support::rls::channel(service.grpc).await;
+    assert!(tower::ServiceExt::ready(&mut clear).await.is_err() || !answers(clear).await);
+}
+
+#[tokio::test]
+async fn clients_need_a_certificate_of_the_authority_that_is_named() {
+    let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
+    let service = serve_certified(&authority, folder.path(), &[]);
+    let right = authority.sign("*.edge");
+    assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await, "a wildcard, and no extended key usage");
+    assert!(!Secure::trusting(&authority).is_let_in(service.grpc).await, "without a certificate");
+    let strange = other.sign("*.edge");
+    assert!(!Secure::showing(&strange, &authority).is_let_in(service.grpc).await, "another authority's");
+    for version in [&version::TLS12, &version::TLS13] {
+        assert!(Secure::with(&authority, Some(&right), &[version]).is_let_in(service.grpc).await);
+        assert!(!Secure::with(&authority, Some(&strange), &[version]).is_let_in(service.grpc).await);
+    }
+    let counted = |count: &u64| *count >= 3;
+    let failures = || metric(&service, r#"tls_handshake_failures_total{kind="client_certificate"}"#);
+    becomes("failures are counted", PATIENCE, failures, counted).await;
+}
+
+#[tokio::test]
+async fn clients_need_the_name_that_is_asked_for() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
+    for (name, is_let_in) in
+        [("envoy.gateway", true), ("*.gateway", true), ("other.gateway", false), ("spiffe://gateway/envoy", false)]
+    {
+        let client = Secure::showing(&authority.sign(name), &authority);
+        assert_eq!(client.is_let_in(service.grpc).await, is_let_in, "{name}");
+    }
+    let other = Authority::new().sign("envoy.gateway");
+    assert!(!Secure::showing(&other, &authority).is_let_in(service.grpc).await, "the name alone is not enough");
+}
+
+#[tokio::test]
+async fn the_name_may_be_a_uri() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "spiffe://mesh/ns/edge"]);
+    let right = authority.sign("spiffe://mesh/ns/edge");
+    assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await);
+    let wrong = authority.sign("spiffe://mesh/ns/edge/more");
+    assert!(!Secure::showing(&wrong, &authority).is_let_in(service.grpc).await);
+}
+
+#[tokio::test]
+async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
+    let (authority, folder, mut service) = with_server_only();
+    let secure = Secure::trusting(&authority);
+    let old = secure.client(service.grpc).await.unwrap();
+    let fresh = authority.sign_rsa("*.gateway");
+    fresh.write(folder.path());
+    service.wait_for_message("changed certificates are in force");
+    assert!(old.hit("user", "ann").await);
+    assert_eq!(secure.seen(), 1, "on the connection that it had");
+    assert!(secure.is_let_in(service.grpc).await);
+    assert_eq!(secure.last_seen(), der(&fresh));
+}
+
+#[tokio::test]
+async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_read() {
+    let (authority, secret) = (Authority::new(), Policies::none());
+    for version in ["..1", "..2"] {
+        std::fs::create_dir(secret.file(version)).unwrap();
+    }
+    authority.sign("a.gateway").write(&secret.file("..1"));
+    let fresh = authority.sign("b.gateway");
+    fresh.write(&secret.file("..2"));
+    secret.link("..data", "..1");
+    for name in ["tls.crt", "tls.key"] {
+        secret.link(name, &format!("..data/{name}"));
+    }
+    // Who reads all that is in the folder waits here for ever.
+    rustix::fs::mknodat(rustix::fs::CWD, secret.file("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let service = serve(secret.path(), &[]);
+    secret.link("..data", "..2");
+    let secure = Secure::trusting(&authority);
+    let shown = || async { secure.connect(service.grpc).await.map(|_| secure.last_seen()).unwrap() };
+    becomes("the other certificate is shown", PATIENCE, shown, |shown| *shown == der(&fresh)).await;
+}
+
+#[tokio::test]
+async fn a_changed_authority_of_clients_counts_for_new_connections() {
+    let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
+    let mut service = serve_certified(&authority, folder.path(), &[]);
+    std::fs::write(folder.path().join("ca.crt"), &other.pem).unwrap();
+    service.wait_for_message("changed certificates are in force");
+    assert!(Secure::showing(&other.sign("edge"), &authority).is_let_in(service.grpc).await);
+    assert!(!Secure::showing(&authority.sign("edge"), &authority).is_let_in(service.grpc).await);
+}
+
+#[tokio::test]
+async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
+    let (authority, folder, mut service) = with_server_only();
+    let secure = Secure::trusting(&authority);
+    assert!(secure.is_let_in(service.grpc).await);
+    let old = secure.last_seen();
+    let ([certificate, key], fresh) = (files(folder.path()), authority.sign("c.gateway"));
+    let broken = [
+        ("the key of another certificate", fresh.key.as_str()),
+        ("half a key", fresh.key.split_at(fresh.key.len() / 2).0),
+        ("no key", ""),
+    ];
+    for (number, (what, text)) in (1..).zip(broken) {
+        std::fs::write(&key, text).unwrap();
+        let refused = || metric(&service, r#"tls_loads_total{kind="refused"}"#);
+        becomes(what, PATIENCE, refused, |count| *count == number).await;
+        assert!(secure.is_let_in(service.grpc).await, "{what}");
+        assert_eq!(secure.last_seen(), old, "{what}");
+    }
+    std::fs::remove_file(&key).unwrap();
+    service.wait_for_message("changed certificates are refused, those in force stay");
+    std::fs::write(&certificate, &fresh.certificate).unwrap();
+    std::fs::write(&key, &fresh.key).unwrap();
+    service.wait_for_message("changed certificates are in force");
+    assert!(secure.is_let_in(service.grpc).await);
+    assert_eq!(secure.last_seen(), der(&fresh));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    authority.sign("a.gateway").write(folder.path());
+    let mut service = serve(folder.path(), &["--workers", "1", "--drain-timeout", "1h"]);
+    let silent = TcpStream::connect(service.grpc).await.unwrap();
+    let mut stuck = TcpStream::connect(service.grpc).await.unwrap();
+    // A record of a handshake that promises 512 bytes.
+    stuck.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    let idle = Secure::trusting(&authority).connect(service.grpc).await.unwrap();
+    assert!(Secure::trusting(&authority).is_let_in(service.grpc).await);
+    service.process.signal(Signal::TERM);
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+    drop((silent, stuck, idle));
+}
+
+#[test]
+fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let pair = authority.sign("a.gateway");
+    pair.write(folder.path());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("empty"), "").unwrap();
+    std::fs::write(path("other.key"), authority.sign("b.gateway").key).unwrap();
+    let told = |certificate: &str, key: &str, authorities: &str| {
+        let flags = ["--grpc-tls-cert", certificate, "--grpc-tls-key", key, "--grpc-tls-client-ca", authorities];
+        start_error(&flags)
+    };
+    let all = told(&path("absent"), &path("empty"), &path("tls.key"));
+    for part in ["absent: cannot be read", "empty: no private key", "tls.key: no certificate"] {
+        assert!(all.contains(part), "{part} is not in\n{all}");
+    }
+    let all = told(&path("tls.crt"), &path("other.key"), &path("tls.crt"));
+    assert!(all.contains("tls.crt and ") && all.contains("other.key: "), "{all}");
+}
+
+#[test]
+fn flags_that_need_each_other_are_told() {
+    let all = start_error(&["--grpc-tls-cert", "a", "--grpc-tls-client-san", "envoy"]);
+    for part in ["--grpc-tls-cert: needs --grpc-tls-key", "--grpc-tls-client-san: needs --grpc-tls-client-ca"] {
+        assert!(all.contains(part), "{part} is not in\n{all}");
+    }
+}
+
+/// Serves with the pair in `folder`.
+fn serve(folder: &Path, flags: &[&str]) -> Tollgate {
+    let [certificate, key] = files(folder).map(|path| path.to_str().unwrap().to_owned());
+    let flags = [&["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key], flags].concat();
+    Tollgate::serve_with(Policies::of(&daily("user", 1000)).path(), &flags)
+}
+
+fn with_server_only() -> (Authority, TempDir, Tollgate) {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    authority.sign("a.gateway").write(folder.path());
+    let service = serve(folder.path(), &[]);
+    (authority, folder, service)
+}
+
+/// The same for clients that `authority` has certified.
+fn serve_certified(authority: &Authority, folder: &Path, flags: &[&str]) -> Tollgate {
+    authority.sign("a.gateway").write(folder);
+    let authorities = folder.join("ca.crt");
+    std::fs::write(&authorities, &authority.pem).unwrap();
+    serve(folder, &[&["--grpc-tls-client-ca", authorities.to_str().unwrap()], flags].concat())
+}
+
+/// What is said where it cannot start.
+fn start_error(flags: &[&str]) -> String {
+    let policies = Policies::of(&daily("user", 5));
+    let mut serve = command(["serve"]);
+    let ended = serve.args(quiet(flags)).args(flags).arg("--policy").arg(policies.path()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    String::from_utf8(ended.stderr).unwrap()
+}
+
+/// A counter, by its name and labels.
+async fn metric(service: &Tollgate, name: &str) -> u64 {
+    let metrics = Web::new(service.http).get("/metrics").await.body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("tollgate_")?.strip_prefix(name));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+async fn answers(channel: tonic::transport::Channel) -> bool {
+    use crate::support::rls::{Client, descriptor, request};
+    Client::over(channel).ask(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
+}
+
+fn der(pair: &Pair) -> Vec<u8> {
+    CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap().to_vec()
+}
