@@ -61,7 +61,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "grpc",
         rooms: "algorithm descriptor limiter store::Store telemetry",
-        foreign: "async prost prost_reflect prost_types serde_json smallvec std::io std::sync std::time::Instant thiserror \
+        foreign: "async prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant thiserror \
                   tokio tokio_stream tonic tonic_health tonic_reflection",
     },
     // The only room with HTTP in it.
@@ -69,7 +69,7 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "grpc::convert grpc::server store::memory store::redis telemetry::log",
+        rooms: "grpc::convert grpc::headers grpc::server limiter::Modes store::memory store::redis telemetry::log",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.

@@ -11,7 +11,7 @@ use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::algorithm::{Algorithm, Charge};
 use tollgate::descriptor::Request;
 use tollgate::grpc::convert::{AnswerStyle, response};
-use tollgate::limiter::{Decision, InForce, Limiter, Standing, Status};
+use tollgate::limiter::{Decision, InForce, Limiter, Modes, Standing, Status};
 use tollgate::policy::PolicySet;
 use tollgate::store::clock::{Clock as _, ManualClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
@@ -36,7 +36,7 @@ impl Service {
         let store = Arc::new(MemoryStore::new(BOUNDS, Arc::clone(&clock)));
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies);
-        let limiter = Limiter::new(in_force, Arc::clone(&store), false);
+        let limiter = Limiter::new(in_force, Arc::clone(&store), Modes::default());
         Self { limiter, store, clock, latest: Cell::default() }
     }
 
@@ -87,7 +87,7 @@ impl Service {
         let refunds = request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once = decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
         assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
-        let answer = response(&decision, AnswerStyle::default());
+        let answer = response(&decision, &AnswerStyle::default());
         assert_eq!(answer.statuses.len(), request.descriptors.len());
         Some(read(&decision))
     }

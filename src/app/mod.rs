@@ -122,6 +122,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         stores: stores.clone(),
         metrics: Arc::clone(&metrics),
         limits: settings.limits,
+        answers: settings.answers.clone(),
         health: health.clone(),
         connected,
     });

@@ -13,7 +13,7 @@ use crate::grpc::health::Health;
 use crate::grpc::server;
 use crate::grpc::service::Rls;
 use crate::limiter::{InForce, Limiter};
-use crate::settings::LimitSettings;
+use crate::settings::{AnswerSettings, LimitSettings};
 use crate::telemetry::metrics::Metrics;
 
 /// How long the end of a worker waits for charges that have to be undone: the runtime takes them with it.
@@ -25,6 +25,7 @@ pub(super) struct Serving {
     pub(super) stores: Stores,
     pub(super) metrics: Arc<Metrics>,
     pub(super) limits: LimitSettings,
+    pub(super) answers: AnswerSettings,
     pub(super) health: Health,
     /// A permit for each worker that can ask its store.
     pub(super) connected: Arc<Semaphore>,
@@ -33,9 +34,10 @@ pub(super) struct Serving {
 impl Serving {
     /// Serves connections until `drain`, then finishes what is under way.
     pub(super) async fn serve(self: Arc<Self>, incoming: Incoming, drain: CancellationToken) {
-        let limiter = Limiter::new(Arc::clone(&self.policies), self.stores.connect(), self.limits.shadow_mode);
+        let limiter = Limiter::new(Arc::clone(&self.policies), self.stores.connect(), self.answers.modes);
         let (metrics, limits) = (Arc::clone(&self.metrics), &self.limits);
-        let rls = Arc::new(Rls::new(limiter, metrics, limits.request, limits.style, self.stores.timeout()));
+        let rls =
+            Arc::new(Rls::new(limiter, metrics, limits.request, self.answers.style.clone(), self.stores.timeout()));
         let (asking, connected) = (Arc::clone(&rls), Arc::clone(&self.connected));
         tokio::spawn(async move {
             asking.limiter().store().connected().await;

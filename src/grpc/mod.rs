@@ -5,8 +5,10 @@
 
 pub mod client;
 pub mod convert;
+pub mod headers;
 pub mod health;
 pub mod json;
+mod metadata;
 pub mod proto;
 pub mod server;
 pub mod service;

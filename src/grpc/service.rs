@@ -7,6 +7,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::convert::{self, AnswerStyle, RequestBounds};
+use super::metadata;
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use crate::limiter::{Limiter, Undecided};
@@ -51,7 +52,11 @@ impl<S: Store> Rls<S> {
         })?;
         let snapshot = self.limiter.snapshot();
         let decision = self.limiter.decide(&snapshot, &request, deadline).await.map_err(unavailable)?;
-        Ok(convert::response(&decision, self.style))
+        let mut answer = convert::response(&decision, &self.style);
+        if self.style.dynamic_metadata {
+            answer.dynamic_metadata = Some(metadata::of(message, &decision));
+        }
+        Ok(answer)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Flags are read as text and resolved together, so that everything that is wrong is said at once.
 
+mod answers;
 mod limits;
 mod listen;
 mod log;
@@ -13,6 +14,7 @@ mod store;
 
 use std::fmt;
 
+pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::ListenSettings;
 pub use self::log::LogSettings;
@@ -34,6 +36,8 @@ pub struct Flags {
     #[command(flatten)]
     limits: limits::Flags,
     #[command(flatten)]
+    answers: answers::Flags,
+    #[command(flatten)]
     shutdown: shutdown::Flags,
     #[command(flatten)]
     log: log::Flags,
@@ -50,6 +54,8 @@ pub struct Settings {
     pub store: StoreSettings,
     /// How large requests may be, and how connections are kept.
     pub limits: LimitSettings,
+    /// What answers say besides the decision.
+    pub answers: AnswerSettings,
     /// How the process ends.
     pub shutdown: ShutdownSettings,
     /// What it says meanwhile.
@@ -92,6 +98,7 @@ impl Flags {
             listen: self.listen.resolve(&mut problems),
             store: self.store.resolve(&mut problems),
             limits: self.limits.resolve(&mut problems),
+            answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
