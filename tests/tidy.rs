@@ -43,6 +43,7 @@ const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor telemetry",
         foreign: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
     },
+    Row { place: "store/background", rooms: "", foreign: "tokio_util" },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
     Row { place: "store/deny_cache", rooms: "", foreign: "foldhash tokio" },
     // The only place with Redis in it.
@@ -69,7 +70,8 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "grpc::convert grpc::headers grpc::server limiter::Modes store::memory store::redis telemetry::log",
+        rooms: "algorithm::Charge grpc::convert grpc::headers grpc::server limiter::Modes policy::Dialect policy::Options \
+                policy::source::files store::memory store::redis telemetry::log",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.

@@ -25,7 +25,7 @@ use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::policy::source::{files, watch};
-use crate::policy::{self, Options, Report, Source};
+use crate::policy::{self, Report, Source};
 use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
 
@@ -69,14 +69,14 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
 }
 
 fn load_first(settings: &PolicySettings, problems: &mut CannotStart) -> Option<(Vec<Source>, policy::Loaded)> {
-    if settings.paths.is_empty() {
+    if settings.places.paths.is_empty() {
         problems
             .0
             .push("error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY".into());
         return None;
     }
-    let loaded = files::read(&settings.paths).and_then(|sources| {
-        let loaded = policy::load(&sources, &options(settings))?;
+    let loaded = files::read(&settings.places).and_then(|sources| {
+        let loaded = policy::load(&sources, &settings.options)?;
         Ok((sources, loaded))
     });
     loaded.map_err(|report| problems.0.push(report.to_string())).ok()
@@ -205,8 +205,8 @@ async fn become_ready(stores: Stores, all_connected: impl Future<Output = ()>, h
 }
 
 async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Installer) {
-    let options = options(&settings);
-    watch::watch(settings.paths, known, |read| {
+    let options = settings.options;
+    watch::watch(settings.places, known, |read| {
         let loaded = read.and_then(|sources| policy::load(&sources, &options).map(|loaded| (sources, loaded)));
         match loaded {
             Ok((sources, loaded)) => installer.install(&sources, loaded),
@@ -214,10 +214,6 @@ async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Install
         }
     })
     .await;
-}
-
-fn options(settings: &PolicySettings) -> Options {
-    Options { merge_domains: settings.merge_domains }
 }
 
 /// Puts policies in force and tells of it.

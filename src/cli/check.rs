@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::policy::source::files;
-use crate::policy::{self, Imposes, Options, PolicySet, Report};
+use super::load;
+use crate::policy::{Imposes, PolicySet, Report};
+use crate::settings::Reading;
 
 /// Check policy files: exit status 0, or 1 with a report of everything that is wrong
 #[derive(Debug, clap::Args)]
@@ -18,9 +19,8 @@ pub struct Check {
     /// Policy files, or directories that hold them (*.yaml, *.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Add up the rules of a domain that stands in several documents, instead of refusing it
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 impl Check {
@@ -41,9 +41,8 @@ impl Check {
     }
 
     fn check(&self) -> Result<(Found, Report), Report> {
-        let sources = files::read(&self.paths)?;
-        let loaded = policy::load(&sources, &Options { merge_domains: self.merge_domains })?;
-        Ok((Found::of(sources.len(), &loaded.policies, loaded.warnings.len()), loaded.warnings))
+        let (files, loaded) = load(&self.reading, &self.paths)?;
+        Ok((Found::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
 }
 
@@ -87,13 +86,21 @@ impl fmt::Display for Found {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
     use std::fs;
 
     fn check(text: &str) -> Result<(Found, Report), Report> {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         fs::write(file.path(), text).unwrap();
-        Check { paths: vec![file.path().to_owned()], merge_domains: false }.check()
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            check: Check,
+        }
+        let arguments = [OsStr::new("tollgate"), file.path().as_os_str()];
+        <Command as clap::Parser>::parse_from(arguments).check.check()
     }
 
     #[test]

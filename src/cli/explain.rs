@@ -5,12 +5,13 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::load;
 use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
-use crate::policy::source::files;
-use crate::policy::{self, Imposes, LeaseSize, Options, Policy, Rule, Step, Taken};
+use crate::policy::{Imposes, LeaseSize, Policy, Rule, Step, Taken};
+use crate::settings::Reading;
 
 /// Rules with `*` that are listed of those that were tried.
 const MAX_TRIED: usize = 10;
@@ -25,9 +26,8 @@ pub struct Explain {
     /// A policy file, or a directory that holds them; repeatable
     #[arg(long = "policy", value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policies: Vec<PathBuf>,
-    /// Add up the rules of a domain that stands in several documents
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    reading: Reading,
     /// The domain
     domain: String,
     /// The descriptor: key=value,key=value; a value may hold further `=`
@@ -38,9 +38,7 @@ pub struct Explain {
 impl Explain {
     /// Prints the explanation.
     pub fn run(self) -> ExitCode {
-        let options = Options { merge_domains: self.merge_domains };
-        let loaded = files::read(&self.policies).and_then(|sources| policy::load(&sources, &options));
-        let policies = match loaded {
+        let policies = match load(&self.reading, &self.policies).map(|(_, loaded)| loaded) {
             Ok(loaded) => loaded.policies,
             Err(report) => {
                 // Nobody left to tell is no reason to fail.
@@ -239,7 +237,7 @@ fn plural(number: usize, word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{PolicySet, Source, load};
+    use crate::policy::{Options, PolicySet, Source, load};
 
     const POLICY: &str = "domain: tiers
 descriptors:

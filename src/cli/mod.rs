@@ -8,9 +8,14 @@ pub mod schema;
 pub mod serve;
 pub mod who;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::policy::source::files;
+use crate::policy::{self, Loaded, Report};
+use crate::settings::Reading;
 
 /// Tollgate decides whether a request is within its limits. It speaks Envoy's rate limit protocol (RLS v3).
 #[derive(Debug, Parser)]
@@ -70,6 +75,15 @@ impl Cli {
 /// Where the system has no room for a runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work))
+}
+
+/// Reads and compiles policies: how many files there were, and what came of them.
+///
+/// # Errors
+/// Everything that is wrong with them.
+fn load(reading: &Reading, paths: &[PathBuf]) -> Result<(usize, Loaded), Report> {
+    let sources = files::read(&reading.places(paths))?;
+    Ok((sources.len(), policy::load(&sources, &reading.options())?))
 }
 
 /// Reads `key=value,key=value` as entries; a key alone has an empty value.

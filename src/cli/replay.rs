@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::block_on;
+use super::load;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::grpc::convert::{self, AnswerStyle, RequestBounds};
 use crate::grpc::json;
 use crate::limiter::{Decision, InForce, Limiter, Modes, Standing};
-use crate::policy::source::files;
-use crate::policy::{self, Options};
-use crate::settings::{Place, RedisFlags, place};
+use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
@@ -36,9 +35,8 @@ pub struct Replay {
     /// A policy file or directory. May be given again.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
-    /// Let several files speak of one domain.
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    reading: Reading,
     /// Where counters live: `memory`, or a Redis URL; keys get a prefix of their own and are removed at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
@@ -66,9 +64,8 @@ impl Replay {
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
         let place = self.redis.complete(place(&self.store)?);
-        let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
-        let options = Options { merge_domains: self.merge_domains };
-        let policies = policy::load(&sources, &options).map_err(|report| report.to_string())?.policies;
+        let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
+        let policies = loaded.1.policies;
 
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();

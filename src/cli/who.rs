@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{block_on, entries};
+use super::{block_on, entries, load};
 use crate::descriptor::{Entry, KeyBuffer};
-use crate::policy::source::files;
-use crate::policy::{self, Imposes, Options, PolicySet};
-use crate::settings::{Place, RedisFlags, place};
+use crate::policy::{self, Imposes, PolicySet};
+use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
 use crate::telemetry::metrics::Metrics;
 
@@ -26,9 +25,8 @@ pub struct Who {
     /// A policy file or directory. May be given again.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policy: Vec<PathBuf>,
-    /// Let several files speak of one domain.
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    reading: Reading,
     /// Where the service's counters live.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: String,
@@ -65,9 +63,8 @@ impl Who {
         let Place::Redis(options) = self.redis.complete(place(&self.store)?) else {
             return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
         };
-        let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
-        let loaded = policy::load(&sources, &Options { merge_domains: self.merge_domains });
-        let policies = loaded.map_err(|report| report.to_string())?.policies;
+        let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
+        let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
         let range = self.find(&policies, &mut keys)?;
         let in_one_slot = policies.find(&self.domain).is_some_and(policy::Policy::in_one_slot);

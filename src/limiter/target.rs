@@ -74,7 +74,7 @@ impl<'a> Target<'a> {
             keys.push(entry.value);
         }
         let key = keys.finish(policy.override_identity(), Some(wanted.period));
-        match fixed(window) {
+        match fixed(window, policy.override_charge()) {
             Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key },
             Err(_) => Self::Nothing,
         }
@@ -154,8 +154,8 @@ pub(super) fn drop_replaced(targets: &mut [Target<'_>]) {
     targets.iter_mut().filter(|target| gone(target)).for_each(|target| *target = Target::Nothing);
 }
 
-/// The limit of an override: a fixed window, always charged, as envoyproxy/ratelimit counts it.
-fn fixed(window: Window) -> Result<Limit, QuotaError> {
+/// The limit of an override: a fixed window, as envoyproxy/ratelimit counts it.
+fn fixed(window: Window, charge: Charge) -> Result<Limit, QuotaError> {
     let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window])?);
-    Limit::new(algorithm, Charge::Always, OnStoreError::Error)
+    Limit::new(algorithm, charge, OnStoreError::Error)
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{Descriptor, Entry, Override};
+use crate::policy::source::files;
 use crate::policy::{self, Options, Source};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
@@ -301,7 +302,8 @@ fn wildcards_share_a_counter_only_where_they_say_so() {
 #[test]
 fn the_example_policies_do_what_their_comments_say() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-    let sources = policy::source::files::read(&[examples]).unwrap();
+    let places = files::Places { paths: vec![examples], ..files::Places::default() };
+    let sources = files::read(&places).unwrap();
     let policies = policy::load(&sources, &Options::default()).unwrap().policies;
     let bench = bench_of(policies, Modes::default(), 8 << 20);
     let last = |domain: &str, count: u32, ask: Ask<'_>| {

@@ -32,6 +32,7 @@ pub use report::Report;
 pub use rule::{Imposes, Lease, LeaseSize, Rule};
 pub use trace::Step;
 
+use crate::algorithm::Charge;
 use crate::descriptor::{Entry, Identity, KeyBuffer};
 use matcher::Level;
 
@@ -49,6 +50,21 @@ pub struct Source {
 pub struct Options {
     /// Whether a domain that stands in several documents is the sum of them; otherwise that is an error.
     pub merge_domains: bool,
+    /// What becomes of words that mean nothing where they stand.
+    pub dialect: Dialect,
+    /// When hits are written of fixed windows that do not say so themselves; `None`: `always`.
+    pub fixed_window_charge: Option<Charge>,
+}
+
+/// How strictly policies are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// What means nothing is an error.
+    #[default]
+    Tollgate,
+    /// As envoyproxy/ratelimit reads them: what that service passes over in silence is a warning. That is a word of its format
+    /// in another place, all but the last of a word that stands twice, and all but the first document of a file.
+    Envoyproxy,
 }
 
 /// What came of loading policies.
@@ -74,6 +90,7 @@ pub struct Policy {
     domain: Arc<str>,
     in_one_slot: bool,
     override_identity: Identity,
+    override_charge: Charge,
     top: Level,
     rules: Vec<Rule>,
 }
@@ -126,6 +143,11 @@ impl Policy {
     /// Whether all counters of the domain are to be judged together, wherever they live.
     pub fn in_one_slot(&self) -> bool {
         self.in_one_slot
+    }
+
+    /// When the hits of limits that requests bring along are written.
+    pub fn override_charge(&self) -> Charge {
+        self.override_charge
     }
 
     /// What the counters of limits that requests bring along have in common.

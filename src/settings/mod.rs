@@ -18,7 +18,7 @@ pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::ListenSettings;
 pub use self::log::LogSettings;
-pub use self::policy::PolicySettings;
+pub use self::policy::{PolicySettings, Reading};
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::store::{Place, StoreSettings, place};

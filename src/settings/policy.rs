@@ -1,6 +1,10 @@
-//! Where policies come from.
+//! Where policies come from, and how they are read.
 
 use std::path::{Path, PathBuf};
+
+use crate::algorithm::Charge;
+use crate::policy::source::files::{Places, Which};
+use crate::policy::{Dialect, Options};
 
 /// Served where no policy is given: the examples of this repository.
 const EXAMPLES: &str = "config/policies";
@@ -12,18 +16,51 @@ pub(super) struct Flags {
     /// Without any, config/policies is served where that exists.
     #[arg(long, env = "TOLLGATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     policy: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+/// How policies are read; the subcommands that read some share it.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Reading {
     /// Let several files speak of one domain: their rules are put together, in the order of the files' names.
     #[arg(long, env = "TOLLGATE_MERGE_DOMAINS")]
     merge_domains: bool,
+    /// tollgate: what means nothing is an error. envoyproxy: it is passed over with a warning, a file is a policy whatever it
+    /// is called, and a directory without any is none.
+    #[arg(
+        long,
+        env = "TOLLGATE_POLICY_DIALECT",
+        value_name = "DIALECT",
+        default_value = "tollgate",
+        value_parser = dialect
+    )]
+    policy_dialect: Dialect,
+    /// Read dot files of directories too.
+    #[arg(long, env = "TOLLGATE_POLICY_DOT_FILES")]
+    policy_dot_files: bool,
+    /// Read only files of a directory whose path below it, `.` written for `/`, begins so.
+    #[arg(long, env = "TOLLGATE_POLICY_FILE_PREFIX", value_name = "TEXT", default_value = "")]
+    policy_file_prefix: String,
+    /// When the hits of fixed windows are written that do not say so: always, admitted, blamed.
+    #[arg(
+        long,
+        env = "TOLLGATE_FIXED_WINDOW_CHARGE",
+        value_name = "CHARGE",
+        default_value = "always",
+        value_parser = charge
+    )]
+    fixed_window_charge: Charge,
 }
 
-/// Where policies come from.
+/// Where policies come from, and how they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
     /// Files and directories; empty where none was given and the examples are not there.
-    pub paths: Vec<PathBuf>,
-    /// Whether several files may speak of one domain.
-    pub merge_domains: bool,
+    pub places: Places,
+    /// How their content is read.
+    pub options: Options,
     /// Whether the examples are served because nothing was given.
     pub are_examples: bool,
 }
@@ -32,6 +69,44 @@ impl Flags {
     pub(super) fn resolve(self) -> PolicySettings {
         let are_examples = self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
-        PolicySettings { paths, merge_domains: self.merge_domains, are_examples }
+        PolicySettings { places: self.reading.places(&paths), options: self.reading.options(), are_examples }
+    }
+}
+
+impl Reading {
+    /// What there is to be read at `paths`.
+    pub fn places(&self, paths: &[PathBuf]) -> Places {
+        let which = Which {
+            by_content: self.policy_dialect == Dialect::Envoyproxy,
+            dot_files: self.policy_dot_files,
+            prefix: self.policy_file_prefix.clone(),
+        };
+        Places { paths: paths.to_owned(), which }
+    }
+
+    /// How it is compiled.
+    pub fn options(&self) -> Options {
+        Options {
+            merge_domains: self.merge_domains,
+            dialect: self.policy_dialect,
+            fixed_window_charge: Some(self.fixed_window_charge),
+        }
+    }
+}
+
+fn dialect(text: &str) -> Result<Dialect, String> {
+    match text {
+        "tollgate" => Ok(Dialect::Tollgate),
+        "envoyproxy" => Ok(Dialect::Envoyproxy),
+        _ => Err("expected tollgate or envoyproxy".to_owned()),
+    }
+}
+
+fn charge(text: &str) -> Result<Charge, String> {
+    match text {
+        "always" => Ok(Charge::Always),
+        "admitted" => Ok(Charge::Admitted),
+        "blamed" => Ok(Charge::Blamed),
+        _ => Err("expected always, admitted or blamed".to_owned()),
     }
 }

@@ -45,7 +45,10 @@ impl<C: Clock> AnyStore<C> {
         match self {
             Self::Memory(_) => {}
             Self::Redis(store) => store.settled().await,
-            Self::Remembering(store) => store.store().settled().await,
+            Self::Remembering(store) => {
+                store.settled().await;
+                store.store().settled().await;
+            }
         }
     }
 }

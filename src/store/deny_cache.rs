@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::background::Background;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::quota::Report;
@@ -57,6 +58,7 @@ struct Denial {
 pub struct DenyCache<S> {
     store: Arc<S>,
     denials: Arc<Denials>,
+    owed: Background,
 }
 
 impl Denials {
@@ -135,12 +137,17 @@ impl Denials {
 impl<S: Store> DenyCache<S> {
     /// `store`, asked less.
     pub fn new(store: S, denials: Arc<Denials>) -> Self {
-        Self { store: Arc::new(store), denials }
+        Self { store: Arc::new(store), denials, owed: Background::default() }
     }
 
     /// The store beneath.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// Waits until what is written all the same has been.
+    pub async fn settled(&self) {
+        self.owed.settled().await;
     }
 
     /// Charges what is written all the same, in the background.
@@ -150,12 +157,15 @@ impl<S: Store> DenyCache<S> {
         if owed.is_empty() {
             return;
         }
-        let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
+        let (store, count) = (Arc::clone(&self.store), u64::try_from(owed.len()).unwrap_or(u64::MAX));
+        let begun = self.owed.spawn(async move {
             let checks: Few<Check<'_>> = owed.iter().map(Owed::check).collect();
             // What becomes of them is counted where they are written.
             let _ = store.decide(&checks, Prior::Denied, deadline).await;
         });
+        if !begun {
+            self.denials.metrics.dropped_charges.inc_by(count);
+        }
     }
 }
 

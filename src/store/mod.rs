@@ -4,6 +4,7 @@
 //! knows limits and keys; of policies, protocols and callers it knows nothing. A layer is a store around a store.
 
 pub mod any;
+mod background;
 pub mod clock;
 pub mod deny_cache;
 pub mod fallback;

@@ -51,6 +51,8 @@ pub struct Metrics {
     pub take_backs_lost: Counter,
     /// Charges of which it is not known whether they were written.
     pub unknown_charges: Counter,
+    /// Denied hits that were to be written, and were not for too much was under way.
+    pub dropped_charges: Counter,
     /// Checks that this process decided alone, by its share of the limit.
     pub local_decisions: Counter,
     /// Requests of which a denial was remembered.
@@ -99,6 +101,7 @@ impl Metrics {
             take_backs: Counter::default(),
             take_backs_lost: Counter::default(),
             unknown_charges: Counter::default(),
+            dropped_charges: Counter::default(),
             local_decisions: Counter::default(),
             deny_cache_hits: Counter::default(),
             replicas: Gauge::default(),
@@ -124,6 +127,8 @@ impl Metrics {
         registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
         let unknown = "Charges of which it is not known whether they were written";
         registry.register("unknown_charges", unknown, self.unknown_charges.clone());
+        let dropped = "Denied hits that were to be written, and were not for too much was under way";
+        registry.register("dropped_charges", dropped, self.dropped_charges.clone());
         let local = "Checks decided by this process alone, by its share of the limit, while the store was away";
         registry.register("local_decisions", local, self.local_decisions.clone());
         let remembered = "Requests of which a denial was remembered";

@@ -13,7 +13,7 @@ use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
-const PROCESSES: usize = 4;
+const PROCESSES: usize = 8;
 /// Requests that each process has under way.
 const AT_ONCE: usize = 64;
 const AMOUNT: u32 = 200;

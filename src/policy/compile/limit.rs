@@ -39,8 +39,14 @@ impl Default for Terms {
     }
 }
 
-/// Compiles a limit; where it cannot work, it imposes nothing and says why.
-pub(super) fn compile(limit: &written::Limit, defaults: &Options, report: &mut dyn FnMut(Finding)) -> Terms {
+/// Compiles a limit; where it cannot work, it imposes nothing and says why. `fixed_window_charge`: when hits of fixed windows are
+/// written where nobody says so.
+pub(super) fn compile(
+    limit: &written::Limit,
+    defaults: &Options,
+    fixed_window_charge: Charge,
+    report: &mut dyn FnMut(Finding),
+) -> Terms {
     check_names(limit, report);
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
     if limit.unlimited.as_ref().is_some_and(|unlimited| unlimited.value) {
@@ -50,7 +56,7 @@ pub(super) fn compile(limit: &written::Limit, defaults: &Options, report: &mut d
     let own = &limit.options;
     let algorithm = own.algorithm.as_ref().or(defaults.algorithm.as_ref());
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| algorithm.value);
-    let mut compiler = Compiler { limit, chooser: Chooser { own, defaults, algorithm, report } };
+    let mut compiler = Compiler { limit, fixed_window_charge, chooser: Chooser { own, defaults, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
         return Terms::default();
@@ -101,6 +107,7 @@ struct Placed {
 
 struct Compiler<'w, 'r> {
     limit: &'w written::Limit,
+    fixed_window_charge: Charge,
     chooser: Chooser<'w, 'r>,
 }
 
@@ -259,7 +266,7 @@ impl<'w> Compiler<'w, '_> {
             }
         };
         // A sliding log cannot be charged without a bound; defaults that say so are meant for other limits.
-        let usual = if word == AlgorithmWord::FixedWindow { Charge::Always } else { Charge::Admitted };
+        let usual = if word == AlgorithmWord::FixedWindow { self.fixed_window_charge } else { Charge::Admitted };
         let bounded = |charge: &Said<'_, Charge>| matches!(charge.value, Charge::Admitted | Charge::Blamed);
         let charge = charge.filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge));
         let mode = charge.map_or(usual, |charge| *charge.value);

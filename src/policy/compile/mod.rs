@@ -23,6 +23,7 @@ use super::matcher::{Level, Pattern};
 use super::report::{Finding, Findings, Span, text_of};
 use super::rule::{Extras, Imposes, Modes, Rule};
 use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
+use crate::algorithm::Charge;
 use identity::{Path, Version};
 use limit::Terms;
 
@@ -35,7 +36,7 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
     let mut findings = Findings::default();
     let mut domains: BTreeMap<String, Vec<written::Document>> = BTreeMap::new();
     for (file, source) in (0..).zip(sources) {
-        for document in document::read(file, text_of(source), &mut findings) {
+        for document in document::read(file, text_of(source), options.dialect, &mut findings) {
             domains.entry(document.domain.value.clone()).or_default().push(document);
         }
     }
@@ -48,7 +49,7 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
         if !options.merge_domains {
             refuse_second(domain, documents, &mut findings);
         }
-        let policy = Compiler::new(domain, first_id, &mut findings, &mut version).policy(documents);
+        let policy = Compiler::new(domain, first_id, options, &mut findings, &mut version).policy(documents);
         first_id = first_id.saturating_add(policy.rules.len());
         policies.push(policy);
     }
@@ -73,6 +74,7 @@ struct Compiler<'a> {
     domain: Arc<str>,
     place: String,
     first_id: usize,
+    fixed_window_charge: Charge,
     rules: Vec<Rule>,
     findings: &'a mut Findings,
     version: &'a mut Version,
@@ -88,8 +90,15 @@ struct Compiler<'a> {
 type Written<'w> = (&'w written::Rule, &'w written::Options);
 
 impl<'a> Compiler<'a> {
-    fn new(domain: &str, first_id: usize, findings: &'a mut Findings, version: &'a mut Version) -> Self {
+    fn new(
+        domain: &str,
+        first_id: usize,
+        options: Options,
+        findings: &'a mut Findings,
+        version: &'a mut Version,
+    ) -> Self {
         Self {
+            fixed_window_charge: options.fixed_window_charge.unwrap_or(Charge::Always),
             domain: domain.into(),
             place: format!("domain `{domain}`"),
             first_id,
@@ -119,7 +128,8 @@ impl<'a> Compiler<'a> {
         let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
         let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
-        Policy { domain: self.domain, in_one_slot, override_identity, top, rules: self.rules }
+        let override_charge = self.fixed_window_charge;
+        Policy { domain: self.domain, in_one_slot, override_identity, override_charge, top, rules: self.rules }
     }
 
     /// Compiles rules that stand side by side.
@@ -181,7 +191,9 @@ impl<'a> Compiler<'a> {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
-        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, defaults, &mut report)).unwrap_or_default();
+        let charge = self.fixed_window_charge;
+        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, defaults, charge, &mut report));
+        let terms = terms.unwrap_or_default();
         advice::give(rule, &terms, &mut report);
         let stars = |text: &str| text.contains('*');
         if let Some(share) = rule.share_threshold.as_ref().filter(|share| share.value)

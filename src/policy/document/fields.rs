@@ -5,6 +5,7 @@
 use super::scalar;
 use super::vocabulary::{Form, Level, WORDS};
 use super::yaml::{Content, Node, NodeId, Tree};
+use crate::policy::Dialect;
 use crate::policy::report::{Finding, Findings, Span, Spanned, shown};
 
 /// Length of keys, values and names in bytes: what a proxy can forward, see "Wire" in the semantics.
@@ -13,6 +14,7 @@ const MAX_TEXT_BYTES: usize = 60 * 1024;
 /// What reads a file: its tree, where it is, and what it found.
 pub(super) struct Reader<'a> {
     pub(super) tree: &'a Tree,
+    pub(super) dialect: Dialect,
     pub(super) findings: &'a mut Findings,
     /// Which rule is being read, for messages.
     pub(super) path: String,
@@ -91,11 +93,22 @@ impl<'a> Reader<'a> {
     fn word(&mut self, text: &str, key: Span, value: NodeId, fields: &mut Fields, merged: bool) {
         let level = fields.level;
         let Some(word) = level.word(text) else {
-            let finding = unknown(text, key, level);
+            let finding = match self.dialect {
+                Dialect::Envoyproxy if is_theirs(text) => {
+                    Finding::warning(key, format!("`{text}` means nothing {} and is passed over", level.place()))
+                }
+                Dialect::Envoyproxy | Dialect::Tollgate => unknown(text, key, level),
+            };
             return self.report(finding);
         };
-        match fields.found.iter().find(|field| field.name == word.name) {
+        match fields.found.iter_mut().find(|field| field.name == word.name) {
             Some(_) if merged => {}
+            Some(first) if !first.merged && self.dialect == Dialect::Envoyproxy => {
+                let warning = Finding::warning(first.key, format!("`{text}` stands here twice; the last counts"));
+                let warning = warning.also(key, "the last");
+                *first = Field { name: word.name, key, value, merged };
+                self.report(warning);
+            }
             Some(first) if !first.merged => {
                 let error = Finding::error(key, format!("`{}` stands here twice", word.name));
                 let error = error.also(first.key, "first here");
@@ -250,6 +263,11 @@ fn plain(node: &Node) -> Option<&str> {
         Content::Scalar { text, plain: true } => Some(text),
         Content::Scalar { plain: false, .. } | Content::List(_) | Content::Map(_) => None,
     }
+}
+
+/// Whether envoyproxy/ratelimit knows a word: it takes each of them anywhere.
+fn is_theirs(text: &str) -> bool {
+    WORDS.iter().any(|word| word.name == text && word.is_theirs())
 }
 
 fn unknown(text: &str, key: Span, level: Level) -> Finding {

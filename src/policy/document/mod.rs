@@ -20,6 +20,7 @@ mod vocabulary;
 pub(super) mod written;
 mod yaml;
 
+use super::Dialect;
 use super::report::{Finding, Findings, shown};
 use fields::{Fields, Reader};
 use vocabulary::Level;
@@ -31,7 +32,7 @@ use yaml::{Content, NodeId, Tree};
 pub(super) const MAX_DEPTH: usize = 32;
 
 /// Reads all documents of a file.
-pub(super) fn read(file: u32, text: &str, findings: &mut Findings) -> Vec<Document> {
+pub(super) fn read(file: u32, text: &str, dialect: Dialect, findings: &mut Findings) -> Vec<Document> {
     let errors = findings.errors();
     let tree = Tree::parse(file, text, findings);
     let is_empty = |content: &Content| match content {
@@ -45,11 +46,25 @@ pub(super) fn read(file: u32, text: &str, findings: &mut Findings) -> Vec<Docume
         // Not a policy without rules: a file that is being written looks like this for a moment.
         findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
     }
-    let mut reader = Reader { tree: &tree, findings, path: String::new() };
-    written.into_iter().filter_map(|root| reader.document(root)).collect()
+    let mut reader = Reader { tree: &tree, dialect, findings, path: String::new() };
+    let read = reader.those_read(&written);
+    read.iter().filter_map(|root| reader.document(*root)).collect()
 }
 
 impl Reader<'_> {
+    /// Those of a file's documents that count.
+    fn those_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
+        let Some((first, others)) = documents.split_first() else { return documents };
+        if self.dialect == Dialect::Tollgate {
+            return documents;
+        }
+        for other in others {
+            let Some(span) = self.node(*other).map(|other| other.span) else { continue };
+            self.report(Finding::warning(span, "passed over: only the first document of a file is read"));
+        }
+        std::slice::from_ref(first)
+    }
+
     fn document(&mut self, root: NodeId) -> Option<Document> {
         let fields = self.fields(root, Level::File)?;
         let domain = self.some_text(&fields, "domain");

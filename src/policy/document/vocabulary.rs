@@ -107,6 +107,33 @@ fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
+/// The words that envoyproxy/ratelimit knows, whatever they are worth there.
+const THEIRS: [&str; 16] = [
+    "domain",
+    "key",
+    "value",
+    "descriptors",
+    "rate_limit",
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "shadow_mode",
+    "quota_mode",
+    "name",
+    "replaces",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+];
+
+impl Word {
+    /// Whether envoyproxy/ratelimit knows it too.
+    pub(super) fn is_theirs(&self) -> bool {
+        THEIRS.contains(&self.name)
+    }
+}
+
 impl Level {
     /// The words that may stand here.
     pub(in crate::policy) fn words(self) -> impl Iterator<Item = &'static Word> + Clone {

@@ -15,23 +15,46 @@ const MAX_DEPTH: usize = 16;
 /// and where there are many such links, here.
 const MAX_FOLDERS: usize = 10_000;
 
+/// Where policies are, and which files there are some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Files, and directories with all that is below.
+    pub paths: Vec<PathBuf>,
+    /// Which files of directories count.
+    pub which: Which,
+}
+
+/// Which files of directories count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Whether policies are told by a line that begins with `domain:`, and not by `*.yaml` and `*.yml` alone. A directory without
+    /// any is then no policy at all, where it otherwise is an error.
+    pub by_content: bool,
+    /// Whether names that begin with a dot count.
+    pub dot_files: bool,
+    /// What the path below the directory begins with, `.` written for `/`.
+    pub prefix: String,
+}
+
 /// Reads files, and directories with all that is below: `*.yaml` and `*.yml`, in sorted order.
 ///
 /// Names that begin with a dot are passed over in directories, symlinks are followed: so a Kubernetes ConfigMap, which is
-/// a folder of links into `..data`, is read once.
+/// a folder of links into `..data`, is read once. [`Which`] may say otherwise.
 ///
 /// # Errors
 /// Everything that cannot be read.
-pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
-    let mut reading = Reading::default();
+pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
+    let Places { paths, which } = places;
+    let mut reading = Reading { which, sources: vec![], folders: 0, bytes: 0, report: Report::default() };
     for path in paths {
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => reading.directory(path, 1),
+            Ok(metadata) if metadata.is_dir() => reading.directory(path, path, 1),
             Ok(_) => reading.file(path),
             Err(error) => reading.fail(path, &error),
         }
     }
-    if let (true, true, Some(path)) = (reading.sources.is_empty(), reading.report.is_empty(), paths.first()) {
+    let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
+    if let (true, Some(path)) = (found_none, paths.first()) {
         // Not the wish to lift all limits: a volume that is not mounted looks like this.
         reading.report.push_unreadable(&path.display().to_string(), "no *.yaml or *.yml is here".to_owned());
     }
@@ -41,16 +64,17 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
     if reading.report.is_empty() { Ok(reading.sources) } else { Err(reading.report) }
 }
 
-#[derive(Default)]
-struct Reading {
+struct Reading<'w> {
+    which: &'w Which,
     sources: Vec<Source>,
     folders: usize,
     bytes: u64,
     report: Report,
 }
 
-impl Reading {
-    fn directory(&mut self, path: &Path, depth: usize) {
+impl Reading<'_> {
+    /// `root`: the directory that was given, `path` it or one below.
+    fn directory(&mut self, root: &Path, path: &Path, depth: usize) {
         self.folders = self.folders.saturating_add(1);
         if self.folders > MAX_FOLDERS {
             return;
@@ -64,10 +88,12 @@ impl Reading {
             Err(error) => return self.fail(path, &error),
         };
         children.sort();
-        for child in children.iter().filter(|child| !is_hidden(child)) {
+        for child in children.iter().filter(|child| self.which.dot_files || !is_hidden(child)) {
             match fs::metadata(child) {
-                Ok(metadata) if metadata.is_dir() => self.directory(child, depth.saturating_add(1)),
+                Ok(metadata) if metadata.is_dir() => self.directory(root, child, depth.saturating_add(1)),
+                Ok(_) if !self.which.is_named(root, child) => {}
                 Ok(metadata) if is_yaml(child) && metadata.is_file() => self.file(child),
+                Ok(metadata) if self.which.by_content && metadata.is_file() => self.file_of_another_name(child),
                 // Not a policy; a pipe would be waited for.
                 Ok(_) => {}
                 Err(error) if is_yaml(child) => self.fail(child, &error),
@@ -85,12 +111,22 @@ impl Reading {
             return;
         }
         match contents(path, MAX_BYTES.saturating_sub(self.bytes)) {
-            Ok(text) => {
-                self.bytes = self.bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
-                self.sources.push(Source { name: path.display().to_string(), text });
-            }
+            Ok(text) => self.add(path, text),
             Err(error) => self.fail(path, &error),
         }
+    }
+
+    /// A file that does not look like a policy from outside. What is none, a README or a picture, is passed over.
+    fn file_of_another_name(&mut self, path: &Path) {
+        let text = contents(path, MAX_BYTES.saturating_sub(self.bytes)).unwrap_or_default();
+        if text.lines().any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:")) {
+            self.add(path, text);
+        }
+    }
+
+    fn add(&mut self, path: &Path, text: String) {
+        self.bytes = self.bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
+        self.sources.push(Source { name: path.display().to_string(), text });
     }
 
     fn fail(&mut self, path: &Path, error: &io::Error) {
@@ -99,6 +135,15 @@ impl Reading {
 
     fn refuse(&mut self, path: &Path, message: String) {
         self.report.push_unreadable(&path.display().to_string(), message);
+    }
+}
+
+impl Which {
+    /// Whether the path below `root` begins as it shall.
+    fn is_named(&self, root: &Path, path: &Path) -> bool {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        let parts: Vec<_> = below.iter().map(|part| part.to_string_lossy()).collect();
+        parts.join(".").starts_with(&self.prefix)
     }
 }
 
@@ -126,7 +171,11 @@ mod tests {
     use super::*;
 
     fn names(root: &Path) -> Vec<String> {
-        let sources = read(&[root.to_owned()]).unwrap();
+        names_of(root, Which::default())
+    }
+
+    fn names_of(root: &Path, which: Which) -> Vec<String> {
+        let sources = read(&Places { paths: vec![root.to_owned()], which }).unwrap();
         let relative = |source: &Source| Path::new(&source.name).strip_prefix(root).unwrap().display().to_string();
         sources.iter().map(relative).collect()
     }
@@ -140,6 +189,24 @@ mod tests {
             fs::write(root.path().join(name), "domain: d").unwrap();
         }
         assert_eq!(names(root.path()), ["a.yml", "b/c/d.yaml", "z.yaml"]);
+    }
+
+    #[test]
+    fn what_counts_may_be_told_by_content_dots_and_the_beginning_of_the_name() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("config/.d")).unwrap();
+        for name in ["config/a", "config/b.json", "config/.d/c.yaml", "config.e.conf", "other.yaml", "config/empty.yml"]
+        {
+            fs::write(root.path().join(name), "# a policy\ndomain: d\n").unwrap();
+        }
+        fs::write(root.path().join("config/README.md"), "The domain: is explained elsewhere\n").unwrap();
+        fs::write(root.path().join("config/image"), [0xff, 0x00]).unwrap();
+        let which = |dot_files, prefix: &str| Which { by_content: true, dot_files, prefix: prefix.to_owned() };
+        let below = ["config/a", "config/b.json", "config/empty.yml", "config.e.conf"];
+        assert_eq!(names_of(root.path(), which(false, "config.")), below);
+        assert_eq!(names_of(root.path(), which(true, "config."))[0], "config/.d/c.yaml");
+        assert!(names_of(root.path(), which(false, "")).contains(&"other.yaml".to_owned()));
+        assert_eq!(names_of(root.path(), which(false, "nothing")), [""; 0]);
     }
 
     #[cfg(unix)]
@@ -160,7 +227,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let binary = root.path().join("binary.yaml");
         fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
-        let report = read(&[root.path().join("absent.yaml"), binary, root.path().join("gone")]).unwrap_err();
+        let paths = vec![root.path().join("absent.yaml"), binary, root.path().join("gone")];
+        let report = read(&Places { paths, ..Places::default() }).unwrap_err();
         assert_eq!(report.len(), 3);
         let text = report.to_string();
         assert!(text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"), "{text}");
@@ -171,7 +239,7 @@ mod tests {
     fn a_link_that_leads_back_up_ends() {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
-        let report = read(&[root.path().to_owned()]).unwrap_err();
+        let report = read(&Places { paths: vec![root.path().to_owned()], ..Places::default() }).unwrap_err();
         assert!(report.to_string().contains("nested more than 16"));
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the room as a whole.
 
+mod dialect;
 mod examples;
 mod limits;
 mod matching;

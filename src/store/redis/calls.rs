@@ -34,6 +34,38 @@ pub(super) fn within(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
+/// How many charges a group makes.
+fn charges(checks: &[Check<'_>], group: &Group) -> u64 {
+    let is_charge = |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
+    u64::try_from(group.checks.iter().filter(is_charge).count()).unwrap_or(u64::MAX)
+}
+
+/// Charges under way. Where the caller goes away before the answers come, nobody will know what became of them: dropping this
+/// counts them.
+#[derive(Debug)]
+pub(super) struct UnderWay<'a> {
+    metrics: &'a Metrics,
+    charges: u64,
+}
+
+impl<'a> UnderWay<'a> {
+    pub(super) fn of(core: &'a Core, checks: &[Check<'_>], groups: &[Group]) -> Self {
+        let charges = groups.iter().map(|group| charges(checks, group)).fold(0, u64::saturating_add);
+        Self { metrics: &core.metrics, charges }
+    }
+
+    /// The answers are there.
+    pub(super) fn answered(mut self) {
+        self.charges = 0;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.metrics.unknown_charges.inc_by(self.charges);
+    }
+}
+
 /// What a call needs; take-backs, which outlive their request, share it.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -61,10 +93,7 @@ impl Core {
     /// Counts the charges that may have been written without anybody knowing.
     pub(super) fn count_unknown(&self, checks: &[Check<'_>], group: &Group, error: &StoreError) {
         if matches!(error, StoreError::Late | StoreError::Lost) {
-            let charges =
-                |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
-            let count = group.checks.iter().filter(charges).count();
-            self.metrics.unknown_charges.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+            self.metrics.unknown_charges.inc_by(charges(checks, group));
         }
     }
 

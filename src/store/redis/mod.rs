@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
 use self::answer::Answer;
-use self::calls::{Core, within};
+use self::calls::{Core, UnderWay, within};
 use self::node::Node;
 use self::plan::Group;
 use self::question::{Question, Undo, Wanted};
@@ -216,6 +216,7 @@ impl RedisStore {
             of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
             self.core.ask(group.slot, question, deadline)
         });
+        let under_way = UnderWay::of(&self.core, checks, &up);
         let answers = match up.len() {
             1 => {
                 let mut asked = asked;
@@ -224,6 +225,7 @@ impl RedisStore {
             }
             _ => futures_util::future::join_all(asked).await,
         };
+        under_way.answered();
         let mut known = Few::new();
         for (group, answer) in up.into_iter().zip(answers) {
             match answer {

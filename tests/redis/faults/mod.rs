@@ -52,7 +52,10 @@ impl Service {
         // Longer than by default, so that what the machine does besides is not taken for a fault.
         let timeout = std::env::var("FAULTS_STORE_TIMEOUT").unwrap_or_else(|_| "100ms".to_owned());
         let own = ["--store", store, "--store-timeout", &timeout];
-        let tollgate = Tollgate::serve_with(policies().path(), &[&own, flags].concat());
+        Self::of(Tollgate::serve_with(policies().path(), &[&own, flags].concat())).await
+    }
+
+    async fn of(tollgate: Tollgate) -> Self {
         let (client, web) = (Client::connect(tollgate.grpc).await, Web::new(tollgate.http));
         Self { tollgate, client, web }
     }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, RATE, Service, all, over_within, seen, tell, unharmed, values};
+use super::{AT_ONCE, RATE, Service, all, over_within, policies, seen, tell, unharmed, values};
 use crate::support::load::{Load, Questions, Said};
 use crate::support::redis::Redis;
 use crate::support::redis::wire::Wire;
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_store_that_hangs_is_not_waited_for_and_is_heard_when_it_goes_on() {
@@ -89,4 +91,20 @@ async fn callers_who_do_not_wait_spoil_nothing_for_those_who_do() {
     load.go_on(2_000).await;
     unharmed("beside callers who wait 1 us", &load.finish());
     hasty.finish();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn charges_of_callers_who_went_away_before_the_answer_are_counted() {
+    let redis = Redis::start().await;
+    let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
+    let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
+    service.becomes_ready().await;
+    becomes("it decides", PATIENCE, || service.ask("user", "a"), |answer| *answer == super::Said::Ok).await;
+    let unknown = || service.web.metric("tollgate_unknown_charges_total");
+    assert_eq!(unknown().await, 0);
+    redis.pause();
+    let gone = tokio::time::timeout(Duration::from_millis(50), service.ask("user", "a")).await;
+    assert!(gone.is_err(), "{gone:?}");
+    becomes("it is counted", Duration::from_secs(5), unknown, |unknown| *unknown == 1).await;
+    redis.resume();
 }

@@ -1,0 +1,126 @@
+//! Read as envoyproxy/ratelimit reads them: what that service passes over in silence is a warning.
+
+use super::super::{Dialect, Imposes, Options, load};
+use super::{Loaded, Report, limited, load_all, path, sources};
+use crate::algorithm::Charge;
+
+fn theirs(text: &str) -> Result<Loaded, Report> {
+    load(&sources(&[text]), &Options { dialect: Dialect::Envoyproxy, ..Options::default() })
+}
+
+/// What is warned of in a policy that our own dialect refuses.
+fn passed_over(text: &str) -> (Loaded, String) {
+    assert!(load_all(&[text]).is_err(), "{text}");
+    let loaded = theirs(text).unwrap_or_else(|report| panic!("{report}"));
+    let warnings = loaded.warnings.to_string();
+    (loaded, warnings)
+}
+
+#[test]
+fn words_in_another_place_are_passed_over() {
+    let cases = [
+        "domain: d\ndescriptors: [{key: k, unit: day}]\n",
+        "domain: d\ndescriptors: [{key: k, domain: e}]\n",
+        "domain: d\nmetadata: {any: thing}\ndescriptors: [{key: k}]\n",
+        "domain: d\nkey: x\ndescriptors: [{key: k}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, metadata: {a: b}}}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n, key: x}]}}]\n",
+    ];
+    for text in cases {
+        let (loaded, warnings) = passed_over(text);
+        assert!(warnings.contains("and is passed over"), "{text}\n{warnings}");
+        assert_eq!(path(&loaded.policies, &[("k", "v")]), Some("k".into()));
+    }
+}
+
+#[test]
+fn the_last_of_a_word_that_stands_twice_counts() {
+    let (loaded, warnings) = passed_over(
+        "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, unit: hour, requests_per_unit: 1}, key: b}\n",
+    );
+    assert!(warnings.contains("`unit` stands here twice; the last counts"), "{warnings}");
+    assert_eq!(path(&loaded.policies, &[("b", "x")]), Some("b".into()));
+    match loaded.policies.rules().next().unwrap().imposes() {
+        Imposes::Limit(limit) => assert_eq!(limit.windows()[0].period().to_string(), "1h"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_first_document_of_a_file_counts() {
+    let loaded = theirs("domain: d\ndescriptors: [{key: k}]\n---\ndomain: d\n---\nnot: a policy\n").unwrap();
+    assert_eq!(loaded.policies.policies().count(), 1);
+    assert_eq!(loaded.warnings.to_string().matches("only the first document").count(), 2);
+}
+
+#[test]
+fn what_that_service_refuses_is_refused() {
+    let cases = [
+        ("domain: d\ndescriptors: [{key: k, algorythm: gcra}]\n", "unknown word"),
+        ("domain: d\nDescriptors: []\n", "unknown word"),
+        ("descriptors: []\n", "`domain` is missing"),
+        ("domain: ''\n", "must not be empty"),
+        ("- domain: d\n", "must be a mapping"),
+        ("", "holds no policy"),
+        ("domain: d\ndescriptors: [text]\n", "must be a mapping"),
+        ("domain: d\ndescriptors: [~]\n", "must be a mapping"),
+        ("domain: d\ndescriptors: [{value: v}]\n", "`key` is missing"),
+        ("domain: d\ndescriptors: [{key: k}, {key: k, value: ''}]\n", "two rules for the same key and value"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {}}]\n", "`unit` is missing"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: unknown}}]\n", "is not a unit"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, unlimited: true}}]\n", "a unit beside"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}]\n", "without quotes"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4294967296}}]\n", "from 0 to"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1.5}}]\n", "whole number"),
+        ("domain: d\ndescriptors: [{key: k, shadow_mode: 1}]\n", "true or false"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, replaces: [{name: ''}]}}]\n", "must not be empty"),
+        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, name: n, replaces: [{name: n}]}}]\n", "itself"),
+        ("domain: d\ndescriptors: [{key: k, value: v, share_threshold: true}]\n", "needs a `*`"),
+        ("domain: d\ndescriptors:\n\t- key: k\n", "not YAML"),
+        ("domain: d\ndescriptors: [{key: k, metadata: text}]\n", "metadata must be a mapping"),
+    ];
+    for (text, why) in cases {
+        let report = theirs(text).err().unwrap_or_else(|| panic!("{text}")).to_string();
+        assert!(report.contains(why), "{text}\n{report}");
+    }
+}
+
+#[test]
+fn what_that_service_takes_is_taken() {
+    let cases = [
+        "domain: d\n",
+        "domain: d\ndescriptors: ~\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: ~}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unlimited: true, unit: fortnight}}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unlimited: true, requests_per_unit: 7}}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: DAY, replaces: [{name: nobody}]}}]\n",
+        "domain: d\ndescriptors: [{key: 'k*', share_threshold: true, rate_limit: {unit: day}}]\n",
+        "domain: d\ndescriptors: [{key: k, quota_mode: on, shadow_mode: yes, rate_limit: {unit: Week}}]\n",
+        "domain: 12\ndescriptors: [{key: 0x10, value: yes}]\n",
+    ];
+    for text in cases {
+        theirs(text).unwrap_or_else(|report| panic!("{text}\n{report}"));
+    }
+}
+
+#[test]
+fn fixed_windows_are_charged_as_they_say_or_as_is_usual() {
+    let charges = |text: &str, usual| {
+        let options = Options { fixed_window_charge: usual, ..Options::default() };
+        let loaded = load(&sources(&[text]), &options).unwrap();
+        let rule = loaded.policies.rules().next().unwrap();
+        let of_overrides = loaded.policies.find("d").unwrap().override_charge();
+        match rule.imposes() {
+            Imposes::Limit(limit) => (limit.charge_mode(), of_overrides),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (plain, gcra) =
+        (limited("{unit: day, requests_per_unit: 1}"), limited("{algorithm: gcra, unit: day, requests_per_unit: 1}"));
+    let own = limited("{unit: day, requests_per_unit: 1, charge: admitted}");
+    assert_eq!(charges(&plain, None), (Charge::Always, Charge::Always));
+    assert_eq!(charges(&plain, Some(Charge::Blamed)), (Charge::Blamed, Charge::Blamed));
+    assert_eq!(charges(&own, Some(Charge::Blamed)).0, Charge::Admitted);
+    assert_eq!(charges(&gcra, Some(Charge::Blamed)).0, Charge::Admitted);
+}
