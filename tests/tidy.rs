@@ -77,7 +77,7 @@ const HOUSE: &[Row] = &[
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc limiter policy settings store telemetry",
+        rooms: "admin algorithm grpc limiter policy settings store telemetry",
         foreign: "async jiff rand std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
     },
     Row {

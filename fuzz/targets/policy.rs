@@ -18,7 +18,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let named = |(name, text): (&str, &[u8])| Source { name: name.into(), text: String::from_utf8_lossy(text).into() };
     let sources: Vec<Source> = ["a.yaml", "b.yaml"].into_iter().zip(texts).map(named).collect();
     for merge_domains in [false, true] {
-        match load(&sources, &Options { merge_domains }) {
+        match load(&sources, &Options { merge_domains, ..Options::default() }) {
             Err(report) => assert!(!report.to_string().is_empty()),
             Ok(loaded) => {
                 assert_eq!(loaded.warnings.is_empty(), loaded.warnings.to_string().is_empty());

@@ -59,8 +59,7 @@ fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, Str
         let name = quoted(status.rule().map_or("override", |rule| rule.name().unwrap_or(rule.path())));
         let mut policy = format!("{name};q={}", window.limit());
         // Whole seconds or nothing: rounded, they would be another limit.
-        let period_us = window.period().get();
-        if let (seconds @ 1.., true) = (period_us / 1_000_000, period_us.is_multiple_of(1_000_000)) {
+        if let Some(seconds) = window.period().as_whole_secs() {
             let _ = write!(policy, ";w={seconds}");
         }
         let mut limit = format!("{name};r={}", answer.limit_remaining);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::convert::{self, AnswerStyle, RequestBounds};
 use super::metadata;
@@ -76,6 +76,11 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
     };
     let whole = Duration::from_micros(digits.parse::<u64>().ok()?.checked_mul(us)?).min(LONGEST);
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
+}
+
+/// Whether an answer's error is about the request: no later one of the same content will be decided.
+pub fn is_callers_fault(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument
 }
 
 /// One exhaustive match from the limiter's errors to the protocol's codes.

@@ -8,6 +8,7 @@ mod listen;
 mod log;
 mod parse;
 mod policy;
+mod readiness;
 mod redis;
 mod shutdown;
 mod store;
@@ -19,6 +20,7 @@ pub use self::limits::LimitSettings;
 pub use self::listen::ListenSettings;
 pub use self::log::LogSettings;
 pub use self::policy::{PolicySettings, Reading};
+pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::store::{Place, StoreSettings, place};
@@ -38,6 +40,8 @@ pub struct Flags {
     #[command(flatten)]
     answers: answers::Flags,
     #[command(flatten)]
+    readiness: readiness::Flags,
+    #[command(flatten)]
     shutdown: shutdown::Flags,
     #[command(flatten)]
     log: log::Flags,
@@ -56,6 +60,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// What answers say besides the decision.
     pub answers: AnswerSettings,
+    /// When the process says that it can be asked.
+    pub readiness: ReadinessSettings,
     /// How the process ends.
     pub shutdown: ShutdownSettings,
     /// What it says meanwhile.
@@ -93,10 +99,13 @@ impl Flags {
     /// Reads the flags, and says everything that is wrong with them. Settings with problems are only good for finding more.
     pub fn resolve(self) -> (Settings, Vec<Problem>) {
         let mut problems = Problems::default();
+        let listen = self.listen.resolve(&mut problems);
+        let store = self.store.resolve(&mut problems);
         let settings = Settings {
+            readiness: self.readiness.resolve(&store, &mut problems),
             policy: self.policy.resolve(),
-            listen: self.listen.resolve(&mut problems),
-            store: self.store.resolve(&mut problems),
+            listen,
+            store,
             limits: self.limits.resolve(&mut problems),
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),

@@ -16,11 +16,11 @@ use crate::policy::{Report, Source};
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Reads `places` for ever and gives every settled change to `changed`, first of all if they differ from `known`.
-pub async fn watch(places: Places, known: Vec<Source>, mut changed: impl FnMut(Result<Vec<Source>, Report>)) {
+pub async fn watch(places: Places, known: Reading, mut changed: impl FnMut(Result<Vec<Source>, Report>)) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let places = Arc::new(places);
-    let (mut settled, mut latest): (Reading, Reading) = (Ok(known.clone()), Ok(known));
+    let (mut settled, mut latest) = (known.clone(), known);
     loop {
         ticks.tick().await;
         let places = Arc::clone(&places);
@@ -35,4 +35,4 @@ pub async fn watch(places: Places, known: Vec<Source>, mut changed: impl FnMut(R
 }
 
 /// What was read, or the text of the report that says why it could not be.
-type Reading = Result<Vec<Source>, String>;
+pub type Reading = Result<Vec<Source>, String>;

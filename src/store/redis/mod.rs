@@ -151,6 +151,11 @@ impl RedisStore {
         }
     }
 
+    /// Whether a connection to a master is open.
+    pub fn is_connected(&self) -> bool {
+        self.core.routes.masters().iter().any(|node| node.is_connected())
+    }
+
     /// Forgets every key that begins with this store's prefix.
     ///
     /// # Errors
