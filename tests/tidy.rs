@@ -45,7 +45,7 @@ const HOUSE: &[Row] = &[
     },
     Row { place: "store/background", rooms: "", foreign: "tokio_util" },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
-    Row { place: "store/deny_cache", rooms: "", foreign: "foldhash tokio" },
+    Row { place: "store/deny_cache", rooms: "", foreign: "foldhash" },
     // The only place with Redis in it.
     Row {
         place: "store/redis",
@@ -83,9 +83,9 @@ const HOUSE: &[Row] = &[
     Row {
         place: "cli",
         rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",
-        foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio",
+        foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
-    Row { place: "main", rooms: "cli", foreign: "clap mimalloc std::process" },
+    Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },
 ];
 

@@ -1,11 +1,13 @@
 //! The command line: one file a subcommand, all of one shape, arguments and `run`.
 
+mod arguments;
 pub mod check;
 pub mod explain;
 pub mod hit;
 pub mod replay;
 pub mod schema;
 pub mod serve;
+pub mod settings;
 pub mod who;
 
 use std::path::PathBuf;
@@ -23,6 +25,7 @@ use crate::settings::Reading;
     name = "tollgate",
     version,
     args_conflicts_with_subcommands = true,
+    args_override_self = true,
     after_help = "\
 Without a subcommand, `tollgate` serves. First steps:
   tollgate serve --policy config/policies
@@ -49,11 +52,29 @@ enum Command {
     Replay(replay::Replay),
     /// Say who used a counter up.
     Who(who::Who),
+    /// Say what the variables of envoyproxy/ratelimit are here.
+    Settings(settings::Settings),
     /// Print the JSON Schema of policy files, for editors.
     Schema(schema::Schema),
 }
 
 impl Cli {
+    /// Reads the command line of the process; ends it where that cannot be read, or where help is asked for.
+    pub fn of_process() -> Self {
+        let (arguments, notes) = arguments::expanded(std::env::args_os().collect(), &settings::variables())
+            .unwrap_or_else(|complaints| {
+                eprint!("{complaints}");
+                std::process::exit(1)
+            });
+        let mut cli = Self::parse_from(arguments);
+        match &mut cli.command {
+            Some(Command::Serve(serve)) => serve.note(notes),
+            None => cli.serve.note(notes),
+            Some(_) => {}
+        }
+        cli
+    }
+
     /// Does what the command line says, and says how it went.
     pub fn run(self) -> ExitCode {
         match self.command {
@@ -64,6 +85,7 @@ impl Cli {
             Some(Command::Hit(hit)) => hit.run(),
             Some(Command::Replay(replay)) => replay.run(),
             Some(Command::Who(who)) => who.run(),
+            Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),
         }
     }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::warn;
 
 use super::block_on;
 use crate::settings::{Flags, Problem, Settings};
@@ -11,20 +12,35 @@ use crate::{app, telemetry};
 /// Serve decisions.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-#[command(after_help = "\
+#[command(
+    args_override_self = true,
+    after_help = "\
 Examples:
   tollgate serve --policy limits.yaml
-  tollgate serve --policy /etc/tollgate --grpc-listen 127.0.0.1:8081 --log-format json")]
+  tollgate serve --policy /etc/tollgate --grpc-listen 127.0.0.1:8081 --log-format json"
+)]
 pub struct Serve {
     #[command(flatten)]
     flags: Flags,
+    /// Take the settings from the variables that envoyproxy/ratelimit reads, see `tollgate settings`; flags after this one win.
+    /// Under the name `ratelimit` that is so without it.
+    // Replaced by flags before these are read.
+    #[arg(long)]
+    envoyproxy_env: bool,
+    #[arg(skip)]
+    notes: Vec<String>,
 }
 
 impl Serve {
+    /// Keeps what has to be said of the settings once there is a log.
+    pub(super) fn note(&mut self, notes: Vec<String>) {
+        self.notes = notes;
+    }
+
     /// Serves. Exit 0 after a signal, 1 where it could not start.
     pub fn run(self) -> ExitCode {
         let (settings, problems) = self.flags.resolve();
-        match block_on(serve(settings, &problems)) {
+        match block_on(serve(settings, &problems, &self.notes)) {
             Ok(Ok(())) => ExitCode::SUCCESS,
             Ok(Err(error)) => {
                 eprintln!("{}", error.to_string().trim_end());
@@ -38,7 +54,7 @@ impl Serve {
     }
 }
 
-async fn serve(settings: Settings, problems: &[Problem]) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(settings: Settings, problems: &[Problem], notes: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     // Goes on after a problem, to find those of the policies and the addresses too.
     let prepared = app::prepare(&settings).await;
     let prepared = match (prepared, problems) {
@@ -50,6 +66,7 @@ async fn serve(settings: Settings, problems: &[Problem]) -> Result<(), Box<dyn s
         }
     };
     telemetry::log::begin(&settings.log.filter, settings.log.format)?;
+    notes.iter().for_each(|note| warn!("{note}"));
     // Installed once and kept: a second signal is taken and changes nothing.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = async {

@@ -3,6 +3,7 @@
 //! Flags are read as text and resolved together, so that everything that is wrong is said at once.
 
 mod answers;
+pub mod envoyproxy;
 mod limits;
 mod listen;
 mod log;

@@ -1,0 +1,75 @@
+//! `tollgate settings`: what the variables of envoyproxy/ratelimit are here.
+
+use std::process::ExitCode;
+
+use crate::settings::envoyproxy::{self, Translation, Variables};
+
+/// Say what the variables of envoyproxy/ratelimit are here.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate settings                                   each variable, and the flags that it makes
+  env $(cat ratelimit.env) tollgate settings --from-env    the command that does the same")]
+pub struct Settings {
+    /// Print the command that does what the variables of this environment ask for.
+    #[arg(long)]
+    from_env: bool,
+}
+
+impl Settings {
+    /// Prints. Exit 1 where a variable cannot be honoured.
+    pub fn run(self) -> ExitCode {
+        if !self.from_env {
+            envoyproxy::guide().for_each(|(name, what)| println!("{name:<50} {what}"));
+            return ExitCode::SUCCESS;
+        }
+        let translation = envoyproxy::translate(&variables());
+        print!("{}", command(&translation));
+        match complaints(&translation) {
+            None => ExitCode::SUCCESS,
+            Some(complaints) => {
+                eprint!("{complaints}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// The variables of the process; names and values that are not text are none of that service's.
+pub(super) fn variables() -> Variables {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Everything that cannot be, if there is anything.
+pub(super) fn complaints(translation: &Translation) -> Option<String> {
+    let complaints: String = translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
+    (!complaints.is_empty()).then_some(complaints)
+}
+
+fn command(translation: &Translation) -> String {
+    let notes = translation.notes.iter().map(|note| format!("# {note}\n"));
+    let flags = translation.flags.iter().map(|flag| format!(" \\\n  {flag}"));
+    let secret = "# Passwords are better in files: --redis-password-file FILE\n";
+    let has_secret = translation.flags.iter().any(|flag| flag.name.ends_with("-password"));
+    let notes: String = notes.chain(has_secret.then(|| secret.to_owned())).collect();
+    let flags: String = flags.collect();
+    format!("{notes}tollgate serve{flags}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_one_for_a_shell() {
+        let set = [("REDIS_AUTH", "x"), ("TRACING_ENABLED", "true"), ("CACHE_KEY_PREFIX", "a b"), ("SHADOW_MODE", "1")];
+        let variables = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let text = command(&envoyproxy::translate(&variables));
+        assert!(text.starts_with("# TRACING_ENABLED: no spans are sent yet\n# Passwords"), "{text}");
+        assert!(text.contains("\ntollgate serve \\\n  --grpc-listen 0.0.0.0:8081 \\\n"), "{text}");
+        assert!(text.contains("--redis-prefix 'a b'") && text.contains("--redis-password '***'"), "{text}");
+        assert!(text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s\n"), "{text}");
+    }
+}

@@ -1,0 +1,301 @@
+//! Which flags the variables make, one function a concern.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::{Flag, Reader, words};
+
+/// Time for a decision of callers that set none: there they wait without an end. Envoy always sets one.
+const STORE_TIMEOUT: &str = "1s";
+
+pub(super) fn put(reader: &mut Reader<'_>) {
+    listen(reader);
+    log(reader);
+    policies(reader);
+    stats(reader);
+    answers(reader);
+    store(reader);
+    per_second(reader);
+}
+
+fn listen(reader: &mut Reader<'_>) {
+    let grpc = match reader.text("GRPC_UDS") {
+        "" => address(reader, "GRPC_HOST", "GRPC_PORT"),
+        path => format!("unix:{path}"),
+    };
+    reader.put("--grpc-listen", grpc);
+    let (http, admin) = (address(reader, "HOST", "PORT"), address(reader, "DEBUG_HOST", "DEBUG_PORT"));
+    reader.put("--http-listen", http);
+    reader.put("--admin-listen", admin);
+    let (age, grace) = (reader.duration("GRPC_MAX_CONNECTION_AGE"), reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE"));
+    reader.put("--max-connection-age", age);
+    reader.put("--max-connection-age-grace", grace);
+    if !reader.boolean("GRPC_SERVER_USE_TLS") {
+        return;
+    }
+    texts(reader, &[("--grpc-tls-cert", "GRPC_SERVER_TLS_CERT"), ("--grpc-tls-key", "GRPC_SERVER_TLS_KEY")]);
+    // The second is Envoy Gateway's, which that service does not read.
+    let authority = ["GRPC_CLIENT_TLS_CACERT", "GRPC_SERVER_TLS_CA_CERT"].map(|name| reader.text(name));
+    if let Some(authority) = authority.into_iter().find(|path| !path.is_empty()) {
+        reader.put("--grpc-tls-client-ca", authority);
+    }
+    texts(reader, &[("--grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN")]);
+}
+
+/// `host:port`, with an address for the host.
+fn address(reader: &mut Reader<'_>, host: &'static str, port: &'static str) -> String {
+    let written = reader.text(host);
+    let ip = match written.trim_start_matches('[').trim_end_matches(']') {
+        "" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        text => text.parse(),
+    };
+    let number = u16::try_from(reader.integer(port));
+    if ip.is_err() {
+        reader.problem(host, &format!("expected an address such as 0.0.0.0 or ::, found `{written}`"));
+    }
+    if number.is_err() {
+        let found = reader.text(port);
+        reader.problem(port, &format!("expected a port from 0 to 65535, found `{found}`"));
+    }
+    let ip = ip.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    SocketAddr::new(ip, number.unwrap_or_default()).to_string()
+}
+
+fn log(reader: &mut Reader<'_>) {
+    let level = reader.text("LOG_LEVEL");
+    match level.to_lowercase().as_str() {
+        "panic" | "fatal" | "error" => reader.put("--log", "error"),
+        "warn" | "warning" => reader.put("--log", "warn"),
+        known @ ("info" | "debug" | "trace") => reader.put("--log", known),
+        _ => reader.problem("LOG_LEVEL", &format!("expected error, warn, info, debug or trace, found `{level}`")),
+    }
+    reader.put("--log-format", if reader.text("LOG_FORMAT") == "json" { "json" } else { "text" });
+}
+
+fn policies(reader: &mut Reader<'_>) {
+    reader.put("--policy-dialect", "envoyproxy");
+    reader.switch("--merge-domains", reader.boolean("MERGE_DOMAIN_CONFIG"));
+    let charge = if reader.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") { "blamed" } else { "always" };
+    reader.put("--fixed-window-charge", charge);
+    let first_is_awaited = match reader.text("CONFIG_TYPE") {
+        "FILE" => {
+            files(reader);
+            false
+        }
+        "GRPC_XDS_SOTW" => {
+            xds(reader);
+            !reader.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG")
+        }
+        other => return reader.problem("CONFIG_TYPE", &format!("expected FILE or GRPC_XDS_SOTW, found `{other}`")),
+    };
+    let needs_one = first_is_awaited || reader.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED");
+    reader.switch("--ready-without-policy", !needs_one);
+}
+
+fn files(reader: &mut Reader<'_>) {
+    let [root, sub, app] =
+        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| reader.text(name));
+    let folder = join(root, sub);
+    match reader.boolean("RUNTIME_WATCH_ROOT") {
+        true => {
+            reader.put("--policy", folder);
+            reader.put("--policy-file-prefix", format!("{app}."));
+        }
+        false => reader.put("--policy", join(&folder, app)),
+    }
+    reader.switch("--policy-dot-files", !reader.boolean("RUNTIME_IGNOREDOTFILES"));
+    reader.switch("--start-without-policy", true);
+}
+
+fn join(folder: &str, below: &str) -> String {
+    match below.trim_matches('/') {
+        "" => folder.to_owned(),
+        below => format!("{}/{below}", folder.trim_end_matches('/')),
+    }
+}
+
+fn xds(reader: &mut Reader<'_>) {
+    texts(reader, &[("--xds", "CONFIG_GRPC_XDS_SERVER_URL"), ("--xds-node-id", "CONFIG_GRPC_XDS_NODE_ID")]);
+    texts(reader, &[("--xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA")]);
+    for (name, value) in reader.map("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS") {
+        reader.put("--xds-header", format!("{name}={value}"));
+    }
+    if reader.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+        reader.switch("--xds-tls", true);
+        texts(
+            reader,
+            &[("--xds-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"), ("--xds-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")],
+        );
+        texts(reader, &[("--xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")]);
+        texts(reader, &[("--xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN")]);
+    }
+    let waits = [
+        ("--xds-backoff-min", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
+        ("--xds-backoff-max", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
+    ];
+    for (flag, name) in waits {
+        if reader.has(name) {
+            reader.put(flag, reader.duration(name));
+        }
+    }
+    if reader.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES") > 0 {
+        reader.put("--xds-max-message", reader.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES").to_string());
+    }
+}
+
+fn stats(reader: &mut Reader<'_>) {
+    texts(reader, &[("--near-limit-ratio", "NEAR_LIMIT_RATIO")]);
+    if reader.boolean("DISABLE_STATS") {
+        return;
+    }
+    let (dog, plain) = (reader.boolean("USE_DOG_STATSD"), reader.boolean("USE_STATSD"));
+    if dog || plain {
+        let protocol = if dog || reader.text("STATSD_PROTOCOL") == "udp" { "udp" } else { "tcp" };
+        let (host, port) = (reader.text("STATSD_HOST"), reader.integer("STATSD_PORT"));
+        let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+        reader.put("--statsd", format!("{protocol}://{host}:{port}"));
+        reader.put("--statsd-dialect", if dog { "dogstatsd" } else { "plain" });
+        reader.put("--stats-interval", reader.duration("STATS_FLUSH_INTERVAL"));
+    }
+    if dog {
+        rewrites(reader);
+    }
+    for (name, value) in reader.map("EXTRA_TAGS") {
+        reader.put("--stats-tag", format!("{name}={value}"));
+    }
+    if reader.boolean("USE_PROMETHEUS") {
+        texts(
+            reader,
+            &[("--stats-prometheus-listen", "PROMETHEUS_ADDR"), ("--stats-prometheus-path", "PROMETHEUS_PATH")],
+        );
+        texts(reader, &[("--stats-prometheus-mapper", "PROMETHEUS_MAPPER_YAML")]);
+        reader.switch("--stats-milliseconds", reader.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"));
+    }
+}
+
+fn rewrites(reader: &mut Reader<'_>) {
+    for rewrite in words::list(reader.text("USE_DOG_STATSD_MOGRIFIERS")) {
+        let name = |part| format!("DOG_STATSD_MOGRIFIER_{rewrite}_{part}");
+        let value = |part| reader.variables.get(&name(part)).cloned().unwrap_or_default();
+        let values = ["PATTERN", "NAME", "TAGS"].map(value);
+        match values.first().is_some_and(String::is_empty) {
+            true => reader.problem(&name("PATTERN"), "is missing, and USE_DOG_STATSD_MOGRIFIERS names it"),
+            false => reader.translation.flags.push(Flag { name: "--statsd-rewrite", values: values.into() }),
+        }
+    }
+}
+
+fn answers(reader: &mut Reader<'_>) {
+    if reader.boolean("LIMIT_RESPONSE_HEADERS_ENABLED") {
+        reader.put("--response-headers", "legacy");
+        let names =
+            ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"].map(|name| reader.text(name));
+        reader.put("--response-header-names", names.join(","));
+    }
+    reader.switch("--shadow-mode", reader.boolean("SHADOW_MODE"));
+    reader.switch("--quota-mode", reader.boolean("QUOTA_MODE"));
+    reader.switch("--dynamic-metadata", reader.boolean("RESPONSE_DYNAMIC_METADATA"));
+}
+
+fn store(reader: &mut Reader<'_>) {
+    match reader.text("BACKEND_TYPE") {
+        "redis" | "" => {}
+        "memcache" => {
+            let what = "memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
+            return reader.problem("BACKEND_TYPE", what);
+        }
+        other => return reader.problem("BACKEND_TYPE", &format!("expected redis, found `{other}`")),
+    }
+    let names = Names { url: "REDIS_URL", socket: "REDIS_SOCKET_TYPE", kind: "REDIS_TYPE", tls: "REDIS_TLS" };
+    url(reader, "--store", &names);
+    login(reader, "REDIS_AUTH", "--redis-user", "--redis-password");
+    login(reader, "REDIS_SENTINEL_AUTH", "--sentinel-user", "--sentinel-password");
+    texts(reader, &[("--redis-cert", "REDIS_TLS_CLIENT_CERT"), ("--redis-key", "REDIS_TLS_CLIENT_KEY")]);
+    texts(reader, &[("--redis-ca", "REDIS_TLS_CACERT"), ("--redis-prefix", "CACHE_KEY_PREFIX")]);
+    reader.switch("--redis-any-hostname", reader.boolean("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"));
+    if reader.has("REDIS_TIMEOUT") {
+        reader.put("--redis-connect-timeout", reader.duration("REDIS_TIMEOUT"));
+    }
+    reader.switch("--ready-while-store", reader.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"));
+    reader.put("--store-timeout", STORE_TIMEOUT);
+    let remembers = reader.integer("LOCAL_CACHE_SIZE_IN_BYTES") > 0;
+    reader.put("--deny-cache-max", if remembers { "1s" } else { "0s" });
+}
+
+fn per_second(reader: &mut Reader<'_>) {
+    if !reader.boolean("REDIS_PERSECOND") {
+        return;
+    }
+    let names = Names {
+        url: "REDIS_PERSECOND_URL",
+        socket: "REDIS_PERSECOND_SOCKET_TYPE",
+        kind: "REDIS_PERSECOND_TYPE",
+        tls: "REDIS_PERSECOND_TLS",
+    };
+    url(reader, "--per-second-store", &names);
+    login(reader, "REDIS_PERSECOND_AUTH", "--per-second-user", "--per-second-password");
+    login(reader, "REDIS_PERSECOND_SENTINEL_AUTH", "--per-second-sentinel-user", "--per-second-sentinel-password");
+}
+
+/// The variables that say where a Redis is.
+struct Names {
+    url: &'static str,
+    socket: &'static str,
+    kind: &'static str,
+    tls: &'static str,
+}
+
+fn url(reader: &mut Reader<'_>, flag: &'static str, names: &Names) {
+    let (written, tls) = (reader.text(names.url), reader.boolean(names.tls));
+    let scheme = |kind: &str| format!("{}{kind}://", if tls { "rediss" } else { "redis" });
+    let bare = |text: &str| text.trim().trim_start_matches("redis://").trim_start_matches("rediss://").to_owned();
+    match reader.text(names.kind).to_uppercase().as_str() {
+        "SINGLE" => match (written.contains("://"), reader.text(names.socket)) {
+            (true, _) => reader.put(flag, if tls { format!("rediss://{}", bare(written)) } else { written.to_owned() }),
+            (false, "unix") => reader.put(flag, format!("redis+unix://{written}")),
+            (false, "tcp") => reader.put(flag, format!("{}{written}", scheme(""))),
+            (false, other) => reader.problem(names.socket, &format!("expected unix or tcp, found `{other}`")),
+        },
+        "CLUSTER" => {
+            let hosts: Vec<_> = words::list(written).into_iter().map(bare).collect();
+            reader.put(flag, format!("{}{}", scheme("-cluster"), hosts.join(",")));
+        }
+        "SENTINEL" => match words::list(written).as_slice() {
+            [master, hosts @ ..] if !hosts.is_empty() => {
+                let hosts: Vec<_> = hosts.iter().copied().map(bare).collect();
+                reader.put(flag, format!("{}{}@{}", scheme("-sentinel"), escaped(master), hosts.join(",")));
+            }
+            _ => reader.problem(names.url, &format!("expected master,host:port,host:port, found `{written}`")),
+        },
+        other => reader.problem(names.kind, &format!("expected SINGLE, SENTINEL or CLUSTER, found `{other}`")),
+    }
+}
+
+/// A name for a URL.
+fn escaped(name: &str) -> String {
+    name.trim().replace('%', "%25").replace('@', "%40").replace('/', "%2F").replace(':', "%3A")
+}
+
+/// `password` or `user:password`.
+fn login(reader: &mut Reader<'_>, name: &'static str, user: &'static str, password: &'static str) {
+    match reader.text(name).split_once(':') {
+        Some((who, secret)) => {
+            if !who.is_empty() {
+                reader.put(user, who);
+            }
+            reader.put(password, secret);
+        }
+        None if reader.has(name) => reader.put(password, reader.text(name)),
+        None => {}
+    }
+}
+
+/// Flags that are what a variable says, where it says something.
+fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
+    for (flag, name) in pairs {
+        let text = reader.text(name);
+        if !text.is_empty() {
+            reader.put(flag, text);
+        }
+    }
+}

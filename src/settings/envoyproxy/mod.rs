@@ -1,0 +1,203 @@
+//! The variables of envoyproxy/ratelimit as flags of ours: what a process does that runs in its place, and the migration guide.
+//!
+//! A variable that is not set has that service's default, except where nobody can have relied on it: how long to wait between
+//! two attempts to reach somebody. An empty variable is one that is not set, but for texts.
+
+mod flags;
+mod table;
+mod words;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use table::{Kind, VARIABLES, Variable, Worth};
+
+/// The variables of a process, by name.
+pub type Variables = BTreeMap<String, String>;
+
+/// Flags that do what the variables ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Translation {
+    /// The flags, in the order of that service's settings.
+    pub flags: Vec<Flag>,
+    /// What comes about in another way than the variables say.
+    pub notes: Vec<String>,
+    /// What cannot be, a line for each variable; flags are then only good for finding more.
+    pub problems: Vec<String>,
+}
+
+/// A flag with its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// As `--store`.
+    pub name: &'static str,
+    /// None where it is a switch.
+    pub values: Vec<String>,
+}
+
+/// Flags whose values are for nobody's eyes.
+const SECRET: [&str; 4] =
+    ["--redis-password", "--sentinel-password", "--per-second-password", "--per-second-sentinel-password"];
+
+/// Translates variables.
+pub fn translate(variables: &Variables) -> Translation {
+    let mut reader = Reader { variables, translation: Translation::default() };
+    reader.check();
+    flags::put(&mut reader);
+    reader.translation
+}
+
+/// Every variable, and the flags that it makes or why it makes none.
+pub fn guide() -> impl Iterator<Item = (&'static str, &'static str)> {
+    VARIABLES.iter().map(|variable| match variable.worth {
+        Worth::Part(text) | Worth::NeedNot(text) | Worth::Instead(text) | Worth::Refused(text) => (variable.name, text),
+    })
+}
+
+impl Flag {
+    /// The words of a command line.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.name).chain(self.values.iter().map(String::as_str))
+    }
+}
+
+impl fmt::Display for Flag {
+    /// As a shell reads it; secrets are not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        let hidden = SECRET.contains(&self.name);
+        self.values.iter().try_for_each(|value| {
+            let value = if hidden { "***".to_owned() } else { without_password(value) };
+            write!(f, " {}", quoted(&value))
+        })
+    }
+}
+
+/// A URL without the password in it.
+fn without_password(text: &str) -> String {
+    let parts = text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)));
+    match parts {
+        Some((scheme, (access, host))) if access.contains(':') => {
+            let user = access.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}:***@{host}")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// A word for a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+[]".contains(letter);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Reads variables, and collects what becomes of them.
+struct Reader<'v> {
+    variables: &'v Variables,
+    translation: Translation,
+}
+
+impl<'v> Reader<'v> {
+    /// Looks at each variable alone.
+    fn check(&mut self) {
+        let memcached = self.text("BACKEND_TYPE").eq_ignore_ascii_case("memcache");
+        for variable in VARIABLES {
+            let Some(text) = self.set(variable) else { continue };
+            let is_default = text == variable.default;
+            if let Err(what) = variable.check(text) {
+                self.problem(variable.name, &format!("{what}, found `{text}`"));
+            }
+            match variable.worth {
+                Worth::Refused(what) if memcached => self.problem(variable.name, what),
+                Worth::Refused(_) => self.note(variable.name, "has no effect without BACKEND_TYPE=memcache"),
+                Worth::Instead(what) if !is_default && !is_off(variable, text) => self.note(variable.name, what),
+                Worth::Instead(_) | Worth::NeedNot(_) | Worth::Part(_) => {}
+            }
+        }
+    }
+
+    fn problem(&mut self, name: &str, what: &str) {
+        self.translation.problems.push(format!("{name}: {what}"));
+    }
+
+    fn note(&mut self, name: &str, what: &str) {
+        self.translation.notes.push(format!("{name}: {what}"));
+    }
+
+    fn put(&mut self, name: &'static str, value: impl Into<String>) {
+        self.translation.flags.push(Flag { name, values: vec![value.into()] });
+    }
+
+    fn switch(&mut self, name: &'static str, on: bool) {
+        if on {
+            self.translation.flags.push(Flag { name, values: vec![] });
+        }
+    }
+
+    /// What a variable says, where it says anything.
+    fn set(&self, variable: &Variable) -> Option<&'v str> {
+        let text = self.variables.get(variable.name)?;
+        (variable.kind == Kind::Text || !text.is_empty()).then_some(text.as_str())
+    }
+
+    /// What a variable says, or that service's default.
+    fn text(&self, name: &str) -> &'v str {
+        let variable = VARIABLES.iter().find(|variable| variable.name == name);
+        variable.map_or("", |variable| self.set(variable).unwrap_or(variable.default))
+    }
+
+    /// Whether a variable is set to something.
+    fn has(&self, name: &str) -> bool {
+        self.variables.get(name).is_some_and(|text| !text.is_empty())
+    }
+
+    // What cannot be read has been reported by `check`.
+
+    fn boolean(&self, name: &str) -> bool {
+        words::boolean(self.text(name)).unwrap_or_default()
+    }
+
+    fn integer(&self, name: &str) -> i64 {
+        words::integer(self.text(name)).unwrap_or_default()
+    }
+
+    fn duration(&self, name: &str) -> String {
+        in_words(words::duration(self.text(name)).unwrap_or_default())
+    }
+
+    fn map(&self, name: &str) -> Vec<(&'v str, &'v str)> {
+        words::map(self.text(name)).unwrap_or_default()
+    }
+}
+
+impl Variable {
+    fn check(&self, text: &str) -> Result<(), String> {
+        match self.kind {
+            Kind::Text | Kind::List => Ok(()),
+            Kind::Bool => words::boolean(text).map(|_| ()),
+            Kind::Int => words::integer(text).map(|_| ()),
+            Kind::Float => words::float(text).map(|_| ()),
+            Kind::Duration => words::duration(text).map(|_| ()),
+            Kind::Map => words::map(text).map(|_| ()),
+        }
+    }
+}
+
+fn is_off(variable: &Variable, text: &str) -> bool {
+    variable.kind == Kind::Bool && words::boolean(text) == Ok(false)
+}
+
+/// A length of time as our flags read it, to the microsecond.
+fn in_words(length: std::time::Duration) -> String {
+    match (length.as_secs(), length.subsec_micros()) {
+        (seconds, 0) => format!("{seconds}s"),
+        (_, micros) if micros % 1_000 == 0 => format!("{}ms", length.as_millis()),
+        (_, _) => format!("{}us", length.as_micros()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Every variable that envoyproxy/ratelimit reads: what it takes, what it is there unless set, and what it is here.
+
+use Kind::{Bool, Duration, Float, Int, List, Map, Text};
+use Worth::{Instead, NeedNot, Part, Refused};
+
+/// What a variable takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    /// Go's `true`, `1`, `t` and the like.
+    Bool,
+    /// Also as `0x10`.
+    Int,
+    Float,
+    /// Go's `150us`, `10s`, `1h30m`.
+    Duration,
+    /// Separated by commas.
+    List,
+    /// `key:value,key:value`.
+    Map,
+}
+
+/// What a variable is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worth {
+    /// It makes these flags, alone or with others.
+    Part(&'static str),
+    /// Nothing has to be set, and why.
+    NeedNot(&'static str),
+    /// What it asks for comes about in another way, which is said where it is set.
+    Instead(&'static str),
+    /// It cannot be honoured, and what to do.
+    Refused(&'static str),
+}
+
+/// A variable.
+#[derive(Debug)]
+pub(super) struct Variable {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// As that service has it; empty where it has none.
+    pub(super) default: &'static str,
+    pub(super) worth: Worth,
+}
+
+/// All of them, in the order of that service's settings.
+#[rustfmt::skip]
+pub(super) const VARIABLES: &[Variable] = &[
+    v("HOST", Text, "0.0.0.0", Part("--http-listen")),
+    v("PORT", Int, "8080", Part("--http-listen")),
+    v("DEBUG_HOST", Text, "0.0.0.0", Part("--admin-listen")),
+    v("DEBUG_PORT", Int, "6070", Part("--admin-listen")),
+    v("GRPC_UDS", Text, "", Part("--grpc-listen")),
+    v("GRPC_HOST", Text, "0.0.0.0", Part("--grpc-listen")),
+    v("GRPC_PORT", Int, "8081", Part("--grpc-listen")),
+    v("GRPC_MAX_CONNECTION_AGE", Duration, "24h", Part("--max-connection-age")),
+    v("GRPC_MAX_CONNECTION_AGE_GRACE", Duration, "1h", Part("--max-connection-age-grace")),
+    v("GRPC_SERVER_USE_TLS", Bool, "false", Part("--grpc-tls-cert --grpc-tls-key --grpc-tls-client-ca")),
+    v("GRPC_SERVER_TLS_CERT", Text, "", Part("--grpc-tls-cert")),
+    v("GRPC_SERVER_TLS_KEY", Text, "", Part("--grpc-tls-key")),
+    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")),
+    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")),
+    v("GRPC_CLIENT_TLS_SAN", Text, "", Part("--grpc-tls-client-san")),
+    v("LOG_LEVEL", Text, "WARN", Part("--log")),
+    v("LOG_FORMAT", Text, "text", Part("--log-format")),
+
+    v("CONFIG_TYPE", Text, "FILE", Part("--policy --xds")),
+    v("FORCE_START_WITHOUT_INITIAL_CONFIG", Bool, "false", Part("--ready-without-policy")),
+    v("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Part("--xds-node-id")),
+    v("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Part("--xds-node-metadata")),
+    v("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", Part("--xds")),
+    v("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", NeedNot("there is one wait, from --xds-backoff-min to --xds-backoff-max")),
+    v("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", Part("--xds-header")),
+    v("CONFIG_GRPC_XDS_SERVER_USE_TLS", Bool, "false", Part("--xds-tls")),
+    v("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Text, "", Part("--xds-cert")),
+    v("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Text, "", Part("--xds-key")),
+    v("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Text, "", Part("--xds-ca")),
+    v("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", Part("--xds-server-name")),
+    v("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", Part("--xds-backoff-min")),
+    v("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", Part("--xds-backoff-max")),
+    v("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", NeedNot("the wait doubles")),
+    v("XDS_CLIENT_BACKOFF_JITTER", Bool, "true", NeedNot("waits always differ by chance")),
+    v("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Int, "0", Part("--xds-max-message")),
+
+    v("USE_DOG_STATSD", Bool, "false", Part("--statsd --statsd-dialect")),
+    v("USE_DOG_STATSD_MOGRIFIERS", List, "", Part("--statsd-rewrite")),
+    v("USE_STATSD", Bool, "true", Part("--statsd")),
+    v("STATSD_PROTOCOL", Text, "tcp", Part("--statsd")),
+    v("STATSD_HOST", Text, "localhost", Part("--statsd")),
+    v("STATSD_PORT", Int, "8125", Part("--statsd")),
+    v("EXTRA_TAGS", Map, "", Part("--stats-tag")),
+    v("STATS_FLUSH_INTERVAL", Duration, "10s", Part("--stats-interval")),
+    v("DISABLE_STATS", Bool, "false", Part("--statsd --stats-prometheus-listen")),
+    v("USE_PROMETHEUS", Bool, "false", Part("--stats-prometheus-listen")),
+    v("PROMETHEUS_ADDR", Text, ":9090", Part("--stats-prometheus-listen")),
+    v("PROMETHEUS_PATH", Text, "/metrics", Part("--stats-prometheus-path")),
+    v("PROMETHEUS_MAPPER_YAML", Text, "", Part("--stats-prometheus-mapper")),
+    v("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Bool, "false", Part("--stats-milliseconds")),
+
+    v("RUNTIME_ROOT", Text, "/srv/runtime_data/current", Part("--policy")),
+    v("RUNTIME_SUBDIRECTORY", Text, "", Part("--policy")),
+    v("RUNTIME_APPDIRECTORY", Text, "config", Part("--policy --policy-file-prefix")),
+    v("RUNTIME_IGNOREDOTFILES", Bool, "false", Part("--policy-dot-files")),
+    v("RUNTIME_WATCH_ROOT", Bool, "true", Part("--policy --policy-file-prefix")),
+    v("MERGE_DOMAIN_CONFIG", Bool, "false", Part("--merge-domains")),
+
+    v("EXPIRATION_JITTER_MAX_SECONDS", Int, "300", NeedNot("a counter expires a minute after it stops mattering")),
+    v("LOCAL_CACHE_SIZE_IN_BYTES", Int, "0", Part("--deny-cache-max")),
+    v("NEAR_LIMIT_RATIO", Float, "0.8", Part("--near-limit-ratio")),
+    v("CACHE_KEY_PREFIX", Text, "", Part("--redis-prefix")),
+    v("BACKEND_TYPE", Text, "redis", Part("--store")),
+    v("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", Bool, "false", Part("--fixed-window-charge")),
+    v("LIMIT_RESPONSE_HEADERS_ENABLED", Bool, "false", Part("--response-headers")),
+    v("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Part("--response-header-names")),
+    v("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", Part("--response-header-names")),
+    v("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", Part("--response-header-names")),
+    v("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Bool, "false", Part("--ready-without-policy")),
+    v("SHADOW_MODE", Bool, "false", Part("--shadow-mode")),
+    v("QUOTA_MODE", Bool, "false", Part("--quota-mode")),
+    v("RESPONSE_DYNAMIC_METADATA", Bool, "false", Part("--dynamic-metadata")),
+
+    v("REDIS_SOCKET_TYPE", Text, "unix", Part("--store")),
+    v("REDIS_TYPE", Text, "SINGLE", Part("--store")),
+    v("REDIS_URL", Text, "/var/run/nutcracker/ratelimit.sock", Part("--store")),
+    v("REDIS_POOL_SIZE", Int, "10", NeedNot(POOL)),
+    v("REDIS_AUTH", Text, "", Part("--redis-user --redis-password")),
+    v("REDIS_TLS", Bool, "false", Part("--store")),
+    v("REDIS_TLS_CLIENT_CERT", Text, "", Part("--redis-cert")),
+    v("REDIS_TLS_CLIENT_KEY", Text, "", Part("--redis-key")),
+    v("REDIS_TLS_CACERT", Text, "", Part("--redis-ca")),
+    v("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", Part("--redis-any-hostname")),
+    v("REDIS_PIPELINE_WINDOW", Duration, "0", NeedNot(PIPELINE)),
+    v("REDIS_PIPELINE_LIMIT", Int, "0", NeedNot(PIPELINE)),
+    v("REDIS_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are asked at once")),
+    v("REDIS_SENTINEL_AUTH", Text, "", Part("--sentinel-user --sentinel-password")),
+    v("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Bool, "false", Part("--ready-while-store")),
+    v("REDIS_TIMEOUT", Duration, "10s", Part("--redis-connect-timeout")),
+    v("REDIS_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", NeedNot(POOL)),
+    v("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", NeedNot(STARTUP)),
+    v("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", NeedNot(STARTUP)),
+    v("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", Instead("the process does not end for want of Redis: it is not ready until Redis is there")),
+
+    v("REDIS_PERSECOND", Bool, "false", Part("--per-second-store")),
+    v("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", Part("--per-second-store")),
+    v("REDIS_PERSECOND_TYPE", Text, "SINGLE", Part("--per-second-store")),
+    v("REDIS_PERSECOND_URL", Text, "/var/run/nutcracker/ratelimitpersecond.sock", Part("--per-second-store")),
+    v("REDIS_PERSECOND_POOL_SIZE", Int, "10", NeedNot(POOL)),
+    v("REDIS_PERSECOND_AUTH", Text, "", Part("--per-second-user --per-second-password")),
+    v("REDIS_PERSECOND_TLS", Bool, "false", Part("--per-second-store")),
+    v("REDIS_PERSECOND_SENTINEL_AUTH", Text, "", Part("--per-second-sentinel-user --per-second-sentinel-password")),
+    v("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", NeedNot(PIPELINE)),
+    v("REDIS_PERSECOND_PIPELINE_LIMIT", Int, "0", NeedNot(PIPELINE)),
+    v("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are asked at once")),
+    v("REDIS_PERSECOND_TIMEOUT", Duration, "10s", NeedNot("REDIS_TIMEOUT is for both")),
+    v("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", NeedNot(POOL)),
+
+    v("MEMCACHE_HOST_PORT", List, "", Refused(MEMCACHE)),
+    v("MEMCACHE_MAX_IDLE_CONNS", Int, "2", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_SRV", Text, "", Refused(MEMCACHE)),
+    v("MEMCACHE_SRV_REFRESH", Duration, "0", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_TLS", Bool, "false", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_TLS_CLIENT_CERT", Text, "", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_TLS_CLIENT_KEY", Text, "", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_TLS_CACERT", Text, "", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", NeedNot(IDLE_MEMCACHE)),
+
+    v("TRACING_ENABLED", Bool, "false", Instead(TRACING)),
+    v("TRACING_SERVICE_NAME", Text, "RateLimit", NeedNot(TRACING)),
+    v("TRACING_SERVICE_NAMESPACE", Text, "", NeedNot(TRACING)),
+    v("TRACING_SERVICE_INSTANCE_ID", Text, "", NeedNot(TRACING)),
+    v("TRACING_EXPORTER_PROTOCOL", Text, "http", NeedNot(TRACING)),
+    v("TRACING_SAMPLING_RATE", Float, "1", NeedNot(TRACING)),
+];
+
+const POOL: &str = "requests share a connection a worker and node, and never wait for one";
+const PIPELINE: &str = "commands of requests that wait at the same time go out together";
+const STARTUP: &str = "Redis is tried again after 10 ms, doubled up to 1 s";
+const MEMCACHE: &str = "memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
+const IDLE_MEMCACHE: &str = "memcached is not used";
+const TRACING: &str = "no spans are sent yet";
+
+const fn v(name: &'static str, kind: Kind, default: &'static str, worth: Worth) -> Variable {
+    Variable { name, kind, default, worth }
+}

@@ -1,0 +1,265 @@
+use super::*;
+
+fn variables(pairs: &[(&str, &str)]) -> Variables {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// The flags that these variables change, against none set.
+fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
+    let translation = translate(&variables(pairs));
+    assert_eq!(translation.problems, Vec::<String>::new(), "{pairs:?}");
+    let usual = translate(&Variables::new()).flags;
+    let changed = translation.flags.into_iter().filter(|flag| !usual.contains(flag));
+    changed.map(|flag| flag.words().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn nothing_set_is_that_services_defaults() {
+    let translation = translate(&Variables::new());
+    let lines: Vec<_> = translation.flags.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r##"
+    --grpc-listen 0.0.0.0:8081
+    --http-listen 0.0.0.0:8080
+    --admin-listen 0.0.0.0:6070
+    --max-connection-age 86400s
+    --max-connection-age-grace 3600s
+    --log warn
+    --log-format text
+    --policy-dialect envoyproxy
+    --fixed-window-charge always
+    --policy /srv/runtime_data/current
+    --policy-file-prefix config.
+    --policy-dot-files
+    --start-without-policy
+    --ready-without-policy
+    --near-limit-ratio 0.8
+    --statsd tcp://localhost:8125
+    --statsd-dialect plain
+    --stats-interval 10s
+    --store redis+unix:///var/run/nutcracker/ratelimit.sock
+    --store-timeout 1s
+    --deny-cache-max 0s
+    "##);
+    assert_eq!((translation.notes, translation.problems), (vec![], vec![]));
+}
+
+#[test]
+fn each_variable_makes_its_flags() {
+    let cases: &[(&[(&str, &str)], &[&str])] = &[
+        (&[("HOST", "::"), ("PORT", "9000")], &["--http-listen [::]:9000"]),
+        (&[("HOST", "")], &[]),
+        (&[("HOST", "localhost")], &["--http-listen 127.0.0.1:8080"]),
+        (&[("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0x1000")], &["--admin-listen 127.0.0.1:4096"]),
+        (&[("GRPC_HOST", "::"), ("GRPC_PORT", "0")], &["--grpc-listen [::]:0"]),
+        (&[("GRPC_UDS", "/run/r.sock"), ("GRPC_PORT", "1")], &["--grpc-listen unix:/run/r.sock"]),
+        (&[("GRPC_MAX_CONNECTION_AGE", "1h30m")], &["--max-connection-age 5400s"]),
+        (&[("GRPC_MAX_CONNECTION_AGE_GRACE", "1500ms")], &["--max-connection-age-grace 1500ms"]),
+        (&[("GRPC_SERVER_TLS_CERT", "/c"), ("GRPC_CLIENT_TLS_CACERT", "/a")], &[]),
+        (
+            &[("GRPC_SERVER_USE_TLS", "true"), ("GRPC_SERVER_TLS_CERT", "/c"), ("GRPC_SERVER_TLS_KEY", "/k")],
+            &["--grpc-tls-cert /c", "--grpc-tls-key /k"],
+        ),
+        (
+            &[("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_CACERT", "/a"), ("GRPC_CLIENT_TLS_SAN", "s")],
+            &["--grpc-tls-client-ca /a", "--grpc-tls-client-san s"],
+        ),
+        (&[("GRPC_SERVER_USE_TLS", "t"), ("GRPC_SERVER_TLS_CA_CERT", "/a")], &["--grpc-tls-client-ca /a"]),
+        (&[("LOG_LEVEL", "INFO")], &["--log info"]),
+        (&[("LOG_LEVEL", "panic"), ("LOG_FORMAT", "json")], &["--log error", "--log-format json"]),
+        (&[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")], &["--statsd udp://localhost:8125"]),
+        (
+            &[("USE_STATSD", "false"), ("USE_DOG_STATSD", "true"), ("STATSD_HOST", "::1"), ("STATSD_PORT", "1")],
+            &["--statsd udp://[::1]:1", "--statsd-dialect dogstatsd"],
+        ),
+        (
+            &[
+                ("USE_DOG_STATSD", "true"),
+                ("USE_DOG_STATSD_MOGRIFIERS", "A"),
+                ("DOG_STATSD_MOGRIFIER_A_PATTERN", "^x\\.(.*)$"),
+                ("DOG_STATSD_MOGRIFIER_A_NAME", "y"),
+                ("DOG_STATSD_MOGRIFIER_A_TAGS", "k:$1"),
+            ],
+            &["--statsd udp://localhost:8125", "--statsd-dialect dogstatsd", "--statsd-rewrite ^x\\.(.*)$ y k:$1"],
+        ),
+        (
+            &[("EXTRA_TAGS", "a:b,c:d"), ("STATS_FLUSH_INTERVAL", "1s")],
+            &["--stats-interval 1s", "--stats-tag a=b", "--stats-tag c=d"],
+        ),
+        (&[("DISABLE_STATS", "true"), ("USE_PROMETHEUS", "true")], &[]),
+        (
+            &[("USE_STATSD", "false"), ("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":19001")],
+            &["--stats-prometheus-listen :19001", "--stats-prometheus-path /metrics"],
+        ),
+        (
+            &[
+                ("USE_PROMETHEUS", "true"),
+                ("PROMETHEUS_PATH", "/m"),
+                ("PROMETHEUS_MAPPER_YAML", "/f"),
+                ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "true"),
+            ],
+            &[
+                "--stats-prometheus-listen :9090",
+                "--stats-prometheus-path /m",
+                "--stats-prometheus-mapper /f",
+                "--stats-milliseconds",
+            ],
+        ),
+        (&[("NEAR_LIMIT_RATIO", "0.5")], &["--near-limit-ratio 0.5"]),
+        (&[("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "ratelimit")], &["--policy /data/ratelimit"]),
+        (
+            &[("RUNTIME_ROOT", "/data/"), ("RUNTIME_SUBDIRECTORY", "ratelimit"), ("RUNTIME_WATCH_ROOT", "false")],
+            &["--policy /data/ratelimit/config"],
+        ),
+        (&[("RUNTIME_APPDIRECTORY", "app")], &["--policy-file-prefix app."]),
+        (&[("RUNTIME_IGNOREDOTFILES", "true")], &[]),
+        (&[("MERGE_DOMAIN_CONFIG", "true")], &["--merge-domains"]),
+        (&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")], &["--fixed-window-charge blamed"]),
+        (&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")], &[]),
+        (
+            &[("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X")],
+            &["--response-headers legacy", "--response-header-names RateLimit-Limit,RateLimit-Remaining,X"],
+        ),
+        (&[("SHADOW_MODE", "true"), ("QUOTA_MODE", "true")], &["--shadow-mode", "--quota-mode"]),
+        (&[("RESPONSE_DYNAMIC_METADATA", "true")], &["--dynamic-metadata"]),
+        (&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "redis:6379")], &["--store redis://redis:6379"]),
+        (&[("REDIS_URL", "redis://u:p@h:1/2")], &["--store redis://u:p@h:1/2"]),
+        (&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "h:1"), ("REDIS_TLS", "true")], &["--store rediss://h:1"]),
+        (&[("REDIS_TYPE", "cluster"), ("REDIS_URL", "a:1,b:2")], &["--store redis-cluster://a:1,b:2"]),
+        (
+            &[("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "my@m,a:1,b:2"), ("REDIS_TLS", "true")],
+            &["--store rediss-sentinel://my%40m@a:1,b:2"],
+        ),
+        (&[("REDIS_AUTH", "secret")], &["--redis-password secret"]),
+        (&[("REDIS_AUTH", "me:se:cret")], &["--redis-user me", "--redis-password se:cret"]),
+        (&[("REDIS_SENTINEL_AUTH", "a:b")], &["--sentinel-user a", "--sentinel-password b"]),
+        (
+            &[("REDIS_TLS_CLIENT_CERT", "/c"), ("REDIS_TLS_CLIENT_KEY", "/k"), ("REDIS_TLS_CACERT", "/a")],
+            &["--redis-cert /c", "--redis-key /k", "--redis-ca /a"],
+        ),
+        (&[("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true")], &["--redis-any-hostname"]),
+        (&[("CACHE_KEY_PREFIX", "p:"), ("REDIS_TIMEOUT", "2s")], &["--redis-prefix p:", "--redis-connect-timeout 2s"]),
+        (&[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")], &["--ready-while-store"]),
+        (&[("LOCAL_CACHE_SIZE_IN_BYTES", "1024")], &["--deny-cache-max 1s"]),
+        (
+            &[
+                ("REDIS_PERSECOND", "true"),
+                ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
+                ("REDIS_PERSECOND_URL", "h:2"),
+                ("REDIS_PERSECOND_AUTH", "u:p"),
+            ],
+            &["--per-second-store redis://h:2", "--per-second-user u", "--per-second-password p"],
+        ),
+        (&[("REDIS_PERSECOND_URL", "h:2")], &[]),
+        (&[("PORT", ""), ("USE_STATSD", ""), ("REDIS_TIMEOUT", "")], &[]),
+    ];
+    for (set, expected) in cases {
+        assert_eq!(flags(set), *expected, "{set:?}");
+    }
+}
+
+#[test]
+fn a_control_plane_takes_the_place_of_files() {
+    let all = [
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "a=b,c=d"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x:y"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/c"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/k"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/a"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "gw"),
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1s"),
+        ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "2s"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "100"),
+    ];
+    insta::assert_snapshot!(flags(&all).join("\n"), @r##"
+    --xds envoy-gateway:18001
+    --xds-node-id envoy-ratelimit
+    --xds-node-metadata a=b,c=d
+    --xds-header x=y
+    --xds-tls
+    --xds-cert /c
+    --xds-key /k
+    --xds-ca /a
+    --xds-server-name gw
+    --xds-backoff-min 1s
+    --xds-backoff-max 2s
+    --xds-max-message 100
+    "##);
+    let has = |more: &[(&str, &str)], flag: &str| {
+        let translation = translate(&variables(&[&all, more].concat()));
+        translation.flags.iter().any(|one| one.name == flag)
+    };
+    assert!(!has(&[], "--policy") && !has(&[], "--ready-without-policy"));
+    assert!(has(&[("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")], "--ready-without-policy"));
+}
+
+#[test]
+fn everything_that_cannot_be_is_said_at_once() {
+    let translation = translate(&variables(&[
+        ("BACKEND_TYPE", "memcache"),
+        ("MEMCACHE_HOST_PORT", "memcached:11211"),
+        ("MEMCACHE_SRV", "_memcache._tcp.local"),
+        ("PORT", "eighty"),
+        ("GRPC_PORT", "70000"),
+        ("GRPC_HOST", "ratelimit.local"),
+        ("USE_STATSD", "yes"),
+        ("EXTRA_TAGS", "a=b"),
+        ("STATS_FLUSH_INTERVAL", "10"),
+        ("LOG_LEVEL", "loud"),
+        ("CONFIG_TYPE", "file"),
+        ("USE_DOG_STATSD", "true"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "A"),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_TYPE", "RING"),
+    ]));
+    insta::assert_snapshot!(translation.problems.join("\n"), @r##"
+    PORT: expected a whole number, found `eighty`
+    USE_STATSD: expected true or false, found `yes`
+    EXTRA_TAGS: expected key:value,key:value, found `a=b`
+    STATS_FLUSH_INTERVAL: expected a length of time such as 150us, 10s or 24h, found `10`
+    MEMCACHE_HOST_PORT: memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL
+    MEMCACHE_SRV: memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL
+    GRPC_HOST: expected an address such as 0.0.0.0 or ::, found `ratelimit.local`
+    GRPC_PORT: expected a port from 0 to 65535, found `70000`
+    LOG_LEVEL: expected error, warn, info, debug or trace, found `loud`
+    CONFIG_TYPE: expected FILE or GRPC_XDS_SOTW, found `file`
+    DOG_STATSD_MOGRIFIER_A_PATTERN: is missing, and USE_DOG_STATSD_MOGRIFIERS names it
+    BACKEND_TYPE: memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL
+    REDIS_PERSECOND_TYPE: expected SINGLE, SENTINEL or CLUSTER, found `RING`
+    "##);
+}
+
+#[test]
+fn what_comes_about_otherwise_is_noted() {
+    let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
+    assert_eq!(notes(&[("TRACING_ENABLED", "true")]), ["TRACING_ENABLED: no spans are sent yet"]);
+    assert_eq!(
+        notes(&[("TRACING_ENABLED", "0"), ("REDIS_POOL_SIZE", "5"), ("EXPIRATION_JITTER_MAX_SECONDS", "0")]).len(),
+        0
+    );
+    assert_eq!(notes(&[("REDIS_STARTUP_MAX_ELAPSED_TIME", "1m"), ("MEMCACHE_SRV", "x")]).len(), 2);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let shown = |name, value: &str| Flag { name, values: vec![value.to_owned()] }.to_string();
+    assert_eq!(shown("--redis-password", "x"), "--redis-password '***'");
+    assert_eq!(shown("--store", "redis://u:p@h:1"), "--store 'redis://u:***@h:1'");
+    assert_eq!(shown("--store", "redis-sentinel://m@h:1"), "--store redis-sentinel://m@h:1");
+    assert_eq!(shown("--statsd-rewrite", "it's $1"), r"--statsd-rewrite 'it'\''s $1'");
+}
+
+#[test]
+fn the_table_is_whole() {
+    let mut names: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
+    assert_eq!(names.len(), 116);
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 116, "no name stands twice");
+    for variable in VARIABLES.iter().filter(|variable| !variable.default.is_empty()) {
+        assert_eq!(variable.check(variable.default), Ok(()), "{}", variable.name);
+    }
+}
