@@ -80,6 +80,7 @@ const HOUSE: &[Row] = &[
         rooms: "admin algorithm grpc limiter policy settings store telemetry",
         foreign: "async jiff rand std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
     },
+    Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
         rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",

@@ -1,7 +1,6 @@
 //! Decisions for those who ask in JSON, over HTTP.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::serving::Service;
 use crate::admin::{Decide, Decided};
@@ -9,22 +8,21 @@ use crate::grpc::json;
 use crate::grpc::proto::rate_limit_response::Code;
 use crate::grpc::service::is_callers_fault;
 
-/// Decides by `service`, each request within `timeout` and of at most `max_bytes`.
-pub(super) fn decide(service: &Arc<Service>, timeout: Duration, max_bytes: usize) -> Decide {
+/// Decides by `service`, requests of at most `max_bytes`.
+pub(super) fn decide(service: &Arc<Service>, max_bytes: usize) -> Decide {
     let service = Arc::clone(service);
     Decide::new(max_bytes, move |body| {
         let service = Arc::clone(&service);
-        async move { answer(&service, &body, timeout).await }
+        async move { answer(&service, &body).await }
     })
 }
 
-async fn answer(service: &Service, body: &[u8], timeout: Duration) -> Decided {
+async fn answer(service: &Service, body: &[u8]) -> Decided {
     let message = match json::request_text(body) {
         Ok(message) => message,
         Err(error) => return Decided::Invalid(error.to_string()),
     };
-    let now = Instant::now();
-    let answer = match service.answer(&message, now.checked_add(timeout).unwrap_or(now)).await {
+    let answer = match service.answer_within(&message, None).await {
         Ok(answer) => answer,
         Err(status) if is_callers_fault(&status) => return Decided::Invalid(status.message().to_owned()),
         Err(status) => return Decided::Undecided(status.message().to_owned()),

@@ -145,7 +145,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     if settings.policy.are_examples {
         show_how_to_try(&grpc);
     }
-    let decide = json::decide(&service, stores.timeout(), settings.limits.connections.max_message_bytes);
+    let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
     let pages = pages::all(&policies, &metrics);
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();

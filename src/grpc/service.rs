@@ -41,6 +41,19 @@ impl<S: Store> Rls<S> {
         &self.limiter
     }
 
+    /// Answers one request within the time that the caller has, or else within the service's own.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub async fn answer_within(
+        &self,
+        message: &RateLimitRequest,
+        time: Option<Duration>,
+    ) -> Result<RateLimitResponse, Status> {
+        let now = Instant::now();
+        self.answer(message, now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now)).await
+    }
+
     /// Answers one request, no later than `deadline`.
     ///
     /// # Errors
@@ -96,9 +109,6 @@ impl<S: Store> RateLimitService for Rls<S> {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let time = budget(request.metadata()).unwrap_or(self.timeout);
-        let now = Instant::now();
-        let deadline = now.checked_add(time).unwrap_or(now);
-        self.answer(request.get_ref(), deadline).await.map(Response::new)
+        self.answer_within(request.get_ref(), budget(request.metadata())).await.map(Response::new)
     }
 }
