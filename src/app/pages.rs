@@ -46,7 +46,8 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
     let first = limit.and_then(|limit| limit.windows().first());
     let (unit, amount) = (first.and_then(unit).unwrap_or("UNKNOWN"), first.map_or(0, Window::limit));
     // A value may have any characters, and a line break would make two lines of one.
-    write!(text, "{}.{}: unit={unit} requests_per_unit={amount}, ", domain.escape_debug(), path.escape_debug())?;
+    let path = format!("{domain}.{path}").replace(char::is_control, "?");
+    write!(text, "{path}: unit={unit} requests_per_unit={amount}, ")?;
     write!(text, "shadow_mode: {}, quota_mode: {}", rule.shadow_mode(), rule.quota_mode())?;
     if let Some(limit) = limit.filter(|limit| !is_said(limit)) {
         write!(text, ", {}:", rule.algorithm())?;
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn limits_are_listed_in_the_order_of_the_policy() {
-        let text = "
+        let text = r#"
 domain: d
 descriptors:
   - key: plan
@@ -102,19 +103,19 @@ descriptors:
         shadow_mode: true
         rate_limit: { requests_per_unit: 1, unit: week }
         descriptors:
-          - { key: path, value: /a*, rate_limit: { unlimited: true } }
+          - { key: path, value: "/a\n'*", rate_limit: { unlimited: true } }
       - key: deep
         descriptors:
           - { key: deeper, quota_mode: true, rate_limit: { requests_per_unit: 3, unit: minute } }
   - key: nothing
   - { key: b, rate_limit: { algorithm: token_bucket, requests_per_unit: 5, unit: 10s, burst: 7 } }
-";
+"#;
         let source = Source { name: "policy.yaml".into(), text: text.into() };
         let loaded = policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
         insta::assert_snapshot!(rlconfig(&loaded.policies), @r"
         d.plan_free: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false
         d.plan_free.user: unit=WEEK requests_per_unit=1, shadow_mode: true, quota_mode: false
-        d.plan_free.user.path_/a*: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+        d.plan_free.user.path_/a?'*: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
         d.plan_free.deep.deeper: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: true
         d.b: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: false, token_bucket: 5 per 10s burst 7
         ");
