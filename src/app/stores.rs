@@ -12,7 +12,7 @@ use crate::store::clock::SystemClock;
 use crate::store::deny_cache::{Denials, DenyCache, Learns};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{Kind, RedisOptions, RedisStore, Time};
+use crate::store::redis::{RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// How often expired counters are looked for, and the store's metrics brought up to date.
@@ -38,8 +38,7 @@ impl Stores {
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
         let denials = match &settings.place {
             Place::Redis(options) if !settings.deny_cache_max.is_zero() => {
-                let one_place = !matches!(options.url.kind, Kind::Cluster(_));
-                let learns = if one_place { Learns::All } else { Learns::WhatIsNeverTakenBack };
+                let learns = if options.is_one_place() { Learns::All } else { Learns::WhatIsNeverTakenBack };
                 Some(Denials::new(settings.deny_cache_max, learns, Arc::clone(&metrics)))
             }
             Place::Redis(_) | Place::Memory => None,

@@ -1,9 +1,10 @@
 //! As whom to go to Redis, and how to name keys there.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::Place;
-use crate::store::redis::{Access, RedisOptions, Secret};
+use super::{Place, parse};
+use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -27,6 +28,12 @@ pub struct Flags {
     /// PEM file of its key.
     #[arg(long, env = "TOLLGATE_REDIS_KEY", value_name = "FILE", requires = "redis_cert")]
     redis_key: Option<PathBuf>,
+    /// Take a certificate by that authority for any host: for certificates that name none of the hosts that are connected to.
+    #[arg(long, env = "TOLLGATE_REDIS_ANY_HOSTNAME")]
+    redis_any_hostname: bool,
+    /// Time for one attempt to connect, with the greeting; they are repeated.
+    #[arg(long, env = "TOLLGATE_REDIS_CONNECT_TIMEOUT", value_name = "DURATION", value_parser = parse::duration)]
+    redis_connect_timeout: Option<Duration>,
     /// What all keys begin with. Each byte is paid for with every counter.
     #[arg(long, env = "TOLLGATE_REDIS_PREFIX", value_name = "TEXT", default_value = "")]
     redis_prefix: String,
@@ -39,6 +46,24 @@ pub struct Flags {
     /// The password for the sentinels.
     #[arg(long, env = "TOLLGATE_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
     sentinel_password: Option<String>,
+    /// Other servers for the limits whose only period is a second: a URL as --store takes it.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_STORE", value_name = "URL", hide_env_values = true, value_parser = redis_url)]
+    per_second_store: Option<RedisUrl>,
+    /// The ACL user there.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_USER", value_name = "NAME")]
+    per_second_user: Option<String>,
+    /// File that has the password for them. Or TOLLGATE_PER_SECOND_PASSWORD.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_PASSWORD_FILE", value_name = "FILE")]
+    per_second_password_file: Option<PathBuf>,
+    /// The password for them.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_PASSWORD", hide = true, hide_env_values = true)]
+    per_second_password: Option<String>,
+    /// The ACL user at their sentinels.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_USER", value_name = "NAME", hide = true)]
+    per_second_sentinel_user: Option<String>,
+    /// The password for their sentinels.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
+    per_second_sentinel_password: Option<String>,
 }
 
 impl Flags {
@@ -52,6 +77,8 @@ impl Flags {
             tls: false,
             ca: self.redis_ca.clone(),
             certificate: self.redis_cert.clone().zip(self.redis_key.clone()),
+            any_hostname: self.redis_any_hostname,
+            connect_timeout: self.redis_connect_timeout,
         };
         let sentinel_access = Access {
             user: self.sentinel_user.clone(),
@@ -59,8 +86,30 @@ impl Flags {
             ..access.clone()
         };
         let prefix = self.redis_prefix.clone().into_bytes();
-        Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, ..*options }))
+        let per_second = self.per_second(&access);
+        Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options }))
     }
+
+    /// The servers for limits of a second. Certificates are those of the others.
+    fn per_second(&self, main: &Access) -> Option<Box<RedisOptions>> {
+        let access = Access {
+            user: self.per_second_user.clone(),
+            password: secret(self.per_second_password.as_ref(), self.per_second_password_file.as_ref()),
+            ..main.clone()
+        };
+        let sentinel_access = Access {
+            user: self.per_second_sentinel_user.clone(),
+            password: secret(self.per_second_sentinel_password.as_ref(), None),
+            ..main.clone()
+        };
+        let at = RedisOptions::at(self.per_second_store.clone()?);
+        Some(Box::new(RedisOptions { access, sentinel_access, ..at }))
+    }
+}
+
+fn redis_url(text: &str) -> Result<RedisUrl, String> {
+    RedisUrl::parse(text.trim())
+        .unwrap_or_else(|| Err("expected a URL that begins with redis:// or the like".to_owned()))
 }
 
 fn secret(text: Option<&String>, file: Option<&PathBuf>) -> Option<Secret> {

@@ -61,6 +61,21 @@ async fn an_own_authority_is_trusted() {
 }
 
 #[tokio::test]
+async fn a_certificate_for_another_host_is_good_where_that_is_said() {
+    let tls = Tls::new(Clients::Anyone);
+    let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
+    let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
+    let elsewhere = redis.url().replace("127.0.0.1", "127.0.0.2");
+    let authority = tls.authority();
+    let trusting = ["--redis-ca", authority.to_str().unwrap()];
+    refused(&elsewhere, &trusting, "certificate").await;
+    works_at(&elsewhere, &[&trusting[..], &["--redis-any-hostname"]].concat()).await;
+    let stranger = Tls::new(Clients::Anyone);
+    let wrong = ["--redis-ca", stranger.authority().to_str().unwrap(), "--redis-any-hostname"].map(str::to_owned);
+    refused(&elsewhere, &wrong.each_ref().map(String::as_str), "certificate").await;
+}
+
+#[tokio::test]
 async fn a_certificate_is_shown_where_one_is_demanded() {
     let (tls, redis) = encrypted(Clients::Certified).await;
     let (authority, (certificate, key)) = (tls.authority(), tls.client());

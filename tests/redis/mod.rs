@@ -9,6 +9,7 @@
 //! | `exactness` | never more than the limit, whoever asks at the same time |
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
+//! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
@@ -19,6 +20,7 @@ mod deny_cache;
 mod exactness;
 mod faults;
 mod memory;
+mod per_second;
 mod random;
 mod replay;
 mod sides;

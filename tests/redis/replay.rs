@@ -76,13 +76,28 @@ fn agrees(store: &str) {
     }
 }
 
+#[tokio::test]
+async fn two_servers_decide_as_memory_does() {
+    let (redis, per_second) = (Redis::start().await, Redis::start().await);
+    for (name, expected) in RECORDED.iter().zip(IN_MEMORY.iter()) {
+        let found = replayed_with(name, &redis.url(), &["--per-second-store", &per_second.url()]);
+        same_lines(name, expected, &found);
+    }
+    assert_eq!(per_second.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
+    assert!(per_second.commandstats().await["evalsha"] > 0);
+}
+
 /// What a replay of a recorded trace writes.
 fn replayed(name: &str, store: &str) -> String {
+    replayed_with(name, store, &[])
+}
+
+fn replayed_with(name: &str, store: &str, flags: &[&str]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
     let file = |name: &str| folder.join(name).into_os_string();
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let arguments = [words(&["replay", "--store", store, "--policy"]), vec![file("policy.yaml"), file("trace.jsonl")]];
-    let replayed = output(arguments.concat());
+    let replayed = output([arguments.concat(), words(flags)].concat());
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
     String::from_utf8(replayed.stdout).unwrap()
 }

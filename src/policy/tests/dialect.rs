@@ -43,7 +43,7 @@ fn the_last_of_a_word_that_stands_twice_counts() {
     assert_eq!(path(&loaded.policies, &[("b", "x")]), Some("b".into()));
     match loaded.policies.rules().next().unwrap().imposes() {
         Imposes::Limit(limit) => assert_eq!(limit.windows()[0].period().to_string(), "1h"),
-        other => panic!("{other:?}"),
+        other @ (Imposes::Nothing | Imposes::Unlimited) => panic!("{other:?}"),
     }
 }
 
@@ -113,7 +113,7 @@ fn fixed_windows_are_charged_as_they_say_or_as_is_usual() {
         let of_overrides = loaded.policies.find("d").unwrap().override_charge();
         match rule.imposes() {
             Imposes::Limit(limit) => (limit.charge_mode(), of_overrides),
-            other => panic!("{other:?}"),
+            other @ (Imposes::Nothing | Imposes::Unlimited) => panic!("{other:?}"),
         }
     };
     let (plain, gcra) =

@@ -4,13 +4,15 @@ fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The flags that these variables change, against none set.
+/// The flags that these variables change or take away, against none set.
 fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
     let translation = translate(&variables(pairs));
     assert_eq!(translation.problems, Vec::<String>::new(), "{pairs:?}");
-    let usual = translate(&Variables::new()).flags;
-    let changed = translation.flags.into_iter().filter(|flag| !usual.contains(flag));
-    changed.map(|flag| flag.words().collect::<Vec<_>>().join(" ")).collect()
+    let (flags, usual) = (translation.flags, translate(&Variables::new()).flags);
+    let is_gone = |flag: &&Flag| flags.iter().all(|other| other.name != flag.name);
+    let gone = usual.iter().filter(is_gone).map(|flag| format!("no {}", flag.name));
+    let changed = flags.iter().filter(|flag| !usual.contains(flag));
+    changed.map(|flag| flag.words().collect::<Vec<_>>().join(" ")).chain(gone).collect()
 }
 
 #[test]
@@ -43,117 +45,64 @@ fn nothing_set_is_that_services_defaults() {
     assert_eq!((translation.notes, translation.problems), (vec![], vec![]));
 }
 
+/// Variables, and the flags that they change or take away.
+#[rustfmt::skip]
+const CASES: &[(&str, &str)] = &[
+    ("HOST=:: PORT=9000", "--http-listen [::]:9000"),
+    ("HOST=", ""),
+    ("HOST=localhost", "--http-listen 127.0.0.1:8080"),
+    ("DEBUG_HOST=127.0.0.1 DEBUG_PORT=0x1000", "--admin-listen 127.0.0.1:4096"),
+    ("GRPC_HOST=:: GRPC_PORT=0", "--grpc-listen [::]:0"),
+    ("GRPC_UDS=/run/r.sock GRPC_PORT=1", "--grpc-listen unix:/run/r.sock"),
+    ("GRPC_MAX_CONNECTION_AGE=1h30m", "--max-connection-age 5400s"),
+    ("GRPC_MAX_CONNECTION_AGE_GRACE=1500ms", "--max-connection-age-grace 1500ms"),
+    ("GRPC_SERVER_TLS_CERT=/c GRPC_CLIENT_TLS_CACERT=/a", ""),
+    ("GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k", "--grpc-tls-cert /c + --grpc-tls-key /k"),
+    ("GRPC_SERVER_USE_TLS=1 GRPC_CLIENT_TLS_CACERT=/a GRPC_CLIENT_TLS_SAN=s", "--grpc-tls-client-ca /a + --grpc-tls-client-san s"),
+    ("GRPC_SERVER_USE_TLS=t GRPC_SERVER_TLS_CA_CERT=/a", "--grpc-tls-client-ca /a"),
+    ("LOG_LEVEL=INFO", "--log info"),
+    ("LOG_LEVEL=panic LOG_FORMAT=json", "--log error + --log-format json"),
+    ("USE_STATSD=true STATSD_PROTOCOL=udp", "--statsd udp://localhost:8125"),
+    ("USE_STATSD=false USE_DOG_STATSD=true STATSD_HOST=::1 STATSD_PORT=1", "--statsd udp://[::1]:1 + --statsd-dialect dogstatsd"),
+    ("USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A DOG_STATSD_MOGRIFIER_A_PATTERN=^x\\.(.*)$ DOG_STATSD_MOGRIFIER_A_NAME=y DOG_STATSD_MOGRIFIER_A_TAGS=k:$1", "--statsd udp://localhost:8125 + --statsd-dialect dogstatsd + --statsd-rewrite ^x\\.(.*)$ y k:$1"),
+    ("EXTRA_TAGS=a:b,c:d STATS_FLUSH_INTERVAL=1s", "--stats-interval 1s + --stats-tag a=b + --stats-tag c=d"),
+    ("DISABLE_STATS=true USE_PROMETHEUS=true", "no --statsd + no --statsd-dialect + no --stats-interval"),
+    ("USE_STATSD=false USE_PROMETHEUS=true PROMETHEUS_ADDR=:19001", "--stats-prometheus-listen :19001 + --stats-prometheus-path /metrics + no --statsd + no --statsd-dialect + no --stats-interval"),
+    ("USE_PROMETHEUS=true PROMETHEUS_PATH=/m PROMETHEUS_MAPPER_YAML=/f PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true", "--stats-prometheus-listen :9090 + --stats-prometheus-path /m + --stats-prometheus-mapper /f + --stats-milliseconds"),
+    ("NEAR_LIMIT_RATIO=0.5", "--near-limit-ratio 0.5"),
+    ("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit", "--policy /data/ratelimit"),
+    ("RUNTIME_ROOT=/data/ RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_WATCH_ROOT=false", "--policy /data/ratelimit/config + no --policy-file-prefix"),
+    ("RUNTIME_APPDIRECTORY=app", "--policy-file-prefix app."),
+    ("RUNTIME_IGNOREDOTFILES=true", "no --policy-dot-files"),
+    ("MERGE_DOMAIN_CONFIG=true", "--merge-domains"),
+    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "--fixed-window-charge blamed"),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", "no --ready-without-policy"),
+    ("LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X", "--response-headers legacy + --response-header-names RateLimit-Limit,RateLimit-Remaining,X"),
+    ("SHADOW_MODE=true QUOTA_MODE=true", "--shadow-mode + --quota-mode"),
+    ("RESPONSE_DYNAMIC_METADATA=true", "--dynamic-metadata"),
+    ("REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379", "--store redis://redis:6379"),
+    ("REDIS_URL=redis://u:p@h:1/2", "--store redis://u:p@h:1/2"),
+    ("REDIS_SOCKET_TYPE=tcp REDIS_URL=h:1 REDIS_TLS=true", "--store rediss://h:1"),
+    ("REDIS_TYPE=cluster REDIS_URL=a:1,b:2", "--store redis-cluster://a:1,b:2"),
+    ("REDIS_TYPE=SENTINEL REDIS_URL=my@m,a:1,b:2 REDIS_TLS=true", "--store rediss-sentinel://my%40m@a:1,b:2"),
+    ("REDIS_AUTH=secret", "--redis-password secret"),
+    ("REDIS_AUTH=me:se:cret", "--redis-user me + --redis-password se:cret"),
+    ("REDIS_SENTINEL_AUTH=a:b", "--sentinel-user a + --sentinel-password b"),
+    ("REDIS_TLS_CLIENT_CERT=/c REDIS_TLS_CLIENT_KEY=/k REDIS_TLS_CACERT=/a", "--redis-cert /c + --redis-key /k + --redis-ca /a"),
+    ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", "--redis-any-hostname"),
+    ("CACHE_KEY_PREFIX=p: REDIS_TIMEOUT=2s", "--redis-prefix p: + --redis-connect-timeout 2s"),
+    ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true", "--ready-while-store"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES=1024", "--deny-cache-max 1s"),
+    ("REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=tcp REDIS_PERSECOND_URL=h:2 REDIS_PERSECOND_AUTH=u:p", "--per-second-store redis://h:2 + --per-second-user u + --per-second-password p"),
+    ("REDIS_PERSECOND_URL=h:2", ""),
+    ("PORT= USE_STATSD= REDIS_TIMEOUT=", ""),
+];
+
 #[test]
 fn each_variable_makes_its_flags() {
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
-        (&[("HOST", "::"), ("PORT", "9000")], &["--http-listen [::]:9000"]),
-        (&[("HOST", "")], &[]),
-        (&[("HOST", "localhost")], &["--http-listen 127.0.0.1:8080"]),
-        (&[("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0x1000")], &["--admin-listen 127.0.0.1:4096"]),
-        (&[("GRPC_HOST", "::"), ("GRPC_PORT", "0")], &["--grpc-listen [::]:0"]),
-        (&[("GRPC_UDS", "/run/r.sock"), ("GRPC_PORT", "1")], &["--grpc-listen unix:/run/r.sock"]),
-        (&[("GRPC_MAX_CONNECTION_AGE", "1h30m")], &["--max-connection-age 5400s"]),
-        (&[("GRPC_MAX_CONNECTION_AGE_GRACE", "1500ms")], &["--max-connection-age-grace 1500ms"]),
-        (&[("GRPC_SERVER_TLS_CERT", "/c"), ("GRPC_CLIENT_TLS_CACERT", "/a")], &[]),
-        (
-            &[("GRPC_SERVER_USE_TLS", "true"), ("GRPC_SERVER_TLS_CERT", "/c"), ("GRPC_SERVER_TLS_KEY", "/k")],
-            &["--grpc-tls-cert /c", "--grpc-tls-key /k"],
-        ),
-        (
-            &[("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_CACERT", "/a"), ("GRPC_CLIENT_TLS_SAN", "s")],
-            &["--grpc-tls-client-ca /a", "--grpc-tls-client-san s"],
-        ),
-        (&[("GRPC_SERVER_USE_TLS", "t"), ("GRPC_SERVER_TLS_CA_CERT", "/a")], &["--grpc-tls-client-ca /a"]),
-        (&[("LOG_LEVEL", "INFO")], &["--log info"]),
-        (&[("LOG_LEVEL", "panic"), ("LOG_FORMAT", "json")], &["--log error", "--log-format json"]),
-        (&[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")], &["--statsd udp://localhost:8125"]),
-        (
-            &[("USE_STATSD", "false"), ("USE_DOG_STATSD", "true"), ("STATSD_HOST", "::1"), ("STATSD_PORT", "1")],
-            &["--statsd udp://[::1]:1", "--statsd-dialect dogstatsd"],
-        ),
-        (
-            &[
-                ("USE_DOG_STATSD", "true"),
-                ("USE_DOG_STATSD_MOGRIFIERS", "A"),
-                ("DOG_STATSD_MOGRIFIER_A_PATTERN", "^x\\.(.*)$"),
-                ("DOG_STATSD_MOGRIFIER_A_NAME", "y"),
-                ("DOG_STATSD_MOGRIFIER_A_TAGS", "k:$1"),
-            ],
-            &["--statsd udp://localhost:8125", "--statsd-dialect dogstatsd", "--statsd-rewrite ^x\\.(.*)$ y k:$1"],
-        ),
-        (
-            &[("EXTRA_TAGS", "a:b,c:d"), ("STATS_FLUSH_INTERVAL", "1s")],
-            &["--stats-interval 1s", "--stats-tag a=b", "--stats-tag c=d"],
-        ),
-        (&[("DISABLE_STATS", "true"), ("USE_PROMETHEUS", "true")], &[]),
-        (
-            &[("USE_STATSD", "false"), ("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":19001")],
-            &["--stats-prometheus-listen :19001", "--stats-prometheus-path /metrics"],
-        ),
-        (
-            &[
-                ("USE_PROMETHEUS", "true"),
-                ("PROMETHEUS_PATH", "/m"),
-                ("PROMETHEUS_MAPPER_YAML", "/f"),
-                ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "true"),
-            ],
-            &[
-                "--stats-prometheus-listen :9090",
-                "--stats-prometheus-path /m",
-                "--stats-prometheus-mapper /f",
-                "--stats-milliseconds",
-            ],
-        ),
-        (&[("NEAR_LIMIT_RATIO", "0.5")], &["--near-limit-ratio 0.5"]),
-        (&[("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "ratelimit")], &["--policy /data/ratelimit"]),
-        (
-            &[("RUNTIME_ROOT", "/data/"), ("RUNTIME_SUBDIRECTORY", "ratelimit"), ("RUNTIME_WATCH_ROOT", "false")],
-            &["--policy /data/ratelimit/config"],
-        ),
-        (&[("RUNTIME_APPDIRECTORY", "app")], &["--policy-file-prefix app."]),
-        (&[("RUNTIME_IGNOREDOTFILES", "true")], &[]),
-        (&[("MERGE_DOMAIN_CONFIG", "true")], &["--merge-domains"]),
-        (&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")], &["--fixed-window-charge blamed"]),
-        (&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")], &[]),
-        (
-            &[("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X")],
-            &["--response-headers legacy", "--response-header-names RateLimit-Limit,RateLimit-Remaining,X"],
-        ),
-        (&[("SHADOW_MODE", "true"), ("QUOTA_MODE", "true")], &["--shadow-mode", "--quota-mode"]),
-        (&[("RESPONSE_DYNAMIC_METADATA", "true")], &["--dynamic-metadata"]),
-        (&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "redis:6379")], &["--store redis://redis:6379"]),
-        (&[("REDIS_URL", "redis://u:p@h:1/2")], &["--store redis://u:p@h:1/2"]),
-        (&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "h:1"), ("REDIS_TLS", "true")], &["--store rediss://h:1"]),
-        (&[("REDIS_TYPE", "cluster"), ("REDIS_URL", "a:1,b:2")], &["--store redis-cluster://a:1,b:2"]),
-        (
-            &[("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "my@m,a:1,b:2"), ("REDIS_TLS", "true")],
-            &["--store rediss-sentinel://my%40m@a:1,b:2"],
-        ),
-        (&[("REDIS_AUTH", "secret")], &["--redis-password secret"]),
-        (&[("REDIS_AUTH", "me:se:cret")], &["--redis-user me", "--redis-password se:cret"]),
-        (&[("REDIS_SENTINEL_AUTH", "a:b")], &["--sentinel-user a", "--sentinel-password b"]),
-        (
-            &[("REDIS_TLS_CLIENT_CERT", "/c"), ("REDIS_TLS_CLIENT_KEY", "/k"), ("REDIS_TLS_CACERT", "/a")],
-            &["--redis-cert /c", "--redis-key /k", "--redis-ca /a"],
-        ),
-        (&[("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true")], &["--redis-any-hostname"]),
-        (&[("CACHE_KEY_PREFIX", "p:"), ("REDIS_TIMEOUT", "2s")], &["--redis-prefix p:", "--redis-connect-timeout 2s"]),
-        (&[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")], &["--ready-while-store"]),
-        (&[("LOCAL_CACHE_SIZE_IN_BYTES", "1024")], &["--deny-cache-max 1s"]),
-        (
-            &[
-                ("REDIS_PERSECOND", "true"),
-                ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
-                ("REDIS_PERSECOND_URL", "h:2"),
-                ("REDIS_PERSECOND_AUTH", "u:p"),
-            ],
-            &["--per-second-store redis://h:2", "--per-second-user u", "--per-second-password p"],
-        ),
-        (&[("REDIS_PERSECOND_URL", "h:2")], &[]),
-        (&[("PORT", ""), ("USE_STATSD", ""), ("REDIS_TIMEOUT", "")], &[]),
-    ];
-    for (set, expected) in cases {
-        assert_eq!(flags(set), *expected, "{set:?}");
+    for (set, expected) in CASES {
+        let set: Vec<_> = set.split(' ').filter_map(|pair| pair.split_once('=')).collect();
+        assert_eq!(flags(&set).join(" + "), *expected, "{set:?}");
     }
 }
 
@@ -187,6 +136,11 @@ fn a_control_plane_takes_the_place_of_files() {
     --xds-backoff-min 1s
     --xds-backoff-max 2s
     --xds-max-message 100
+    no --policy
+    no --policy-file-prefix
+    no --policy-dot-files
+    no --start-without-policy
+    no --ready-without-policy
     "##);
     let has = |more: &[(&str, &str)], flag: &str| {
         let translation = translate(&variables(&[&all, more].concat()));

@@ -25,6 +25,10 @@ pub struct Access {
     pub ca: Option<PathBuf>,
     /// PEM files of the client's certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether a certificate by that authority is good whatever host it is for.
+    pub any_hostname: bool,
+    /// Time for a connection, with its greeting; `None`: 500 ms.
+    pub connect_timeout: Option<Duration>,
 }
 
 /// A password, or the file that has it, which is read again for each connection.
@@ -89,7 +93,14 @@ impl Access {
             Address::Tcp(host, port) => {
                 let (host, port) = (host.clone(), *port);
                 let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
-                Ok(Client::build_with_tls(info(address)?, self.certificates()?)?)
+                let client = Client::build_with_tls(info(address)?, self.certificates()?)?;
+                if !self.any_hostname {
+                    return Ok(client);
+                }
+                let (info, mut address) =
+                    (client.get_connection_info().clone(), client.get_connection_info().addr().clone());
+                address.set_danger_accept_invalid_hostnames(true);
+                Ok(Client::open(info.set_addr(address))?)
             }
         }
     }

@@ -9,11 +9,14 @@ use tokio::time::Instant;
 use super::Time;
 use super::answer::{self, Answer};
 use super::failure::Failure;
+use super::key::key_of;
 use super::plan::Group;
 use super::question::Question;
 use super::routes::Routes;
+use super::slot::slot_of;
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::time::Timestamp;
+use crate::descriptor::CounterKey;
 use crate::store::clock::{Clock as _, SystemClock};
 use crate::store::{Check, StoreError};
 use crate::telemetry::metrics::Metrics;
@@ -84,6 +87,11 @@ impl Core {
             Time::Server => SystemClock.now(),
             Time::Given(clock) => clock.now(),
         }
+    }
+
+    /// The slot of a counter; 0 where one node has all of them.
+    pub(super) fn slot(&self, key: &CounterKey<'_>) -> u16 {
+        if self.by_slot { slot_of(&key_of(&self.prefix, key)) } else { 0 }
     }
 
     pub(super) fn is_down(&self, group: &Group) -> bool {

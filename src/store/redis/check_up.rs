@@ -38,34 +38,12 @@ impl RedisStore {
     /// Asks every master for what matters. What it may not be asked is not known to be wrong.
     pub async fn check_up(&self) -> CheckUp {
         let mut found = CheckUp::default();
-        for node in self.core.routes.masters() {
-            self.check_node(&node, &mut found).await;
+        for core in self.cores() {
+            for node in core.routes.masters() {
+                check_node(&node, core.by_slot, &mut found).await;
+            }
         }
         found
-    }
-
-    async fn check_node(&self, node: &Node, found: &mut CheckUp) {
-        let address = &node.address;
-        let mut probe = redis::cmd("EVAL");
-        probe.arg("return 1").arg(0);
-        if let Err(Failure::Refused(error)) = node.call(&probe, within(PATIENCE)).await {
-            found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
-        }
-        let policy = match setting(node, "maxmemory-policy").await {
-            Some(policy) => policy,
-            // Where CONFIG is forbidden, as in many a cloud.
-            None => told(node, "maxmemory_policy").await.unwrap_or_else(|| "of which it does not tell".to_owned()),
-        };
-        if policy != "noeviction" {
-            found.warnings.push(format!(
-                "{address} has maxmemory-policy {policy} and may drop live counters, which admits more than the limits; set noeviction"
-            ));
-        }
-        if self.core.by_slot && setting(node, "cluster-require-full-coverage").await.as_deref() == Some("yes") {
-            found.warnings.push(format!(
-                "{address} has cluster-require-full-coverage yes: one master down stops all keys until it is replaced; set no"
-            ));
-        }
     }
 
     /// Says that the process `id` is alive; answers how many are.
@@ -78,6 +56,30 @@ impl RedisStore {
             Value::Int(count) => u32::try_from(count).ok(),
             _ => None,
         }
+    }
+}
+
+async fn check_node(node: &Node, by_slot: bool, found: &mut CheckUp) {
+    let address = &node.address;
+    let mut probe = redis::cmd("EVAL");
+    probe.arg("return 1").arg(0);
+    if let Err(Failure::Refused(error)) = node.call(&probe, within(PATIENCE)).await {
+        found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
+    }
+    let policy = match setting(node, "maxmemory-policy").await {
+        Some(policy) => policy,
+        // Where CONFIG is forbidden, as in many a cloud.
+        None => told(node, "maxmemory_policy").await.unwrap_or_else(|| "of which it does not tell".to_owned()),
+    };
+    if policy != "noeviction" {
+        found.warnings.push(format!(
+            "{address} has maxmemory-policy {policy} and may drop live counters, which admits more than the limits; set noeviction"
+        ));
+    }
+    if by_slot && setting(node, "cluster-require-full-coverage").await.as_deref() == Some("yes") {
+        found.warnings.push(format!(
+            "{address} has cluster-require-full-coverage yes: one master down stops all keys until it is replaced; set no"
+        ));
     }
 }
 

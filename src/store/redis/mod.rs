@@ -75,12 +75,20 @@ pub struct RedisOptions {
     pub sentinel_access: Access,
     /// What all keys begin with.
     pub prefix: Vec<u8>,
+    /// Other servers for the limits whose only period is a second; its own prefix is not used.
+    pub per_second: Option<Box<RedisOptions>>,
 }
 
 impl RedisOptions {
     /// Those of a URL, with nothing besides.
     pub fn at(url: RedisUrl) -> Self {
-        Self { url, access: Access::default(), sentinel_access: Access::default(), prefix: Vec::new() }
+        let (access, sentinel_access) = (Access::default(), Access::default());
+        Self { url, access, sentinel_access, prefix: Vec::new(), per_second: None }
+    }
+
+    /// Whether all checks of a request are judged in one place, at one instant.
+    pub fn is_one_place(&self) -> bool {
+        !matches!(self.url.kind, Kind::Cluster(_)) && self.per_second.is_none()
     }
 }
 
@@ -97,6 +105,8 @@ pub enum Time {
 #[derive(Debug)]
 pub struct RedisStore {
     core: Arc<Core>,
+    /// The servers for limits of one second, where they are others.
+    per_second: Option<Arc<Core>>,
     take_backs: TakeBacks,
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
@@ -107,6 +117,14 @@ type Judged = Few<Option<Result<crate::algorithm::judge::Outcome, StoreError>>>;
 impl RedisStore {
     /// A store that begins to connect at once. To be called within a runtime.
     pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
+        let per_second =
+            options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
+        let per_second = per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
+        let core = Self::core(options, time, metrics);
+        Self { core, per_second, take_backs: TakeBacks::default(), fallback: None }
+    }
+
+    fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let routes = Routes::new(Arc::new(options.access.clone().with(&options.url)));
         let by_slot = matches!(options.url.kind, Kind::Cluster(_));
         match options.url.kind.clone() {
@@ -122,15 +140,23 @@ impl RedisStore {
                 tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
             }
         }
-        let core = Arc::new(Core {
+        Arc::new(Core {
             routes,
             prefix: options.prefix,
             by_slot,
             time,
             metrics,
             complained: parking_lot::Mutex::default(),
-        });
-        Self { take_backs: TakeBacks::new(Arc::clone(&core)), core, fallback: None }
+        })
+    }
+
+    /// All servers.
+    fn cores(&self) -> impl Iterator<Item = &Arc<Core>> {
+        std::iter::once(&self.core).chain(&self.per_second)
+    }
+
+    fn core_of(&self, group: &Group) -> &Arc<Core> {
+        self.per_second.as_ref().filter(|_| group.per_second).unwrap_or(&self.core)
     }
 
     /// The same, with somebody to decide while it is away.
@@ -141,13 +167,15 @@ impl RedisStore {
     /// Waits until a master is connected to, and every other one is too or was tried in vain: one that is dead does not keep
     /// the keys of the others from being decided.
     pub async fn connected(&self) {
-        loop {
-            let masters = self.core.routes.masters();
-            let (one, tried) = (|node: &Arc<Node>| node.is_connected(), |node: &Arc<Node>| node.is_tried());
-            if masters.iter().any(one) && masters.iter().all(tried) {
-                return;
+        for core in self.cores() {
+            loop {
+                let masters = core.routes.masters();
+                let (one, tried) = (|node: &Arc<Node>| node.is_connected(), |node: &Arc<Node>| node.is_tried());
+                if masters.iter().any(one) && masters.iter().all(tried) {
+                    break;
+                }
+                tokio::time::sleep(CONNECTED_EVERY).await;
             }
-            tokio::time::sleep(CONNECTED_EVERY).await;
         }
     }
 
@@ -161,7 +189,7 @@ impl RedisStore {
     /// # Errors
     /// What kept a node from it.
     pub async fn clear(&self) -> Result<(), StoreError> {
-        for node in self.core.routes.masters() {
+        for node in self.cores().flat_map(|core| core.routes.masters()) {
             let mut cursor = 0u64;
             loop {
                 let mut scan = redis::cmd("SCAN");
@@ -198,9 +226,9 @@ impl RedisStore {
             .iter()
             .map(|check| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok))
             .collect();
-        let (down, up): (Few<Group>, Few<Group>) = plan::groups(checks, &self.core.prefix, self.core.by_slot)
+        let (down, up): (Few<Group>, Few<Group>) = plan::groups(checks, &self.core, self.per_second.as_deref())
             .into_iter()
-            .partition(|group| self.core.is_down(group));
+            .partition(|group| self.core_of(group).is_down(group));
         let all = |group: &Group, judged: &mut Judged, error: &StoreError| {
             for number in &group.checks {
                 if let Some(place) = judged.get_mut(*number) {
@@ -209,9 +237,7 @@ impl RedisStore {
             }
         };
         down.iter().for_each(|group| all(group, &mut judged, &StoreError::Unavailable));
-        if !down.is_empty() {
-            self.core.routes.doubt();
-        }
+        down.iter().for_each(|group| self.core_of(group).routes.doubt());
         let locally = self.fallback.is_some();
         let asked = plan::prior_of(checks, &judged, prior, locally);
         let is_partial = up.len() > 1 || judged.iter().any(Option::is_some);
@@ -219,7 +245,7 @@ impl RedisStore {
             let mut question = Question::new(&self.core.prefix, asked, is_partial);
             let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
             of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
-            self.core.ask(group.slot, question, deadline)
+            self.core_of(group).ask(group.slot, question, deadline)
         });
         let under_way = UnderWay::of(&self.core, checks, &up);
         let answers = match up.len() {
@@ -293,7 +319,7 @@ impl Store for RedisStore {
                         to_undo(check, &answer).map(|receipt| (check, receipt, answer.undo.unwrap_or_default())),
                     );
                 }
-                self.take_backs.add(group.slot, undo);
+                self.take_backs.add(self.core_of(&group), group.slot, undo);
             }
         }
         judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()

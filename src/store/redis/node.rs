@@ -18,7 +18,7 @@ use super::access::{Access, ConnectError};
 use super::failure::Failure;
 use super::url::Address;
 
-/// Time for a connection, with its greeting.
+/// Time for a connection, with its greeting, unless given.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Waits between attempts to connect or to reach a silent node: they double from the first to the last.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
@@ -83,7 +83,8 @@ impl Connector {
         // Each call has its own deadline.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connect = client.get_multiplexed_async_connection_with_config(&config);
-        Ok(Link(timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| ConnectError::Late(CONNECT_TIMEOUT))??))
+        let patience = self.access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        Ok(Link(timeout(patience, connect).await.map_err(|_| ConnectError::Late(patience))??))
     }
 }
 

@@ -1,28 +1,33 @@
 //! A request's checks, dealt out to the slots that judge them.
 
-use super::key::key_of;
-use super::slot::slot_of;
+use super::calls::Core;
 use crate::algorithm::OnStoreError;
 use crate::algorithm::judge::{Few, Hits, Outcome};
-use crate::algorithm::time::Timestamp;
+use crate::algorithm::time::{Micros, Timestamp};
 use crate::algorithm::verdict::{Prior, Role};
 use crate::store::Check;
+
+/// Limits of this period and no other may have servers of their own.
+const SECOND: Micros = Micros::from_secs(1);
 
 /// The checks, by their numbers, that one slot judges.
 #[derive(Debug)]
 pub(super) struct Group {
+    /// Whether it is a slot of the servers for limits of one second.
+    pub(super) per_second: bool,
     pub(super) slot: u16,
     pub(super) checks: Few<usize>,
 }
 
-/// Deals checks out. Bans need no counter and are in no group. `by_slot`: false where one node has all slots.
-pub(super) fn groups(checks: &[Check<'_>], prefix: &[u8], by_slot: bool) -> Few<Group> {
+/// Deals checks out, those of one second to `of_a_second` where there is one. Bans need no counter and are in no group.
+pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Few<Group> {
     let mut groups: Few<Group> = Few::new();
     for (number, check) in checks.iter().enumerate().filter(|(_, check)| !check.limit.is_ban()) {
-        let slot = if by_slot { slot_of(&key_of(prefix, &check.key)) } else { 0 };
-        match groups.iter_mut().find(|group| group.slot == slot) {
+        let own = of_a_second.filter(|_| check.limit.windows().iter().all(|window| window.period() == SECOND));
+        let (per_second, slot) = (own.is_some(), own.unwrap_or(core).slot(&check.key));
+        match groups.iter_mut().find(|group| group.slot == slot && group.per_second == per_second) {
             Some(group) => group.checks.push(number),
-            None => groups.push(Group { slot, checks: Few::from_slice(&[number]) }),
+            None => groups.push(Group { per_second, slot, checks: Few::from_slice(&[number]) }),
         }
     }
     groups

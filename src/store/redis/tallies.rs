@@ -8,7 +8,6 @@ use redis::Value;
 use super::RedisStore;
 use super::calls::within;
 use super::key::key_of;
-use super::slot::slot_of;
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
 
@@ -34,18 +33,21 @@ impl RedisStore {
     /// # Errors
     /// Where the store cannot be asked, or the value cannot be read.
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
-        let key = key_of(&self.core.prefix, key);
-        let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 });
-        let node = node.ok_or(StoreError::Unavailable)?;
-        match node.call(redis::cmd("GET").arg(key), within(PATIENCE)).await? {
-            Value::Nil => Ok(Vec::new()),
-            Value::BulkString(value) => {
-                let mut tallies = read(&value).ok_or(StoreError::Unreadable)?;
-                tallies.sort_by_key(|tally| std::cmp::Reverse((!tally.entry.is_empty(), tally.charged, tally.denied)));
-                Ok(tallies)
+        for core in self.cores() {
+            let node = core.routes.node(core.slot(key)).ok_or(StoreError::Unavailable)?;
+            match node.call(redis::cmd("GET").arg(key_of(&core.prefix, key)), within(PATIENCE)).await? {
+                // It may be one of those of a second.
+                Value::Nil => {}
+                Value::BulkString(value) => {
+                    let mut tallies = read(&value).ok_or(StoreError::Unreadable)?;
+                    let used = |tally: &Tally| (!tally.entry.is_empty(), tally.charged, tally.denied);
+                    tallies.sort_by_key(|tally| std::cmp::Reverse(used(tally)));
+                    return Ok(tallies);
+                }
+                _ => return Err(StoreError::Unreadable),
             }
-            _ => Err(StoreError::Unreadable),
         }
+        Ok(Vec::new())
     }
 }
 

@@ -1,0 +1,70 @@
+//! Limits of a second on servers of their own: `--per-second-store`.
+
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use redis::Value;
+
+use super::{metric, policy, remaining, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::{Redis, Setup};
+use crate::support::rls::{descriptor, request};
+use crate::support::{PATIENCE, becomes};
+
+#[tokio::test]
+async fn only_limits_of_a_second_are_there() {
+    let (redis, other) = (Redis::start().await, guarded().await);
+    let limits = [
+        ("second", "requests_per_unit: 1000, unit: second"),
+        ("rate", "algorithm: gcra, requests_per_unit: 1000, unit: 1s"),
+        ("minute", "requests_per_unit: 1000, unit: minute"),
+        ("both", "windows: [{requests_per_unit: 9, unit: second}, {requests_per_unit: 99, unit: hour}]"),
+    ];
+    let policies = Policies::of(&policy(&limits));
+    // A heartbeat is not among the keys: the number of processes is given.
+    let there = ["--per-second-store", &other.url(), "--per-second-password", "secret"];
+    let (_service, client) = serve(&policies, &redis.url(), &there).await;
+    for (key, _) in limits {
+        assert!(client.hit(key, "ann").await, "{key}");
+    }
+    for server in [&redis, &other] {
+        assert_eq!(server.command(&["DBSIZE"]).await, Value::Int(2));
+    }
+}
+
+#[tokio::test]
+async fn what_one_denies_is_taken_back_at_the_other() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let limits = [
+        // Forgiving enough that no charge comes free within the test.
+        ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted"),
+        ("year", "requests_per_unit: 1, unit: year, charge: admitted"),
+    ];
+    let policies = Policies::of(&policy(&limits));
+    let flags = ["--per-second-store", &other.url(), "--deny-cache-max", "0s"];
+    let (service, client) = serve(&policies, &redis.url(), &flags).await;
+    let both = || request(vec![descriptor(&[("second", "")]), descriptor(&[("year", "")])]);
+    assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
+    for _ in 0..10 {
+        assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::OverLimit);
+    }
+    assert_eq!(metric(&service, "tollgate_take_backs_total").await, 10);
+    becomes("what was taken back is left", PATIENCE, || remaining(&client, "second", ""), |left| *left >= 999).await;
+}
+
+#[tokio::test]
+async fn one_that_is_away_fails_its_own_limits_alone() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let limits =
+        [("second", "requests_per_unit: 1000, unit: second"), ("minute", "requests_per_unit: 1000, unit: minute")];
+    let policies = Policies::of(&policy(&limits));
+    let (_service, client) = serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
+    assert!(client.hit("second", "ann").await);
+    other.kill();
+    let ask = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
+    becomes("its limits fail", PATIENCE, || ask("second"), Result::is_err).await.unwrap_err();
+    assert!(client.hit("minute", "ann").await);
+}
+
+async fn guarded() -> Redis {
+    Redis::start_as(Setup { password: Some("secret"), ..Setup::default() }).await
+}
