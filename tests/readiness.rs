@@ -83,6 +83,10 @@ async fn readiness_follows_the_store_where_it_is_told_so() {
     assert_eq!(ready(false).await, "no connection to the store is open\n");
     redis.restart().await;
     ready(true).await;
+    redis.pause();
+    ready(false).await;
+    redis.resume();
+    ready(true).await;
 }
 
 #[test]
