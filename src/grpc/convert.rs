@@ -138,7 +138,7 @@ fn wanted(number: usize, message: &RateLimitOverride) -> Result<Override, Invali
     Ok(Override { limit: message.requests_per_unit, period })
 }
 
-/// Writes an answer, but for its metadata: that is of the request too, see [`metadata`](super::metadata).
+/// Writes an answer, but for its metadata: that is of the request too.
 pub fn response(decision: &Decision<'_>, style: &AnswerStyle) -> RateLimitResponse {
     let statuses: Vec<_> = decision.statuses().iter().map(|one| status(one, style)).collect();
     RateLimitResponse {
