@@ -53,6 +53,20 @@ async fn a_429_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn headers_that_are_asked_for_come_to_the_client_and_metadata_does_not_stand_in_the_way() {
+    let edge = Edge::start_as("true", &["--response-headers", "legacy,ietf", "--dynamic-metadata"]).await;
+    let reply = edge.get("/both", &[("x-user", b"ann \xff")]).await;
+    let of = |name| reply.header(name);
+    assert_eq!((reply.status, of("ratelimit-limit"), of("ratelimit-remaining")), (200, "1", "0"));
+    assert!(of("ratelimit-reset").parse::<u64>().unwrap() > 0);
+    assert_eq!(of("ratelimit-policy"), r#""wide";q=100;w=86400, "one \"a day\"";q=1;w=86400"#);
+    assert!(of("ratelimit").starts_with(r#""wide";r=99;t="#), "{}", of("ratelimit"));
+    let denied = edge.get("/both", &[("x-user", b"ann \xff")]).await;
+    assert_eq!((denied.status, denied.header("ratelimit-remaining")), (429, "0"));
+    assert_eq!(edge.envoy.counter("cluster.upstream.ratelimit.error").await, 0);
+}
+
+#[tokio::test]
 async fn a_request_takes_as_many_hits_as_it_costs() {
     let edge = Edge::start().await;
     assert_eq!(edge.pay("/cost", b"7").await, (200, 3));
@@ -165,7 +179,11 @@ impl Edge {
     }
 
     async fn start_with(failure_mode_deny: &str) -> Self {
-        let tollgate = Tollgate::serve(&root().join("tests/envoy/policy.yaml"));
+        Self::start_as(failure_mode_deny, &[]).await
+    }
+
+    async fn start_as(failure_mode_deny: &str, flags: &[&str]) -> Self {
+        let tollgate = Tollgate::serve_with(&root().join("tests/envoy/policy.yaml"), flags);
         let port = tollgate.grpc.port().to_string();
         let values = [("TOLLGATE", port.as_str()), ("FAILURE_MODE_DENY", failure_mode_deny)];
         Self { envoy: Envoy::start("edge.yaml", &values).await, tollgate }

@@ -5,6 +5,9 @@
 //! | `serve`, `health`, `drain` | the process: how it starts, what it says of itself, how it ends |
 //! | `reload` | policy files that change under a running process |
 //! | `listen`, `tls` | how gRPC is reached: sockets, certificates, how old a connection gets |
+//! | `readiness` | when every probe says that it can be asked |
+//! | `answers` | headers, dynamic metadata, and modes of the whole process |
+//! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests` | what no proxy sends, and what every client may |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
@@ -24,12 +27,15 @@
     reason = "a test that panics is a test that fails"
 )]
 
+mod answers;
 mod commands;
 mod drain;
 mod envoy;
 mod fuzz_smoke;
 mod health;
+mod http;
 mod listen;
+mod readiness;
 mod redis;
 mod reload;
 mod requests;

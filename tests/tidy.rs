@@ -63,7 +63,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "grpc",
         rooms: "algorithm descriptor limiter store::Store telemetry",
-        foreign: "async prost prost_reflect prost_types serde_json smallvec std::io std::sync std::time::Instant thiserror \
+        foreign: "async prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant thiserror \
                   tokio tonic tonic_health tonic_reflection",
     },
     Row { place: "grpc/server", rooms: "", foreign: "hyper tokio_util" },
@@ -75,15 +75,17 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge grpc::convert grpc::server grpc::tls policy::Dialect policy::Options policy::source::files store::memory store::redis telemetry::log",
+        rooms: "algorithm::Charge grpc::convert grpc::headers grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
+                policy::source::files store::memory store::redis telemetry::log",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc limiter policy settings store telemetry watch",
+        rooms: "admin algorithm grpc limiter policy settings store telemetry watch",
         foreign: "async jiff rand std::fs std::io std::net std::os std::sync std::thread tokio tokio_util tracing",
     },
+    Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
         rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",

@@ -11,7 +11,8 @@ use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::algorithm::{Algorithm, Charge};
 use tollgate::descriptor::Request;
 use tollgate::grpc::convert::{AnswerStyle, response};
-use tollgate::limiter::{Decision, InForce, Limiter, Standing, Status};
+use tollgate::grpc::headers::HeaderStyle;
+use tollgate::limiter::{Decision, InForce, Limiter, Modes, Standing, Status};
 use tollgate::policy::PolicySet;
 use tollgate::store::clock::{Clock as _, ManualClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
@@ -36,7 +37,7 @@ impl Service {
         let store = Arc::new(MemoryStore::new(BOUNDS, Arc::clone(&clock)));
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies);
-        let limiter = Limiter::new(in_force, Arc::clone(&store), false);
+        let limiter = Limiter::new(in_force, Arc::clone(&store), Modes::default());
         Self { limiter, store, clock, latest: Cell::default() }
     }
 
@@ -87,10 +88,19 @@ impl Service {
         let refunds = request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once = decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
         assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
-        let answer = response(&decision, AnswerStyle::default());
+        let answer = response(&decision, &talkative());
         assert_eq!(answer.statuses.len(), request.descriptors.len());
+        // Names come from policies, and no header carries anything but this.
+        let is_carried = |value: &str| value.len() <= 4096 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        assert!(answer.response_headers_to_add.iter().all(|header| is_carried(&header.value)), "{answer:?}");
         Some(read(&decision))
     }
+}
+
+/// Every header there is.
+fn talkative() -> AnswerStyle {
+    let headers = HeaderStyle { legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)), ietf: true };
+    AnswerStyle { headers, ..AnswerStyle::default() }
 }
 
 fn no_more_than_the_limit_is_left(status: &Status<'_>) {

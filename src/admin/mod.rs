@@ -1,86 +1,38 @@
-//! HTTP: probes and metrics for machines, and what is in force for people. The only room that knows HTTP.
+//! HTTP: probes, metrics and decisions for machines, and what is in force for people. The only room that knows HTTP.
 
+mod decide;
+mod facts;
+
+use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Json, Router};
-use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::net::TcpListener;
 
+pub use self::decide::{Decide, Decided};
+pub use self::facts::{Facts, PolicyFacts, Readiness};
 use crate::telemetry::metrics::Metrics;
 
 /// What Prometheus asks for, and what its text is.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the process says of itself over HTTP.
-#[derive(Default)]
-pub struct Facts {
-    has_policy: AtomicBool,
-    has_store: AtomicBool,
-    is_draining: AtomicBool,
-    policies: Mutex<PolicyFacts>,
+/// A page of administration: plain text, made anew whenever it is asked for.
+#[derive(Clone)]
+pub struct Page {
+    /// Where it is, with a slash in front.
+    pub path: &'static str,
+    /// What it shows, in a line.
+    pub help: &'static str,
+    /// Its text. May take its time: nobody else waits for it.
+    pub text: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// The policies in force, and what came of the last attempt to load others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PolicyFacts {
-    /// The content's hash.
-    pub version: String,
-    /// When they were put in force, RFC 3339.
-    pub loaded_at: String,
-    /// The files they came from.
-    pub files: Vec<String>,
-    /// Domains, in order.
-    pub domains: Vec<String>,
-    /// Rules in all.
-    pub rules: usize,
-    /// The report on a change that was refused since.
-    pub last_error: Option<String>,
-}
-
-impl Facts {
-    /// A policy set was put in force.
-    pub fn loaded(&self, facts: PolicyFacts) {
-        *self.policies.lock() = facts;
-        self.has_policy.store(true, Ordering::Release);
-    }
-
-    /// The store was reached, or need not be.
-    pub fn store_is_ready(&self) {
-        self.has_store.store(true, Ordering::Release);
-    }
-
-    /// A change was refused.
-    pub fn refused(&self, report: String) {
-        self.policies.lock().last_error = Some(report);
-    }
-
-    /// The process is about to end.
-    pub fn drain(&self) {
-        self.is_draining.store(true, Ordering::Release);
-    }
-
-    /// Why the process should not be asked, if it should not.
-    fn unready(&self) -> Option<&'static str> {
-        if self.is_draining.load(Ordering::Acquire) {
-            Some("draining\n")
-        } else if !self.has_policy.load(Ordering::Acquire) {
-            Some("no policy is loaded yet\n")
-        } else if !self.has_store.load(Ordering::Acquire) {
-            Some("the store has not been reached yet\n")
-        } else {
-            None
-        }
-    }
-}
-
-/// Serves probes and metrics until `shutdown`.
+/// Serves probes, metrics and decisions until `shutdown`.
 ///
 /// # Errors
 /// Where the listener fails.
@@ -88,35 +40,65 @@ pub async fn serve_public(
     listener: TcpListener,
     facts: Arc<Facts>,
     metrics: Arc<Metrics>,
+    decide: Decide,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    const ELSEWHERE: &str = "not here; there are /livez, /readyz, /healthcheck, /metrics and /json\n";
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready).with_state(facts))
+        .route("/readyz", get(ready).with_state(Arc::clone(&facts)))
+        .route("/healthcheck", any(healthcheck).with_state(facts))
         .route("/metrics", get(render).with_state(metrics))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; there are /livez, /readyz and /metrics\n") });
+        .route("/json", any(decide::answer).with_state(decide))
+        .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
     axum::serve(listener, router).with_graceful_shutdown(shutdown).await
 }
 
-/// Serves administration until `shutdown`.
+/// Serves administration until `shutdown`: `pages`, the policies in force, and a list of all that is there.
 ///
 /// # Errors
 /// Where the listener fails.
 pub async fn serve_admin(
     listener: TcpListener,
     facts: Arc<Facts>,
+    pages: Vec<Page>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let router = Router::new()
+    let list = list_of(&pages);
+    let mut router = Router::new()
+        .route("/", any(|| async { list }))
         .route("/policies", get(policies).with_state(facts))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; there is /policies\n") });
+        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
+    for page in pages {
+        router = router.route(page.path, any(show).with_state(page));
+    }
     axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+}
+
+/// A line for each path.
+fn list_of(pages: &[Page]) -> String {
+    let own =
+        [("/", "this list"), ("/policies", "the policies in force and the last change that was refused, as JSON")];
+    let mut lines: Vec<_> = pages.iter().map(|page| (page.path, page.help)).chain(own).collect();
+    lines.sort_unstable();
+    lines.into_iter().fold(String::new(), |mut list, (path, help)| {
+        let _ = writeln!(list, "{path}: {help}");
+        list
+    })
 }
 
 async fn ready(State(facts): State<Arc<Facts>>) -> Response {
     match facts.unready() {
         None => "ok\n".into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason).into_response(),
+    }
+}
+
+/// The same in the words of envoyproxy/ratelimit.
+async fn healthcheck(State(facts): State<Arc<Facts>>) -> Response {
+    match facts.unready() {
+        None => "OK".into_response(),
+        Some(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
@@ -128,5 +110,12 @@ async fn render(State(metrics): State<Arc<Metrics>>) -> Response {
 }
 
 async fn policies(State(facts): State<Arc<Facts>>) -> Json<PolicyFacts> {
-    Json(facts.policies.lock().clone())
+    Json(facts.policies())
+}
+
+async fn show(State(page): State<Page>) -> Response {
+    match tokio::task::spawn_blocking(move || (page.text)()).await {
+        Ok(text) => text.into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }

@@ -70,6 +70,11 @@ impl Micros {
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
+
+    /// Seconds, where they are whole.
+    pub const fn as_whole_secs(self) -> Option<u64> {
+        if self.0.is_multiple_of(1_000_000) { Some(self.0 / 1_000_000) } else { None }
+    }
 }
 
 impl Add<Micros> for Timestamp {

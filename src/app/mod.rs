@@ -4,7 +4,10 @@
 //! once; then the service runs until it is told to stop, and drains.
 
 mod certificates;
+mod json;
 pub mod listener;
+mod pages;
+mod readiness;
 mod serving;
 mod stores;
 pub mod workers;
@@ -29,16 +32,21 @@ use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::policy::source::{files, watch};
-use crate::policy::{self, Report, Source};
+use crate::policy::{self, Source};
 use crate::settings::{Endpoint, ListenSettings, PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
 
 /// What has to be there before the service can run.
 pub struct Prepared {
     listeners: Listeners,
-    sources: Vec<Source>,
-    policies: policy::Loaded,
+    policies: First,
     certificates: Option<Certificates>,
+}
+
+/// The policies at the start, or why there are none.
+struct First {
+    read: watch::Reading,
+    loaded: Result<policy::Loaded, String>,
 }
 
 struct Listeners {
@@ -65,31 +73,32 @@ impl std::error::Error for CannotStart {}
 /// All that failed, not only the first.
 pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
-    let policies = load_first(&settings.policy, &mut problems);
+    let policies = load_first(&settings.policy);
+    if let (Err(report), false) = (&policies.loaded, settings.readiness.start_without_policy) {
+        problems.0.push(report.clone());
+    }
     let listeners = bind(&settings.listen, &mut problems).await;
     let certificates = settings.tls.clone().map(Certificates::load).transpose();
     let certificates =
         certificates.map_err(|found| problems.0.extend(found.iter().map(|what| format!("error: {what}"))));
-    match (policies, listeners, certificates) {
-        (Some((sources, policies)), Some(listeners), Ok(certificates)) => {
-            Ok(Prepared { listeners, sources, policies, certificates })
-        }
+    match (listeners, certificates, problems.0.as_slice()) {
+        (Some(listeners), Ok(certificates), []) => Ok(Prepared { listeners, policies, certificates }),
         (_, _, _) => Err(problems),
     }
 }
 
-fn load_first(settings: &PolicySettings, problems: &mut CannotStart) -> Option<(Vec<Source>, policy::Loaded)> {
+fn load_first(settings: &PolicySettings) -> First {
     if settings.places.paths.is_empty() {
-        problems
-            .0
-            .push("error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY".into());
-        return None;
+        let why = "error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY";
+        return First { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
     }
-    let loaded = files::read(&settings.places).and_then(|sources| {
-        let loaded = policy::load(&sources, &settings.options)?;
-        Ok((sources, loaded))
-    });
-    loaded.map_err(|report| problems.0.push(report.to_string())).ok()
+    match files::read(&settings.places) {
+        Ok(sources) => {
+            let loaded = policy::load(&sources, &settings.options).map_err(|report| report.to_string());
+            First { read: Ok(sources), loaded }
+        }
+        Err(report) => First { loaded: Err(report.to_string()), read: Err(report) },
+    }
 }
 
 async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<Listeners> {
@@ -113,59 +122,64 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let metrics = Metrics::new();
     let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
     let policies = InForce::new(Arc::clone(&metrics));
-    let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
+    let (facts, health) = (Arc::new(Facts::new(!settings.readiness.ready_without_policy)), Health::new().await);
 
     let installer =
         Installer { policies: Arc::clone(&policies), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
-    installer.install(&prepared.sources, prepared.policies);
+    let read = installer.begin(prepared.policies);
     if stores.are_ready_at_once() {
         facts.store_is_ready();
-        health.set(true).await;
     }
-    let connected = Arc::new(Semaphore::new(0));
-    let all_connected = Serving::connected(Arc::clone(&connected), settings.limits.workers);
-    let ready = tokio::spawn(become_ready(stores.clone(), all_connected, health.clone(), Arc::clone(&facts)));
-
+    let telling = readiness::tell(&facts, &health).await;
     let serving = Arc::new(Serving {
-        policies,
+        policies: Arc::clone(&policies),
         stores: stores.clone(),
         metrics: Arc::clone(&metrics),
         limits: settings.limits,
         tls: prepared.certificates.as_ref().map(|certificates| certificates.tls.clone()),
+        answers: settings.answers,
         health: health.clone(),
-        connected,
+        connected: Arc::new(Semaphore::new(0)),
     });
+    let service = serving.service();
+    let services = settings.limits.workers.saturating_add(1);
+    let all_connected = Serving::connected(Arc::clone(&serving.connected), services);
+    let watched = settings.readiness.ready_while_store.then(|| Arc::clone(&service));
+    let follow_store =
+        tokio::spawn(readiness::follow_store(stores.clone(), all_connected, watched, Arc::clone(&facts)));
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     let Listeners { grpc, http, admin } = prepared.listeners;
     announce(&grpc.endpoint(), &[("http", http.local_addr()), ("admin", admin.local_addr())]);
-    if let (true, Ok(Endpoint::Tcp(address))) = (settings.policy.are_examples, grpc.endpoint()) {
-        let port = address.port();
-        info!(
-            "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
-        );
+    if settings.policy.are_examples {
+        show_how_to_try(&grpc);
     }
-
+    let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
+    let pages = pages::all(&policies, &metrics);
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
     let background = [
-        tokio::spawn(log_end("http", admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), end()))),
-        tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), end()))),
+        tokio::spawn(log_end(
+            "http",
+            admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end()),
+        )),
+        tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), pages, end()))),
     ];
-    let reload = tokio::spawn(reload(settings.policy, prepared.sources, installer));
+    let reload = tokio::spawn(reload(settings.policy, read, installer));
     let tend = tokio::spawn(stores.tend());
     let follow = tokio::spawn(follow(prepared.certificates, metrics));
 
     tokio::select! {
         () = workers.accept(&grpc) => {}
-        () = stopping(shutdown, ready.abort_handle(), &facts, &health, &settings.shutdown) => {}
+        () = stopping(shutdown, telling, &facts, &health, &settings.shutdown) => {}
     }
     drop(grpc);
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
-    [reload, tend, ready, follow].iter().for_each(tokio::task::JoinHandle::abort);
+    [reload, tend, follow_store, follow].iter().for_each(tokio::task::JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
+    serving::settle(&service).await;
     info!(all_finished, "stopped");
     Ok(())
 }
@@ -173,15 +187,17 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
 /// Waits to be told to stop, says so to everybody who asks, and gives them time to go elsewhere.
 async fn stopping(
     shutdown: impl Future<Output = ()>,
-    becoming_ready: tokio::task::AbortHandle,
+    telling: tokio::task::JoinHandle<()>,
     facts: &Facts,
     health: &Health,
     settings: &ShutdownSettings,
 ) {
     shutdown.await;
-    becoming_ready.abort();
     info!(delay = ?settings.delay, "draining");
     facts.drain();
+    // Told from here, so that it is before this goes on; who else tells has to have ended.
+    telling.abort();
+    let _ = telling.await;
     health.set(false).await;
     tokio::time::sleep(settings.delay).await;
 }
@@ -209,24 +225,26 @@ fn announce(grpc: &std::io::Result<Endpoint>, addresses: &[(&str, std::io::Resul
     }
 }
 
-/// Says that the service is ready once its store is and every worker can ask it, where that has not been said.
-async fn become_ready(stores: Stores, all_connected: impl Future<Output = ()>, health: Health, facts: Arc<Facts>) {
-    stores.ready().await;
-    all_connected.await;
-    if stores.are_ready_at_once() {
-        return; // Said already; who watches health would hear it twice.
-    }
-    facts.store_is_ready();
-    health.set(true).await;
-}
-
 async fn follow(certificates: Option<Certificates>, metrics: Arc<Metrics>) {
     if let Some(certificates) = certificates {
         certificates.follow(metrics).await;
     }
 }
 
-async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Installer) {
+fn show_how_to_try(grpc: &Listener) {
+    if let Ok(Endpoint::Tcp(address)) = grpc.endpoint() {
+        let port = address.port();
+        info!(
+            "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+        );
+    }
+}
+
+/// Puts changed policies in force, also the first after a start without any.
+async fn reload(settings: PolicySettings, known: watch::Reading, installer: Installer) {
+    if settings.places.paths.is_empty() {
+        return;
+    }
     let options = settings.options;
     watch::watch(settings.places, known, |read| {
         let loaded = read.and_then(|sources| policy::load(&sources, &options).map(|loaded| (sources, loaded)));
@@ -246,6 +264,15 @@ struct Installer {
 }
 
 impl Installer {
+    /// Puts the first policies in force, or says why there are none; what was read for them.
+    fn begin(&self, first: First) -> watch::Reading {
+        match first.loaded {
+            Ok(loaded) => self.install(first.read.as_deref().unwrap_or_default(), loaded),
+            Err(report) => self.refuse(&report),
+        }
+        first.read
+    }
+
     fn install(&self, sources: &[Source], loaded: policy::Loaded) {
         let policies = loaded.policies;
         let facts = PolicyFacts {
@@ -265,8 +292,11 @@ impl Installer {
         self.facts.loaded(facts);
     }
 
-    fn refuse(&self, report: &Report) {
-        error!("a change of the policies is refused, the running ones stay in force:\n{report}");
+    fn refuse(&self, report: &impl fmt::Display) {
+        match self.policies.snapshot().is_some() {
+            true => error!("a change of the policies is refused, the running ones stay in force:\n{report}"),
+            false => error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}"),
+        }
         self.metrics.policy_load(false);
         self.facts.refused(report.to_string());
     }

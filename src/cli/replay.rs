@@ -14,7 +14,7 @@ use super::load;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::grpc::convert::{self, AnswerStyle, RequestBounds};
 use crate::grpc::json;
-use crate::limiter::{Decision, InForce, Limiter, Standing};
+use crate::limiter::{Decision, InForce, Limiter, Modes, Standing};
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;
@@ -81,7 +81,7 @@ impl Replay {
         };
         let in_force = InForce::new(metrics);
         in_force.install(policies);
-        let limiter = Limiter::new(in_force, store, false);
+        let limiter = Limiter::new(in_force, store, Modes::default());
         let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
 
@@ -150,7 +150,7 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
         .iter()
         .map(|status| json!({"retry_after_us": us(status.retry_after()), "reset_after_us": us(status.reset_after())}))
         .collect();
-    let response = json::response(&convert::response(&decision, AnswerStyle::default()));
+    let response = json::response(&convert::response(&decision, &AnswerStyle::default()));
     let response = response.map_err(|error| error.to_string())?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use prost_types::Duration;
 use smallvec::SmallVec;
 
+use super::headers::{self, HeaderStyle};
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
@@ -44,10 +45,14 @@ pub struct RequestBounds {
 }
 
 /// How an answer is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerStyle {
     /// Durations to the microsecond, for callers that do not truncate them to whole seconds.
     pub exact_durations: bool,
+    /// Headers for the client at the far end.
+    pub headers: HeaderStyle,
+    /// Whether the request and the metadata of its rules are told to the proxy.
+    pub dynamic_metadata: bool,
 }
 
 /// A request that no proxy sends.
@@ -133,16 +138,18 @@ fn wanted(number: usize, message: &RateLimitOverride) -> Result<Override, Invali
     Ok(Override { limit: message.requests_per_unit, period })
 }
 
-/// Writes an answer.
-pub fn response(decision: &Decision<'_>, style: AnswerStyle) -> RateLimitResponse {
+/// Writes an answer, but for its metadata: that is of the request too.
+pub fn response(decision: &Decision<'_>, style: &AnswerStyle) -> RateLimitResponse {
+    let statuses: Vec<_> = decision.statuses().iter().map(|one| status(one, style)).collect();
     RateLimitResponse {
         overall_code: code(decision.is_over_limit()).into(),
-        statuses: decision.statuses().iter().map(|one| status(one, style)).collect(),
+        response_headers_to_add: headers::of(decision.statuses(), &statuses, &style.headers),
+        statuses,
         ..Default::default()
     }
 }
 
-fn status(status: &Status<'_>, style: AnswerStyle) -> DescriptorStatus {
+fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
     let waiting = status.retry_after().or_else(|| status.reset_after());
     let remaining = match status.standing() {
         Standing::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
@@ -216,7 +223,7 @@ impl fmt::Display for InWords<'_> {
 }
 
 /// Whole seconds, rounded up since proxies truncate, or exactly.
-fn duration(length: Micros, style: AnswerStyle) -> Duration {
+fn duration(length: Micros, style: &AnswerStyle) -> Duration {
     /// The longest that protobuf's type holds, 10,000 years.
     const LONGEST: i64 = 315_576_000_000;
     let seconds = |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));

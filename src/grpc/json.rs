@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde::Deserializer;
 use serde_json::Value;
 
 use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
@@ -30,6 +31,21 @@ pub enum JsonError {
 /// # Errors
 /// Where the JSON is no request: an unknown field, a wrong type.
 pub fn request(json: Value) -> Result<RateLimitRequest, JsonError> {
+    read(json)
+}
+
+/// Reads a request from its text.
+///
+/// # Errors
+/// Where the text is not JSON, or the JSON is no request; with line and column.
+pub fn request_text(text: &[u8]) -> Result<RateLimitRequest, JsonError> {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let request = read(&mut json)?;
+    json.end()?;
+    Ok(request)
+}
+
+fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(json: D) -> Result<RateLimitRequest, JsonError> {
     let message = DynamicMessage::deserialize(descriptor("envoy.service.ratelimit.v3.RateLimitRequest")?, json)?;
     Ok(RateLimitRequest::decode(message.encode_to_vec().as_slice())?)
 }

@@ -6,8 +6,10 @@
 pub mod client;
 mod connection;
 pub mod convert;
+pub mod headers;
 pub mod health;
 pub mod json;
+mod metadata;
 pub mod proto;
 pub mod server;
 pub mod service;

@@ -39,6 +39,7 @@ pub mod envoy {
     }
 }
 
+pub use envoy::config::core::v3::HeaderValue;
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 pub use envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client, rate_limit_service_server,

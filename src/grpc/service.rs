@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::convert::{self, AnswerStyle, RequestBounds};
+use super::metadata;
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use crate::limiter::{Limiter, Undecided};
@@ -40,6 +41,19 @@ impl<S: Store> Rls<S> {
         &self.limiter
     }
 
+    /// Answers one request within the time that the caller has, or else within the service's own.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub async fn answer_within(
+        &self,
+        message: &RateLimitRequest,
+        time: Option<Duration>,
+    ) -> Result<RateLimitResponse, Status> {
+        let now = Instant::now();
+        self.answer(message, now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now)).await
+    }
+
     /// Answers one request, no later than `deadline`.
     ///
     /// # Errors
@@ -51,7 +65,11 @@ impl<S: Store> Rls<S> {
         })?;
         let snapshot = self.limiter.snapshot();
         let decision = self.limiter.decide(&snapshot, &request, deadline).await.map_err(unavailable)?;
-        Ok(convert::response(&decision, self.style))
+        let mut answer = convert::response(&decision, &self.style);
+        if self.style.dynamic_metadata {
+            answer.dynamic_metadata = Some(metadata::of(message, &decision));
+        }
+        Ok(answer)
     }
 }
 
@@ -73,6 +91,11 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
+/// Whether an answer's error is about the request: no later one of the same content will be decided.
+pub fn is_callers_fault(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument
+}
+
 /// One exhaustive match from the limiter's errors to the protocol's codes.
 fn unavailable(undecided: Undecided) -> Status {
     match undecided {
@@ -86,9 +109,6 @@ impl<S: Store> RateLimitService for Rls<S> {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let time = budget(request.metadata()).unwrap_or(self.timeout);
-        let now = Instant::now();
-        let deadline = now.checked_add(time).unwrap_or(now);
-        self.answer(request.get_ref(), deadline).await.map(Response::new)
+        self.answer_within(request.get_ref(), budget(request.metadata())).await.map(Response::new)
     }
 }

@@ -4,7 +4,7 @@ use super::target::{Imposed, Target};
 use crate::algorithm::judge::{Few, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
-use crate::algorithm::verdict::Overall;
+use crate::algorithm::verdict::{Overall, Role};
 use crate::algorithm::{Limit, OnStoreError};
 use crate::policy::Rule;
 use crate::store::{Outcomes, StoreError};
@@ -24,7 +24,7 @@ pub struct Status<'a>(Kind<'a>);
 enum Kind<'a> {
     Nothing,
     Unlimited(&'a Rule),
-    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, outcome: Result<Outcome, StoreError> },
+    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, role: Role, outcome: Result<Outcome, StoreError> },
 }
 
 /// How a descriptor stands with its limit.
@@ -52,18 +52,18 @@ impl<'a> Decision<'a> {
         Self { is_over_limit: false, statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect() }
     }
 
-    /// Puts the store's outcomes, one for each target with a limit, to their targets.
-    pub(super) fn new(overall: Overall, targets: Few<Target<'a>>, outcomes: Outcomes) -> Self {
+    /// Puts a role for each target, and the store's outcomes, one for each target with a limit, to their targets.
+    pub(super) fn new(overall: Overall, targets: Few<Target<'a>>, roles: Few<Role>, outcomes: Outcomes) -> Self {
         let mut outcomes = outcomes.into_iter();
-        let status = |target| match target {
+        let status = |(target, role)| match target {
             Target::Nothing => Kind::Nothing,
             Target::Unlimited(rule) => Kind::Unlimited(rule),
             Target::Limited { rule, limit, .. } => {
                 let outcome = outcomes.next().unwrap_or(Err(StoreError::Unreadable));
-                Kind::Limited { rule, limit, outcome }
+                Kind::Limited { rule, limit, role, outcome }
             }
         };
-        let statuses = targets.into_iter().map(status).map(Status).collect();
+        let statuses = targets.into_iter().zip(roles).map(status).map(Status).collect();
         Self { is_over_limit: overall == Overall::Denied, statuses }
     }
 
@@ -90,13 +90,13 @@ impl<'a> Status<'a> {
 
     /// How the descriptor stands with its limit.
     pub fn standing(&self) -> Standing {
-        let Kind::Limited { rule, limit, outcome } = &self.0 else {
+        let Kind::Limited { limit, role, outcome, .. } = &self.0 else {
             return match &self.0 {
                 Kind::Unlimited(_) => Standing::Unlimited,
                 Kind::Nothing | Kind::Limited { .. } => Standing::NoLimit,
             };
         };
-        let is_shadow = rule.is_some_and(Rule::shadow_mode);
+        let is_shadow = matches!(role, Role::Shadow | Role::QuotaShadow);
         match (outcome, limit.limit().on_store_error()) {
             (Ok(outcome), _) if outcome.allowed => Standing::Allowed,
             (Ok(_), _) if is_shadow => Standing::ShadowDenied,
@@ -109,6 +109,11 @@ impl<'a> Status<'a> {
     /// Whether the status is OVER_LIMIT.
     pub fn is_over_limit(&self) -> bool {
         matches!(self.standing(), Standing::Denied | Standing::PresumedDenied)
+    }
+
+    /// Whether the limit votes: its denial alone denies no request.
+    pub fn is_vote(&self) -> bool {
+        matches!(self.0, Kind::Limited { role: Role::Quota | Role::QuotaShadow, .. })
     }
 
     /// The limit that applies, and of its windows the one that binds, where the limit was judged or denies.

@@ -4,6 +4,7 @@
 //! an [`Undecided`] means that nobody decided, and the caller's own failure mode has to.
 
 mod decision;
+mod modes;
 mod target;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Instant;
 use arc_swap::{ArcSwapOption, Guard};
 
 pub use self::decision::{Decision, Standing, Status};
+pub use self::modes::Modes;
 use self::target::Target;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, combine};
@@ -24,7 +26,7 @@ use crate::telemetry::metrics::{Metrics, RuleMetrics};
 pub struct Limiter<S> {
     policies: Arc<InForce>,
     store: S,
-    prior: Prior,
+    modes: Modes,
 }
 
 /// The policies in force, shared by all limiters of a process.
@@ -74,10 +76,9 @@ impl InForce {
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter. `shadow`: every request is admitted, and only the statuses tell what would have been.
-    pub fn new(policies: Arc<InForce>, store: S, shadow: bool) -> Self {
-        let prior = if shadow { Prior::Admitted } else { Prior::Open };
-        Self { policies, store, prior }
+    /// A limiter. `modes`: what the process makes of all limits.
+    pub fn new(policies: Arc<InForce>, store: S, modes: Modes) -> Self {
+        Self { policies, store, modes }
     }
 
     /// The store.
@@ -109,28 +110,30 @@ impl<S: Store> Limiter<S> {
         let mut targets: Few<Target<'a>> =
             request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
         target::drop_replaced(&mut targets);
+        let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
-        let asked =
-            targets.iter().zip(&request.descriptors).zip(&recorded).filter_map(|((target, descriptor), recorded)| {
+        let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
+            |(((target, descriptor), recorded), role)| {
                 let key = keys.key(request.domain, target.key()?).in_one_slot(policy.in_one_slot());
-                Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: target.role(), recorded })
-            });
+                Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: *role, recorded })
+            },
+        );
         let checks: Few<Check<'_>> = asked.collect();
         let outcomes = match checks.is_empty() {
             true => Outcomes::new(),
-            false => self.store.decide(&checks, self.prior, deadline).await,
+            false => self.store.decide(&checks, prior, deadline).await,
         };
-        let overall = self.overall(&checks, &outcomes)?;
+        let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
-        let decision = Decision::new(overall, targets, outcomes);
+        let decision = Decision::new(overall, targets, roles, outcomes);
         live.count(&decision);
         Ok(decision)
     }
 
-    fn overall(&self, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
+    fn overall(&self, prior: Prior, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
         let verdicts =
             checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
-        let overall = combine(self.prior, verdicts);
+        let overall = combine(prior, verdicts);
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));
         match (overall, failed.clone().next()) {

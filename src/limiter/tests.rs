@@ -48,17 +48,17 @@ fn load(text: &str) -> PolicySet {
     policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}")).policies
 }
 
-fn bench_of(policies: PolicySet, shadow: bool, max_bytes: usize) -> Bench {
+fn bench_of(policies: PolicySet, modes: Modes, max_bytes: usize) -> Bench {
     let (clock, metrics) = (Arc::new(ManualClock::default()), Metrics::new());
     clock.set(Timestamp::from_micros(DAY));
     let store = MemoryStore::new(Bounds { max_bytes, domain_max_bytes: max_bytes }, Arc::clone(&clock));
     let in_force = InForce::new(Arc::clone(&metrics));
     in_force.install(policies);
-    Bench { limiter: Limiter::new(Arc::clone(&in_force), store, shadow), in_force, clock, metrics }
+    Bench { limiter: Limiter::new(Arc::clone(&in_force), store, modes), in_force, clock, metrics }
 }
 
 fn bench(rules: &str) -> Bench {
-    bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), false, 1 << 20)
+    bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 1 << 20)
 }
 
 impl Bench {
@@ -106,6 +106,8 @@ fn entry(text: &str) -> Entry<'_> {
     Entry { key: key.as_bytes(), value: value.as_bytes() }
 }
 
+const SHADOW: Modes = Modes { shadow: true, quota: false };
+const QUOTA: Modes = Modes { shadow: false, quota: true };
 const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: b, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
 
 #[test]
@@ -188,8 +190,19 @@ fn quota_rules_deny_only_where_all_of_them_do() {
 }
 
 #[test]
+fn in_global_quota_mode_a_request_is_denied_where_every_descriptor_that_is_not_unlimited_denies() {
+    let rules = format!("{PLAIN}  - {{key: free, rate_limit: {{unlimited: true}}}}\n");
+    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), QUOTA, 1 << 20);
+    assert_eq!(bench.times(2, take("a=1")), "OK: 0");
+    assert_eq!(bench.ask(&[take("a=1"), take("b=1")]), "OK: OVER 4", "b votes for it");
+    assert_eq!(bench.ask(&[take("a=1"), take("none=1")]), "OK: OVER -", "so does what has no limit");
+    assert_eq!(bench.ask(&[take("a=1"), take("free=1")]), "OVER: OVER -", "what is unlimited has no vote");
+    assert_eq!(bench.ask(&[take("a=1")]), "OVER: OVER");
+}
+
+#[test]
 fn global_shadow_mode_admits_and_tells_what_would_have_been() {
-    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{PLAIN}")), true, 1 << 20);
+    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{PLAIN}")), SHADOW, 1 << 20);
     bench.times(2, take("a"));
     assert_eq!(bench.ask(&[take("a")]), "OK: OVER");
 }
@@ -256,7 +269,7 @@ fn a_full_store_is_answered_by_the_limits_own_word() {
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 9, on_store_error: allow}}
   - {key: n, rate_limit: {unit: hour, requests_per_unit: 9, on_store_error: deny}}
   - {key: z, rate_limit: {unit: hour, requests_per_unit: 0}}\n";
-    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), false, 64);
+    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 64);
     assert_eq!(bench.ask(&[take("a")]), "OK: -");
     assert_eq!(bench.ask(&[take("n")]), "OVER: OVER");
     assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
@@ -267,7 +280,7 @@ fn a_full_store_is_answered_by_the_limits_own_word() {
 #[test]
 fn a_changed_amount_judges_the_same_counter_and_a_changed_shape_begins_anew() {
     let policy = |limit: &str| load(&format!("domain: d\ndescriptors:\n  - {{key: a, rate_limit: {{{limit}}}}}\n"));
-    let bench = bench_of(policy("unit: minute, requests_per_unit: 2"), false, 1 << 20);
+    let bench = bench_of(policy("unit: minute, requests_per_unit: 2"), Modes::default(), 1 << 20);
     assert_eq!(bench.times(2, take("a")), "OK: 0");
     bench.in_force.install(policy("unit: minute, requests_per_unit: 5"));
     assert_eq!(bench.ask(&[take("a")]), "OK: 2");
@@ -292,7 +305,7 @@ fn the_example_policies_do_what_their_comments_say() {
     let places = files::Places { paths: vec![examples], ..files::Places::default() };
     let sources = files::read(&places).unwrap();
     let policies = policy::load(&sources, &Options::default()).unwrap().policies;
-    let bench = bench_of(policies, false, 8 << 20);
+    let bench = bench_of(policies, Modes::default(), 8 << 20);
     let last = |domain: &str, count: u32, ask: Ask<'_>| {
         (0..count).map(|_| bench.ask_in(domain, &[ask]).unwrap()).last().unwrap()
     };

@@ -9,12 +9,14 @@
 //! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
+//! | `listing` | all rules of a policy |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
 
 mod compile;
 mod document;
+mod listing;
 mod matcher;
 pub mod report;
 mod rule;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Problems, parse};
-use crate::grpc::convert::{AnswerStyle, RequestBounds};
+use crate::grpc::convert::RequestBounds;
 use crate::grpc::server::Connections;
 
 #[derive(Debug, clap::Args)]
@@ -34,12 +34,6 @@ pub(super) struct Flags {
     /// Threads that serve gRPC; default: the cores that this process may use.
     #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N")]
     workers: Option<String>,
-    /// Write durations to the microsecond. Proxies truncate them to whole seconds, so the default rounds up.
-    #[arg(long, env = "TOLLGATE_EXACT_DURATIONS")]
-    exact_durations: bool,
-    /// Admit every request, and tell in the statuses and metrics what would have been denied.
-    #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
-    shadow_mode: bool,
 }
 
 /// How large requests may be, how connections are kept, and how many threads serve them.
@@ -49,12 +43,8 @@ pub struct LimitSettings {
     pub request: RequestBounds,
     /// Messages and connections.
     pub connections: Connections,
-    /// How answers are written.
-    pub style: AnswerStyle,
     /// Threads.
     pub workers: usize,
-    /// Whether every request is admitted.
-    pub shadow_mode: bool,
 }
 
 impl Flags {
@@ -79,12 +69,6 @@ impl Flags {
             Some(workers) => problems.read("--workers", workers, parse::count),
             None => cores(),
         };
-        LimitSettings {
-            request,
-            connections,
-            style: AnswerStyle { exact_durations: self.exact_durations },
-            workers,
-            shadow_mode: self.shadow_mode,
-        }
+        LimitSettings { request, connections, workers }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct Flags {
     /// Address for gRPC, or unix:/path for a socket; port 0 takes a free one, which is logged.
     #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]
     grpc_listen: String,
-    /// Address for probes and metrics: /livez, /readyz, /metrics.
+    /// Address for probes, metrics and decisions in JSON: /livez, /readyz, /healthcheck, /metrics, /json.
     #[arg(long, env = "TOLLGATE_HTTP_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     http_listen: String,
     /// Address for administration; it tells what limits there are, so it listens on this machine only.

@@ -2,12 +2,14 @@
 //!
 //! Flags are read as text and resolved together, so that everything that is wrong is said at once.
 
+mod answers;
 pub mod envoyproxy;
 mod limits;
 mod listen;
 mod log;
 mod parse;
 mod policy;
+mod readiness;
 mod redis;
 mod shutdown;
 mod store;
@@ -15,10 +17,12 @@ mod tls;
 
 use std::fmt;
 
+pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
 pub use self::policy::{PolicySettings, Reading};
+pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::store::{Place, StoreSettings, place};
@@ -39,6 +43,10 @@ pub struct Flags {
     #[command(flatten)]
     limits: limits::Flags,
     #[command(flatten)]
+    answers: answers::Flags,
+    #[command(flatten)]
+    readiness: readiness::Flags,
+    #[command(flatten)]
     shutdown: shutdown::Flags,
     #[command(flatten)]
     log: log::Flags,
@@ -57,6 +65,10 @@ pub struct Settings {
     pub store: StoreSettings,
     /// How large requests may be, and how connections are kept.
     pub limits: LimitSettings,
+    /// What answers say besides the decision.
+    pub answers: AnswerSettings,
+    /// When the process says that it can be asked.
+    pub readiness: ReadinessSettings,
     /// How the process ends.
     pub shutdown: ShutdownSettings,
     /// What it says meanwhile.
@@ -94,12 +106,16 @@ impl Flags {
     /// Reads the flags, and says everything that is wrong with them. Settings with problems are only good for finding more.
     pub fn resolve(self) -> (Settings, Vec<Problem>) {
         let mut problems = Problems::default();
+        let listen = self.listen.resolve(&mut problems);
+        let store = self.store.resolve(&mut problems);
         let settings = Settings {
+            readiness: self.readiness.resolve(&store, &mut problems),
             policy: self.policy.resolve(),
-            listen: self.listen.resolve(&mut problems),
+            listen,
             tls: self.tls.resolve(&mut problems),
-            store: self.store.resolve(&mut problems),
+            store,
             limits: self.limits.resolve(&mut problems),
+            answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };

@@ -40,6 +40,15 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
+    /// Whether a connection is open, where one is needed.
+    pub fn is_connected(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Redis(store) => store.is_connected(),
+            Self::Remembering(store) => store.store().is_connected(),
+        }
+    }
+
     /// Waits until charges that have to be undone are.
     pub async fn settled(&self) {
         match self {

@@ -7,6 +7,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
 
 use super::sides::Sides;
@@ -30,8 +31,7 @@ struct Rule {
 /// What is decided: the policies of a case share its trace evenly.
 struct Case {
     policies: Vec<String>,
-    /// Whether every request is admitted.
-    is_shadow: bool,
+    modes: Modes,
     trace: Vec<Step>,
 }
 
@@ -40,16 +40,11 @@ type Step = (i64, RateLimitRequest);
 
 #[test]
 fn memory_redis_and_a_cluster_decide_alike() {
-    agree(
-        0,
-        CASES,
-        (policies(), any::<bool>(), prop::bool::weighted(0.2), traces()),
-        |(rules, in_one_slot, is_shadow, trace)| Case {
-            policies: vec![text_of(&rules, in_one_slot)],
-            is_shadow,
-            trace,
-        },
-    );
+    agree(0, CASES, (policies(), any::<bool>(), modes(), traces()), |(rules, in_one_slot, modes, trace)| Case {
+        policies: vec![text_of(&rules, in_one_slot)],
+        modes,
+        trace,
+    });
 }
 
 #[test]
@@ -58,7 +53,7 @@ fn they_do_so_when_amounts_change_meanwhile() {
     agree(1, CASES / 2, (pairs, traces()), |(pairs, trace)| {
         let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, false)).to_vec();
-        Case { policies, is_shadow: false, trace }
+        Case { policies, modes: Modes::default(), trace }
     });
 }
 
@@ -83,8 +78,8 @@ fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value)
 }
 
 async fn run(urls: &[String], case: &Case) -> Result<(), String> {
-    let Case { policies, is_shadow, trace } = case;
-    let sides = Sides::new(urls, "random:", *is_shadow).await;
+    let Case { policies, modes, trace } = case;
+    let sides = Sides::new(urls, "random:", *modes).await;
     sides.clear().await;
     let (mut now, mut latest) = (START, START);
     for (number, (step, message)) in trace.iter().enumerate() {
@@ -114,6 +109,11 @@ fn text_of(rules: &[Rule], in_one_slot: bool) -> String {
 fn is_valid(rule: &Rule) -> bool {
     let text = text_of(std::slice::from_ref(rule), false);
     policy::load(&[Source { name: "policy".to_owned(), text }], &policy::Options::default()).is_ok()
+}
+
+fn modes() -> impl Strategy<Value = Modes> {
+    let bits = (prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    bits.prop_map(|(shadow, quota)| Modes { shadow, quota })
 }
 
 fn policies() -> impl Strategy<Value = Vec<Rule>> {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::convert::{self, AnswerStyle, RequestBounds};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
-use tollgate::limiter::{InForce, Limiter};
+use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{self, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::clock::ManualClock;
@@ -29,8 +29,8 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Memory, and a store at each of `urls`, whose keys begin with `prefix`. `is_shadow`: every request is admitted.
-    pub(super) async fn new(urls: &[String], prefix: &str, is_shadow: bool) -> Self {
+    /// Memory, and a store at each of `urls`, whose keys begin with `prefix`. `modes`: those of every side.
+    pub(super) async fn new(urls: &[String], prefix: &str, modes: Modes) -> Self {
         let (clock, metrics) = (Arc::<ManualClock>::default(), Metrics::new());
         let in_force = InForce::new(Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
@@ -42,7 +42,7 @@ impl Sides {
             let store = RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
             stores.push((url.clone(), AnyStore::Redis(store)));
         }
-        let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, is_shadow));
+        let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
         for (name, limiter) in &limiters {
             let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
@@ -89,5 +89,5 @@ async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLim
         [status.retry_after(), status.reset_after()].map(|time| time.map(|time| time.get()))
     };
     let times = decision.statuses().iter().map(times).collect();
-    Ok((convert::response(&decision, AnswerStyle::default()), times))
+    Ok((convert::response(&decision, &AnswerStyle::default()), times))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Request};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 /// A client with connections of its own.
 #[derive(Clone)]
 pub(crate) struct Web {
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
     server: SocketAddr,
 }
 
@@ -41,10 +41,20 @@ impl Web {
 
     /// GET with headers, whose values may be any bytes that HTTP lets pass.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&'static str, &[u8])]) -> Reply {
-        let mut request = Request::get(format!("http://{}{path}", self.server)).body(Empty::new()).unwrap();
+        let mut request = Request::get(format!("http://{}{path}", self.server)).body(Full::default()).unwrap();
         for (name, value) in headers {
             request.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
         }
+        self.ask(request).await
+    }
+
+    /// A request by any method, with a body.
+    pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Reply {
+        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
+        self.ask(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Reply {
         let response = self.client.request(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();

@@ -198,6 +198,11 @@ impl RedisStore {
         }
     }
 
+    /// Whether a connection to a master is open; where limits of a second are elsewhere, to one of theirs as well.
+    pub fn is_connected(&self) -> bool {
+        self.cores().all(|core| core.routes.masters().iter().any(|node| node.is_connected()))
+    }
+
     /// Forgets every key that begins with this store's prefix.
     ///
     /// # Errors

@@ -1,0 +1,147 @@
+//! What the process says of itself: whether it should be asked, and the policies in force.
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// What the process says of itself over HTTP, and whether it is ready, which others may follow.
+#[derive(Debug)]
+pub struct Facts {
+    state: watch::Sender<Readiness>,
+    policies: Mutex<PolicyFacts>,
+}
+
+/// Whether the process should be asked: one fact, which every probe tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    has_policy: bool,
+    store: StoreState,
+    is_draining: bool,
+}
+
+/// How far a store is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreState {
+    NotYet,
+    There,
+    Lost,
+}
+
+/// The policies in force, and what came of the last attempt to load others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyFacts {
+    /// The content's hash.
+    pub version: String,
+    /// When they were put in force, RFC 3339.
+    pub loaded_at: String,
+    /// The files they came from.
+    pub files: Vec<String>,
+    /// Domains, in order.
+    pub domains: Vec<String>,
+    /// Rules in all.
+    pub rules: usize,
+    /// The report on a change that was refused since.
+    pub last_error: Option<String>,
+}
+
+impl Facts {
+    /// Nothing is there yet. `needs_policy`: whether the process is only ready with one.
+    pub fn new(needs_policy: bool) -> Self {
+        let nothing = Readiness { has_policy: !needs_policy, store: StoreState::NotYet, is_draining: false };
+        Self { state: watch::Sender::new(nothing), policies: Mutex::default() }
+    }
+
+    /// A policy set was put in force, from wherever.
+    pub fn loaded(&self, facts: PolicyFacts) {
+        *self.policies.lock() = facts;
+        self.change(|state| state.has_policy = true);
+    }
+
+    /// The store was reached, or need not be.
+    pub fn store_is_ready(&self) {
+        self.change(|state| state.store = StoreState::There);
+    }
+
+    /// The store was there, and is not any more.
+    pub fn store_is_lost(&self) {
+        self.change(|state| state.store = StoreState::Lost);
+    }
+
+    /// A change was refused.
+    pub fn refused(&self, report: String) {
+        self.policies.lock().last_error = Some(report);
+    }
+
+    /// The process is about to end.
+    pub fn drain(&self) {
+        self.change(|state| state.is_draining = true);
+    }
+
+    /// Whether the process should be asked, now and whenever that changes.
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.state.subscribe()
+    }
+
+    /// The policies in force.
+    pub fn policies(&self) -> PolicyFacts {
+        self.policies.lock().clone()
+    }
+
+    /// Why the process should not be asked, if it should not.
+    pub(super) fn unready(&self) -> Option<&'static str> {
+        self.state.borrow().reason()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Readiness)) {
+        self.state.send_if_modified(|state| {
+            let before = *state;
+            change(state);
+            before != *state
+        });
+    }
+}
+
+impl Readiness {
+    /// Whether the process should be asked.
+    pub fn is_ready(self) -> bool {
+        self.reason().is_none()
+    }
+
+    fn reason(self) -> Option<&'static str> {
+        match self {
+            Self { is_draining: true, .. } => Some("draining\n"),
+            Self { has_policy: false, .. } => Some("no policy is loaded yet\n"),
+            Self { store: StoreState::NotYet, .. } => Some("the store has not been reached yet\n"),
+            Self { store: StoreState::Lost, .. } => Some("no connection to the store is open\n"),
+            Self { store: StoreState::There, .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_until_it_is_there() {
+        let facts = Facts::new(true);
+        let readiness = facts.readiness();
+        assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
+        facts.loaded(PolicyFacts::default());
+        assert_eq!(facts.unready(), Some("the store has not been reached yet\n"));
+        facts.store_is_ready();
+        assert_eq!((facts.unready(), readiness.borrow().is_ready()), (None, true));
+        facts.store_is_lost();
+        assert_eq!(facts.unready(), Some("no connection to the store is open\n"));
+        facts.store_is_ready();
+        facts.drain();
+        assert_eq!((facts.unready(), readiness.borrow().is_ready()), (Some("draining\n"), false));
+    }
+
+    #[test]
+    fn a_policy_may_be_let_out() {
+        let facts = Facts::new(false);
+        facts.store_is_ready();
+        assert_eq!(facts.unready(), None);
+    }
+}

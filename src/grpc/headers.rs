@@ -1,0 +1,163 @@
+//! What the client at the far end is told of its limits, as headers that the proxy adds to the response.
+
+use std::fmt::Write as _;
+
+use super::proto::HeaderValue;
+use super::proto::rate_limit_response::{Code, DescriptorStatus};
+use crate::limiter::Status;
+
+/// Limits that the standard's fields tell; a request may have more.
+const MAX_ITEMS: usize = 16;
+/// Characters of a limit's name there.
+const MAX_NAME: usize = 64;
+
+/// Which headers are added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderStyle {
+    /// Limit, remaining and reset of one descriptor, under these names, as envoyproxy/ratelimit adds them.
+    pub legacy: Option<[String; 3]>,
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with all limits of the request.
+    pub ietf: bool,
+}
+
+/// The headers for a decision; `answers` are its statuses as they are answered.
+pub(super) fn of(statuses: &[Status<'_>], answers: &[DescriptorStatus], style: &HeaderStyle) -> Vec<HeaderValue> {
+    let mut headers = Vec::new();
+    if let Some(names) = &style.legacy {
+        let votes = statuses.iter().map(Status::is_vote);
+        if let Some(chosen) = choose(answers.iter().zip(votes)) {
+            let limit = chosen.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+            let values = [u64::from(limit), chosen.limit_remaining.into(), reset(chosen).unwrap_or_default()];
+            headers.extend(names.iter().zip(values).map(|(name, value)| header(name, value.to_string())));
+        }
+    }
+    if style.ietf {
+        let (policies, limits) = fields(statuses, answers);
+        if !policies.is_empty() {
+            headers.extend([header("RateLimit-Policy", policies), header("RateLimit", limits)]);
+        }
+    }
+    headers
+}
+
+/// The descriptor that three headers are about: with the least left, the first of several; but the last that denies the
+/// request by itself, where any does. As envoyproxy/ratelimit chooses.
+fn choose<'a>(answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>) -> Option<&'a DescriptorStatus> {
+    let limited = answers.filter(|(answer, _)| answer.current_limit.is_some());
+    let chosen = limited.reduce(|chosen, next| {
+        let denies = next.0.code() == Code::OverLimit && !next.1;
+        if denies || next.0.limit_remaining < chosen.0.limit_remaining { next } else { chosen }
+    });
+    chosen.map(|(answer, _)| answer)
+}
+
+/// Two lists of structured fields, RFC 9651: the limits as they always are, and as they stand. Empty where there is none.
+fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, String) {
+    let (mut policies, mut limits) = (Vec::<String>::new(), Vec::new());
+    let limited = statuses.iter().zip(answers).filter_map(|(status, answer)| Some((status, answer, status.limit()?.1)));
+    for (status, answer, window) in limited.take(MAX_ITEMS) {
+        let name = quoted(status.rule().map_or("override", |rule| rule.name().unwrap_or(rule.path())));
+        let mut policy = format!("{name};q={}", window.limit());
+        // Whole seconds or nothing: rounded, they would be another limit.
+        if let Some(seconds) = window.period().as_whole_secs() {
+            let _ = write!(policy, ";w={seconds}");
+        }
+        let mut limit = format!("{name};r={}", answer.limit_remaining);
+        if let Some(seconds) = reset(answer) {
+            let _ = write!(limit, ";t={seconds}");
+        }
+        // Two descriptors of one rule have one policy, and two counters.
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+        limits.push(limit);
+    }
+    (policies.join(", "), limits.join(", "))
+}
+
+/// A string of structured fields, which has visible ASCII and spaces only.
+fn quoted(name: &str) -> String {
+    let mut text = String::from("\"");
+    for letter in name.chars().take(MAX_NAME) {
+        match letter {
+            '"' | '\\' => text.extend(['\\', letter]),
+            ' '..='~' => text.push(letter),
+            _ => text.push('?'),
+        }
+    }
+    text.push('"');
+    text
+}
+
+/// Whole seconds, rounded up, until there is more.
+fn reset(answer: &DescriptorStatus) -> Option<u64> {
+    let duration = answer.duration_until_reset.as_ref()?;
+    Some(u64::try_from(duration.seconds).unwrap_or_default().saturating_add(u64::from(duration.nanos > 0)))
+}
+
+fn header(name: &str, value: String) -> HeaderValue {
+    HeaderValue { key: name.to_owned(), value, ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::rate_limit_response::RateLimit;
+    use super::*;
+
+    /// A status by its limit and what is left: `None` where it has no limit; `true` where it is over.
+    fn status(left: Option<u32>, is_over: bool) -> DescriptorStatus {
+        DescriptorStatus {
+            code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
+            current_limit: left.map(|_| RateLimit::default()),
+            limit_remaining: left.unwrap_or_default(),
+            ..Default::default()
+        }
+    }
+
+    /// The place of the chosen one; the third of each is whether it votes.
+    fn chosen(all: &[(Option<u32>, bool, bool)]) -> Option<usize> {
+        let answers: Vec<_> = all.iter().map(|(left, is_over, _)| status(*left, *is_over)).collect();
+        let votes = all.iter().map(|(_, _, is_vote)| *is_vote);
+        let chosen = choose(answers.iter().zip(votes))?;
+        answers.iter().position(|answer| std::ptr::eq(answer, chosen))
+    }
+
+    #[test]
+    fn the_least_remaining_is_chosen_and_the_first_of_several() {
+        assert_eq!(chosen(&[(Some(5), false, false), (Some(2), false, false), (Some(2), false, false)]), Some(1));
+        assert_eq!(
+            chosen(&[(None, false, false), (Some(9), false, false)]),
+            Some(1),
+            "without a limit, nothing to tell"
+        );
+        assert_eq!(chosen(&[(None, false, false)]), None);
+        assert_eq!(chosen(&[]), None);
+    }
+
+    #[test]
+    fn the_last_that_denies_by_itself_wins_and_a_vote_does_not() {
+        assert_eq!(chosen(&[(Some(0), true, false), (Some(0), true, false), (Some(0), false, false)]), Some(1));
+        assert_eq!(chosen(&[(Some(0), false, false), (Some(0), true, false)]), Some(1));
+        assert_eq!(chosen(&[(Some(0), true, true), (Some(0), true, true)]), Some(0));
+        assert_eq!(chosen(&[(Some(0), true, false), (Some(0), true, true)]), Some(0));
+    }
+
+    #[test]
+    fn names_are_strings_of_structured_fields_whatever_is_in_them() {
+        assert_eq!(quoted("plan=free > user"), r#""plan=free > user""#);
+        assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\c""#);
+        assert_eq!(quoted("für\n\u{7f}"), r#""f?r??""#);
+        assert_eq!(quoted(&"x".repeat(1_000)).len(), MAX_NAME + 2);
+    }
+
+    #[test]
+    fn a_reset_is_rounded_up() {
+        let after = |seconds, nanos| DescriptorStatus {
+            duration_until_reset: Some(prost_types::Duration { seconds, nanos }),
+            ..Default::default()
+        };
+        assert_eq!(reset(&after(7, 0)), Some(7));
+        assert_eq!(reset(&after(7, 1)), Some(8));
+        assert_eq!(reset(&status(None, false)), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! What answers say besides the decision, and what the process makes of all limits.
+
+use super::Problems;
+use crate::grpc::convert::AnswerStyle;
+use crate::grpc::headers::HeaderStyle;
+use crate::limiter::Modes;
+
+/// Bytes of a header's name.
+const MAX_NAME: usize = 128;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Flags {
+    /// Write durations to the microsecond. Proxies truncate them to whole seconds, so the default rounds up.
+    #[arg(long, env = "TOLLGATE_EXACT_DURATIONS")]
+    exact_durations: bool,
+    /// Headers that tell clients of their limits, of: legacy (limit, remaining and reset of the tightest limit), ietf
+    /// (RateLimit-Policy and RateLimit, with all limits).
+    #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS", value_name = "LIST", default_value = "")]
+    response_headers: String,
+    /// Names of the three legacy headers.
+    #[arg(
+        long,
+        env = "TOLLGATE_RESPONSE_HEADER_NAMES",
+        value_name = "LIMIT,REMAINING,RESET",
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
+    )]
+    response_header_names: String,
+    /// Tell the proxy the request and the metadata of its rules, as dynamic metadata.
+    #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA")]
+    dynamic_metadata: bool,
+    /// Admit every request, and tell in the statuses and metrics what would have been denied.
+    #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
+    shadow_mode: bool,
+    /// Let every descriptor that is not unlimited vote: a request is denied where all of them are over their limits. One
+    /// without a limit is a vote to admit.
+    #[arg(long, env = "TOLLGATE_QUOTA_MODE")]
+    quota_mode: bool,
+}
+
+/// What answers say besides the decision, and what the process makes of all limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerSettings {
+    /// How answers are written.
+    pub style: AnswerStyle,
+    /// What the process makes of all limits.
+    pub modes: Modes,
+}
+
+impl Flags {
+    pub(super) fn resolve(&self, problems: &mut Problems) -> AnswerSettings {
+        let asked = problems.read("--response-headers", &self.response_headers, asked);
+        let names = problems.read("--response-header-names", &self.response_header_names, names);
+        let headers = HeaderStyle { legacy: asked.legacy.then_some(names), ietf: asked.ietf };
+        AnswerSettings {
+            style: AnswerStyle {
+                exact_durations: self.exact_durations,
+                headers,
+                dynamic_metadata: self.dynamic_metadata,
+            },
+            modes: Modes { shadow: self.shadow_mode, quota: self.quota_mode },
+        }
+    }
+}
+
+/// The kinds of headers that are asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    legacy: bool,
+    ietf: bool,
+}
+
+fn asked(text: &str) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word {
+            "legacy" => asked.legacy = true,
+            "ietf" => asked.ietf = true,
+            _ => return Err(format!("expected legacy, ietf or both with a comma, found `{word}`")),
+        }
+    }
+    Ok(asked)
+}
+
+fn names(text: &str) -> Result<[String; 3], String> {
+    // What HTTP calls a token; anything else would break the proxy's response.
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_name = |name: &&str| (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_token);
+    let names: Vec<&str> = text.split(',').map(str::trim).filter(is_name).collect();
+    match names.as_slice() {
+        [limit, remaining, reset] if text.matches(',').count() == 2 && are_different(&names) => {
+            Ok([limit, remaining, reset].map(|name| (*name).to_owned()))
+        }
+        _ => Err(format!(
+            "expected three different names of headers with commas, limit, remaining and reset, found `{text}`"
+        )),
+    }
+}
+
+fn are_different(names: &[&str]) -> bool {
+    names
+        .iter()
+        .enumerate()
+        .all(|(place, name)| !names.iter().take(place).any(|other| other.eq_ignore_ascii_case(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_asked_for_by_words() {
+        assert_eq!(asked(""), Ok(Asked::default()));
+        assert_eq!(asked(" ietf, legacy"), Ok(Asked { legacy: true, ietf: true }));
+        assert_eq!(asked("draft3"), Err("expected legacy, ietf or both with a comma, found `draft3`".to_owned()));
+    }
+
+    #[test]
+    fn names_are_three_that_http_can_carry() {
+        assert_eq!(names("X-Limit, X-Left,X-Reset"), Ok(["X-Limit", "X-Left", "X-Reset"].map(str::to_owned)));
+        for wrong in ["", "a,b", "a,b,c,d", "a,,c", "a,b,c c", "a,b,ü", ":path,b,c", "a,b,c,", "a,b,A"] {
+            assert!(names(wrong).unwrap_err().contains(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Headers, dynamic metadata, and modes of the whole process, as a proxy sees them.
+
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+use serde_json::{Value as Json, json};
+use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitResponse};
+
+use crate::support::policy::Policies;
+use crate::support::rls::{Client, descriptor, entry, limit, request};
+use crate::support::tollgate::{Tollgate, command, quiet};
+
+const POLICY: &str = r#"
+domain: test
+descriptors:
+  - key: a
+    rate_limit: { requests_per_unit: 2, unit: day }
+    metadata: { team: first, cost: { a: 1 } }
+    detailed_metric: true
+  - key: b
+    rate_limit: { name: 'b"s', requests_per_unit: 10, unit: day }
+    metadata: { team: second, cost: { b: 2 } }
+  - { key: vote, quota_mode: true, rate_limit: { requests_per_unit: 1, unit: day } }
+  - { key: watched, shadow_mode: true, rate_limit: { requests_per_unit: 1, unit: day } }
+  - { key: free, rate_limit: { unlimited: true } }
+"#;
+
+#[tokio::test]
+async fn without_flags_an_answer_has_statuses_and_nothing_else() {
+    let (_service, client) = serve(&[]).await;
+    let answer = ask(&client, &["a", "b"]).await;
+    assert_eq!((answer.response_headers_to_add.len(), answer.dynamic_metadata), (0, None));
+}
+
+#[tokio::test]
+async fn legacy_headers_are_of_the_tightest_limit_under_the_names_that_are_wanted() {
+    let (_service, client) =
+        serve(&["--response-headers", "legacy", "--response-header-names", "X-L,X-Left,X-R"]).await;
+    let answer = ask(&client, &["b", "a", "free", "none"]).await;
+    let headers = headers(&answer);
+    assert_eq!(headers[..2], ["X-L: 2", "X-Left: 1"]);
+    let reset = answer.statuses[1].duration_until_reset.unwrap().seconds;
+    assert_eq!(headers[2..], [format!("X-R: {reset}")]);
+    assert_eq!(self::headers(&ask(&client, &["none"]).await), [""; 0], "no limit, no headers");
+    assert_eq!(self::headers(&ask(&client, &["free"]).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn legacy_headers_show_what_denies_even_in_global_shadow_mode() {
+    let (_service, client) = serve(&["--response-headers", "legacy", "--shadow-mode"]).await;
+    for expected in [(Code::Ok, "1"), (Code::Ok, "0"), (Code::OverLimit, "0")] {
+        let answer = ask(&client, &["a", "b"]).await;
+        assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, expected.0));
+        assert_eq!(
+            headers(&answer)[..2],
+            ["RateLimit-Limit: 2".to_owned(), format!("RateLimit-Remaining: {}", expected.1)]
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_standards_headers_have_all_limits() {
+    let (_service, client) = serve(&["--response-headers", "ietf"]).await;
+    let answer = client.ask(request(vec![of("a"), of("b"), of("a"), overridden("a"), of("none")])).await.unwrap();
+    let reset = answer.statuses[0].duration_until_reset.unwrap().seconds;
+    let headers = headers(&answer);
+    assert_eq!(headers[0], r#"RateLimit-Policy: "a";q=2;w=86400, "b\"s";q=10;w=86400, "override";q=7;w=3600"#);
+    let left = headers[1].strip_prefix("RateLimit: ").unwrap();
+    let items: Vec<&str> = left.split(", ").collect();
+    assert_eq!(items[0], format!("\"a\";r=0;t={reset}"));
+    assert!(items[1].starts_with(r#""b\"s";r=9;t="#) && items[3].starts_with(r#""override";r=6;t="#), "{left}");
+}
+
+#[tokio::test]
+async fn metadata_tells_the_request_and_merges_that_of_the_rules_that_let_pass() {
+    let (_service, client) = serve(&["--dynamic-metadata"]).await;
+    let mut asked = request(vec![of("a"), RateLimitDescriptor { hits_addend: Some(3), ..of("b") }, overridden("none")]);
+    asked.hits_addend = 2;
+    let expected = json!({
+        "domain": "test", "hitsAddend": 2.0,
+        "descriptors": [
+            {"entries": ["a=x"]}, {"entries": ["b=x"], "hitsAddend": 3.0},
+            {"entries": ["none=x"], "limit": "requests_per_unit:7 unit:HOUR"},
+        ],
+        "metadata": {"team": "first", "cost": {"a": 1.0, "b": 2.0}},
+    });
+    assert_eq!(metadata(&client.ask(asked.clone()).await.unwrap()), expected);
+    // What was merged for one request is nothing to the next; and what is over its limit says nothing.
+    let alone = metadata(&client.ask(request(vec![of("b")])).await.unwrap());
+    assert_eq!(alone["metadata"], json!({"team": "second", "cost": {"b": 2.0}}));
+    assert_eq!(metadata(&client.ask(asked).await.unwrap())["metadata"], alone["metadata"]);
+}
+
+#[tokio::test]
+async fn metadata_is_text_whatever_the_bytes_of_the_request() {
+    let (_service, client) = serve(&["--dynamic-metadata"]).await;
+    let bytes = RateLimitDescriptor { entries: vec![entry(b"a", b"\xff\0\xc3")], ..Default::default() };
+    let answer = client.ask(request(vec![bytes])).await.unwrap();
+    assert_eq!(metadata(&answer)["descriptors"], json!([{"entries": ["a=\u{fffd}\0\u{fffd}"]}]));
+}
+
+#[tokio::test]
+async fn in_quota_mode_a_request_passes_while_one_descriptor_does() {
+    let (_service, client) = serve(&["--quota-mode"]).await;
+    let overall = async |keys: &[&str]| ask(&client, keys).await.overall_code();
+    for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
+        assert_eq!(overall(&["a"]).await, expected);
+    }
+    assert_eq!(overall(&["a", "b"]).await, Code::Ok);
+    assert_eq!(overall(&["a", "none"]).await, Code::Ok);
+    assert_eq!(overall(&["a", "free"]).await, Code::OverLimit);
+    assert_eq!(overall(&["a", "watched"]).await, Code::Ok);
+    assert_eq!(overall(&["a", "vote"]).await, Code::Ok);
+    assert_eq!(overall(&["a", "vote"]).await, Code::OverLimit);
+}
+
+#[test]
+fn what_no_header_can_be_called_is_told_at_the_start() {
+    let wrong = ["--response-headers", "draft", "--response-header-names", "a,b"];
+    let ended = command(quiet(&[])).args(wrong).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(told.contains("--response-headers: ") && told.contains("--response-header-names: "), "{told}");
+}
+
+async fn serve(flags: &[&str]) -> (Tollgate, Client) {
+    let service = Tollgate::serve_with(Policies::of(POLICY).path(), flags);
+    let client = Client::connect(service.grpc).await;
+    (service, client)
+}
+
+fn of(key: &str) -> RateLimitDescriptor {
+    descriptor(&[(key, "x")])
+}
+
+/// A descriptor that brings its limit along: 7 an hour.
+fn overridden(key: &str) -> RateLimitDescriptor {
+    RateLimitDescriptor { limit: limit(7, 3), ..of(key) }
+}
+
+/// One hit on each of some keys.
+async fn ask(client: &Client, keys: &[&str]) -> RateLimitResponse {
+    client.ask(request(keys.iter().map(|key| of(key)).collect())).await.unwrap()
+}
+
+fn headers(answer: &RateLimitResponse) -> Vec<String> {
+    answer.response_headers_to_add.iter().map(|header| format!("{}: {}", header.key, header.value)).collect()
+}
+
+fn metadata(answer: &RateLimitResponse) -> Json {
+    structure(answer.dynamic_metadata.as_ref().unwrap())
+}
+
+fn structure(all: &Struct) -> Json {
+    all.fields.iter().map(|(name, value)| (name.clone(), shown(value))).collect()
+}
+
+fn shown(value: &Value) -> Json {
+    match value.kind.as_ref().unwrap() {
+        Kind::NullValue(_) => Json::Null,
+        Kind::NumberValue(number) => json!(number),
+        Kind::StringValue(text) => json!(text),
+        Kind::BoolValue(truth) => json!(truth),
+        Kind::ListValue(list) => list.values.iter().map(shown).collect(),
+        Kind::StructValue(all) => structure(all),
+    }
+}

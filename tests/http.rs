@@ -1,0 +1,102 @@
+//! Decisions in JSON over HTTP, and the pages of administration.
+
+use serde_json::{Value, json};
+
+use crate::support::policy::{Policies, daily};
+use crate::support::redis::Redis;
+use crate::support::rls::Client;
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+
+const REQUEST: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+
+#[tokio::test]
+async fn a_request_in_json_is_decided_by_any_method() {
+    let (_service, web) = serve(&daily("user", 2), &[]);
+    for (method, status, expected) in [("POST", 200, json!(1)), ("PUT", 200, Value::Null)] {
+        let reply = web.send(method, "/json", REQUEST).await;
+        assert_eq!((reply.status, reply.header("content-type")), (status, "application/json"));
+        let answer: Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(answer["overallCode"], "OK");
+        assert_eq!(answer["statuses"][0]["limitRemaining"], expected, "what is 0 is left out");
+        assert_eq!(answer["statuses"][0]["currentLimit"], json!({"requestsPerUnit": 2, "unit": "DAY"}));
+    }
+    let denied = web.send("POST", "/json", REQUEST).await;
+    assert_eq!(denied.status, 429);
+    let answer: Value = serde_json::from_str(&denied.body).unwrap();
+    assert_eq!((&answer["overallCode"], &answer["statuses"][0]["code"]), (&json!("OVER_LIMIT"), &json!("OVER_LIMIT")));
+    assert!(answer["statuses"][0]["durationUntilReset"].as_str().unwrap().ends_with('s'), "{answer}");
+}
+
+#[tokio::test]
+async fn json_and_grpc_count_together() {
+    let (service, web) = serve(&daily("user", 2), &[]);
+    assert_eq!(web.send("POST", "/json", REQUEST).await.status, 200);
+    let client = Client::connect(service.grpc).await;
+    assert!(client.hit("user", "ann").await);
+    assert!(!client.hit("user", "ann").await);
+    assert_eq!(web.send("POST", "/json", REQUEST).await.status, 429);
+    let denied = r#"tollgate_decisions_total{domain="test",rule="user",outcome="denied"}"#;
+    assert_eq!(web.metric(denied).await, 2);
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_400_and_told() {
+    let (_service, web) = serve(&daily("user", 2), &["--max-message", "1KiB"]);
+    for (body, told) in [
+        ("", "EOF"),
+        ("{", "EOF"),
+        ("[]", "expected a map"),
+        (r#"{"domian": "test"}"#, "domian"),
+        (r#"{"descriptors": [{}]}"#, "domain must not be empty"),
+        (r#"{"domain": "test"}"#, "descriptors must not be empty"),
+        (r#"{"domain": "test", "descriptors": [{"limit": {"requests_per_unit": 1}}]}"#, "limit.unit"),
+        (&format!("{REQUEST}{REQUEST}"), "trailing characters"),
+        (&"[".repeat(1_000), "expected a map"),
+    ] {
+        let reply = web.send("POST", "/json", body.to_owned()).await;
+        assert_eq!(reply.status, 400, "{body}: {}", reply.body);
+        assert!(reply.body.contains(told), "{body}: {}", reply.body);
+    }
+    assert_eq!(web.get("/json").await.status, 400);
+    assert_eq!(web.send("POST", "/json", vec![b' '; 1025]).await.status, 413);
+}
+
+#[tokio::test]
+async fn where_nobody_decides_it_is_503() {
+    let redis = Redis::start().await;
+    redis.kill();
+    let (_service, web) = serve(&daily("user", 2), &["--store", &redis.url(), "--ready-without-store"]);
+    let reply = web.send("POST", "/json", REQUEST).await;
+    assert_eq!(reply.status, 503);
+    assert!(reply.body.contains("store"), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn the_configuration_is_listed_as_it_is_in_force() {
+    let policy = "domain: test\ndescriptors:\n  - key: a\n    value: x\n    descriptors:\n      - key: b\n        shadow_mode: true\n        rate_limit: { requests_per_unit: 2, unit: day }\n";
+    let (service, _) = serve(policy, &[]);
+    let page = Web::new(service.admin).get("/rlconfig").await;
+    assert_eq!(page.body, "test.a_x.b: unit=DAY requests_per_unit=2, shadow_mode: true, quota_mode: false\n");
+    assert!(page.header("content-type").starts_with("text/plain"), "{}", page.header("content-type"));
+}
+
+#[tokio::test]
+async fn administration_lists_its_pages_and_each_is_there() {
+    let (service, _) = serve(&daily("user", 2), &[]);
+    let admin = Web::new(service.admin);
+    let list = admin.get("/").await.body;
+    let paths: Vec<&str> = list.lines().map(|line| line.split_once(": ").unwrap().0).collect();
+    assert!(paths.is_sorted() && ["/", "/policies", "/rlconfig", "/stats"].iter().all(|path| paths.contains(path)));
+    for path in paths {
+        assert_eq!(admin.get(path).await.status, 200, "{path}");
+    }
+    assert!(admin.get("/stats").await.body.contains("tollgate_policy_loads_total"));
+    assert_eq!(admin.get("/nowhere").await.status, 404);
+}
+
+fn serve(policy: &str, flags: &[&str]) -> (Tollgate, Web) {
+    let service = Tollgate::serve_with(Policies::of(policy).path(), flags);
+    let web = Web::new(service.http);
+    (service, web)
+}

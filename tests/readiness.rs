@@ -1,0 +1,131 @@
+//! When every probe says that it can be asked: over HTTP under two names, over gRPC under three.
+
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::health::NAMES;
+use crate::support::policy::{Policies, daily};
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, channel, descriptor, request};
+use crate::support::tollgate::{Tollgate, command, quiet};
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
+
+#[tokio::test]
+async fn the_probes_of_a_ready_service_agree() {
+    let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
+    let probes = Probes::of(&service).await;
+    assert_eq!(probes.agree().await, (true, "ok\n".to_owned()));
+    let health = probes.web.send("POST", "/healthcheck", "").await;
+    assert_eq!((health.status, health.body.as_str()), (200, "OK"));
+}
+
+#[tokio::test]
+async fn it_starts_without_a_policy_where_it_is_told_so_and_takes_the_first_good_one() {
+    for first in [None, Some(BROKEN)] {
+        let policies = Policies::none();
+        first.iter().for_each(|text| policies.write("policy.yaml", text));
+        let mut service = Tollgate::serve_with(policies.path(), &["--start-without-policy"]);
+        let probes = Probes::of(&service).await;
+        assert_eq!(probes.agree().await, (false, "no policy is loaded yet\n".to_owned()));
+        let client = Client::connect(service.grpc).await;
+        let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
+        assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
+        assert_eq!(probes.web.send("POST", "/json", r#"{"domain":"d","descriptors":[{}]}"#).await.status, 503);
+        assert_eq!(Web::new(service.admin).get("/rlconfig").await.body, "");
+        policies.write("policy.yaml", &daily("user", 5));
+        becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready).await;
+        assert_eq!(client.limit("user", "ann").await, Some(5));
+        service.process.wait_for_line("what was wrong", |line| line.contains("no policies are in force").then_some(()));
+    }
+}
+
+#[tokio::test]
+async fn it_starts_without_a_policy_and_tells_the_next_mistake_too() {
+    let policies = Policies::of(BROKEN);
+    let service = Tollgate::serve_with(policies.path(), &["--start-without-policy"]);
+    let admin = Web::new(service.admin);
+    let told = || async { admin.get("/policies").await.body };
+    assert!(told().await.contains("kee"));
+    policies.write("policy.yaml", &BROKEN.replace("kee", "kea"));
+    becomes("the next mistake is told", PATIENCE, told, |told| told.contains("kea")).await;
+}
+
+#[test]
+fn without_the_flag_a_policy_that_is_missing_keeps_it_from_starting() {
+    let ended =
+        command(quiet(&[])).arg("--policy").arg("/nowhere.yaml").arg("--ready-without-policy").output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("/nowhere.yaml"));
+}
+
+#[tokio::test]
+async fn it_is_ready_without_a_policy_where_it_is_told_so() {
+    let service = Tollgate::serve_with(Policies::none().path(), &["--start-without-policy", "--ready-without-policy"]);
+    assert_eq!(Probes::of(&service).await.agree().await, (true, "ok\n".to_owned()));
+}
+
+#[tokio::test]
+async fn readiness_follows_the_store_where_it_is_told_so() {
+    let redis = Redis::start().await;
+    let flags = ["--store", &redis.url(), "--ready-while-store"];
+    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
+    let probes = Probes::of(&service).await;
+    let ready = async |expected: bool| {
+        becomes("readiness follows", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready == expected).await.1
+    };
+    ready(true).await;
+    redis.kill();
+    assert_eq!(ready(false).await, "no connection to the store is open\n");
+    redis.restart().await;
+    ready(true).await;
+    redis.pause();
+    ready(false).await;
+    redis.resume();
+    ready(true).await;
+}
+
+#[test]
+fn readiness_cannot_both_follow_the_store_and_do_without_it() {
+    let policies = Policies::of(&daily("user", 5));
+    let mut both = command(quiet(&[]));
+    both.arg("--policy").arg(policies.path()).args(["--ready-while-store", "--ready-without-store"]);
+    let ended = both.output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("--ready-while-store: contradicts --ready-without-store"));
+}
+
+/// All that can be asked whether a service is ready.
+struct Probes {
+    web: Web,
+    health: HealthClient<Channel>,
+}
+
+impl Probes {
+    async fn of(service: &Tollgate) -> Self {
+        Self { web: Web::new(service.http), health: HealthClient::new(channel(service.grpc).await) }
+    }
+
+    /// Whether it is ready, and why not. They are asked one after the other, so until they agree.
+    async fn agree(&self) -> (bool, String) {
+        let said =
+            becomes("all probes agree", PATIENCE, || self.ask(), |(said, _)| said.iter().all(|one| *one == said[0]));
+        let (said, reason) = said.await;
+        (said[0], reason)
+    }
+
+    async fn ask(&self) -> (Vec<bool>, String) {
+        let (readyz, healthcheck) = (self.web.get("/readyz").await, self.web.get("/healthcheck").await);
+        assert!([(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())), "{healthcheck:?}");
+        let mut said = vec![readyz.status == 200, healthcheck.status == 200];
+        for name in NAMES {
+            let answer = self.health.clone().check(HealthCheckRequest { service: name.to_owned() }).await.unwrap();
+            said.push(answer.into_inner().status() == ServingStatus::Serving);
+        }
+        (said, readyz.body)
+    }
+}
