@@ -9,6 +9,7 @@ mod parse;
 mod policy;
 mod redis;
 mod shutdown;
+mod stats;
 mod store;
 
 use std::fmt;
@@ -19,6 +20,7 @@ pub use self::log::LogSettings;
 pub use self::policy::PolicySettings;
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
+pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{Place, StoreSettings, place};
 
 /// All flags of `serve`, as written.
@@ -36,6 +38,8 @@ pub struct Flags {
     #[command(flatten)]
     shutdown: shutdown::Flags,
     #[command(flatten)]
+    stats: stats::Flags,
+    #[command(flatten)]
     log: log::Flags,
 }
 
@@ -52,6 +56,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// How the process ends.
     pub shutdown: ShutdownSettings,
+    /// The statistics under the names of envoyproxy/ratelimit.
+    pub stats: StatsSettings,
     /// What it says meanwhile.
     pub log: LogSettings,
 }
@@ -93,6 +99,7 @@ impl Flags {
             store: self.store.resolve(&mut problems),
             limits: self.limits.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
+            stats: self.stats.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
         (settings, problems.0)

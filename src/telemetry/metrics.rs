@@ -12,6 +12,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::stats::Stats;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RuleLabels {
     domain: String,
@@ -61,6 +63,7 @@ pub struct Metrics {
     pub memory_counters: Gauge,
     /// Bytes that they take.
     pub memory_bytes: Gauge,
+    stats: Option<Arc<Stats>>,
 }
 
 /// The counters of one rule: descriptors that came to it, by what became of them.
@@ -89,6 +92,15 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Arc<Self> {
+        Self::with_stats(None)
+    }
+
+    /// The same, with the statistics of envoyproxy/ratelimit where somebody wants them.
+    pub fn with_stats(stats: Option<Stats>) -> Arc<Self> {
+        let deny_cache_hits = Counter::default();
+        let remembered = deny_cache_hits.clone();
+        let hits = move || i64::try_from(remembered.get()).unwrap_or(i64::MAX);
+        let stats = stats.map(|stats| Arc::new(stats.with_gauge("ratelimit.localcache.hitCount", hits)));
         let metrics = Self {
             registry: Mutex::new(Registry::with_prefix("tollgate")),
             decisions: Family::default(),
@@ -100,10 +112,11 @@ impl Metrics {
             take_backs_lost: Counter::default(),
             unknown_charges: Counter::default(),
             local_decisions: Counter::default(),
-            deny_cache_hits: Counter::default(),
+            deny_cache_hits,
             replicas: Gauge::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
+            stats,
         };
         metrics.register();
         Arc::new(metrics)
@@ -154,8 +167,22 @@ impl Metrics {
         self.store_errors.get_or_create(&ErrorLabels { kind }).inc();
     }
 
+    /// The statistics of envoyproxy/ratelimit, where they are on.
+    pub fn stats(&self) -> Option<&Arc<Stats>> {
+        self.stats.as_ref()
+    }
+
+    /// Those statistics as text, or how to switch them on.
+    pub fn stats_text(&self) -> String {
+        let off = || "statistics are off; --statsd or --stats-prometheus-listen switches them on\n".to_owned();
+        self.stats().map_or_else(off, |stats| stats.text())
+    }
+
     /// Counts an attempt to load the policies.
     pub fn policy_load(&self, loaded: bool) {
+        if let Some(stats) = self.stats() {
+            stats.config_load(loaded);
+        }
         self.reloads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
     }
 

@@ -1,0 +1,358 @@
+//! The statistics of envoyproxy/ratelimit under the names that it sends to StatsD, for dashboards that were made for it.
+//!
+//! Off unless somebody wants them; then nothing here exists. Rules look their counters up once, when a policy is installed, and
+//! a request only adds; only names with values of the request in them are looked up while it is decided, and they are bounded.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `name` | how text of callers becomes part of a name |
+//! | `series` | counters by name, bounded |
+//! | `timer` | how long calls took |
+
+mod name;
+mod series;
+mod timer;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use self::name::{Name, escaped};
+use self::series::Series;
+pub use self::timer::{Histogram, Timer};
+
+/// The last part of the name under which is counted what would be one series too many.
+const OTHER: &str = "other";
+const RULES: &str = "ratelimit.service.rate_limit.";
+/// The methods that are counted.
+const METHODS: [&str; 2] = ["ShouldRateLimit", "Check"];
+/// What is counted of a rule.
+const OF_RULE: [&str; 6] =
+    ["total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit", "shadow_mode"];
+/// What is counted of the service.
+const OF_SERVICE: [&str; 5] = [
+    "ratelimit.service.config_load_success",
+    "ratelimit.service.config_load_error",
+    "ratelimit.service.global_shadow_mode",
+    "ratelimit.service.call.should_rate_limit.redis_error",
+    "ratelimit.service.call.should_rate_limit.service_error",
+];
+
+/// What statistics are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// The part of a limit above which hits are near it.
+    pub near_limit_ratio: f32,
+    /// How many series requests may bring about.
+    pub max_series: usize,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter {
+    value: AtomicU64,
+    /// The part of it that was sent on.
+    sent: AtomicU64,
+}
+
+/// What is counted of a rule, in hits.
+#[derive(Debug, Default)]
+pub struct RuleStats {
+    /// All that was asked for, also where the store failed.
+    pub total_hits: Counter,
+    /// What was denied. All hits of a denied request: how many were there before is not known of every algorithm, and
+    /// envoyproxy/ratelimit, which knows, counts those that came up to the limit as near it.
+    pub over_limit: Counter,
+    /// Hits within the limit and above the ratio.
+    pub near_limit: Counter,
+    /// What was denied because a denial was remembered; a part of `over_limit`.
+    pub over_limit_with_local_cache: Counter,
+    /// What there was room for.
+    pub within_limit: Counter,
+    /// What would have been denied by a rule that only watches; a part of `over_limit`.
+    pub shadow_mode: Counter,
+}
+
+/// What is counted of a gRPC method.
+#[derive(Debug)]
+pub struct MethodStats {
+    total_requests: Counter,
+    response_time: Timer,
+}
+
+/// A statistic as it stands.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading<'a> {
+    /// Grows only. Those at zero are not shown, as nobody knows of them at envoyproxy/ratelimit.
+    Counter(&'a Counter),
+    /// Goes up and down.
+    Gauge(i64),
+    /// How long something took.
+    Timer(&'a Timer),
+}
+
+/// A gauge that is kept elsewhere.
+struct Gauge {
+    name: &'static str,
+    read: Box<dyn Fn() -> i64 + Send + Sync>,
+}
+
+/// The statistics.
+pub struct Stats {
+    options: Options,
+    rules: Series<RuleStats>,
+    unknown_domains: Series<Counter>,
+    service: [Counter; OF_SERVICE.len()],
+    methods: [MethodStats; METHODS.len()],
+    gauges: Vec<Gauge>,
+}
+
+impl std::fmt::Debug for Stats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stats")
+    }
+}
+
+impl Counter {
+    /// Adds.
+    pub fn add(&self, count: u64) {
+        if count > 0 {
+            self.value.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// What was added since this was asked last. For one caller.
+    pub fn unsent(&self) -> u64 {
+        let value = self.get();
+        value.saturating_sub(self.sent.swap(value, Ordering::Relaxed))
+    }
+}
+
+impl RuleStats {
+    /// In the order of [`OF_RULE`].
+    fn counters(&self) -> [&Counter; OF_RULE.len()] {
+        [
+            &self.total_hits,
+            &self.over_limit,
+            &self.near_limit,
+            &self.over_limit_with_local_cache,
+            &self.within_limit,
+            &self.shadow_mode,
+        ]
+    }
+}
+
+impl MethodStats {
+    /// Counts a call that took so long.
+    pub fn called(&self, time: Duration) {
+        self.total_requests.add(1);
+        self.response_time.record(time);
+    }
+}
+
+impl Stats {
+    /// All at zero. `buckets_of`: of the timer with this name, the upper bounds of its buckets in microseconds, ascending.
+    pub fn new(options: Options, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
+        let method = |name| {
+            let buckets = buckets_of(&format!("ratelimit_server.{name}.response_time"));
+            MethodStats { total_requests: Counter::default(), response_time: Timer::new(buckets) }
+        };
+        Self {
+            rules: Series::new(options.max_series),
+            unknown_domains: Series::new(options.max_series),
+            service: Default::default(),
+            methods: METHODS.map(method),
+            gauges: Vec::new(),
+            options,
+        }
+    }
+
+    /// The same, with a gauge that is kept elsewhere.
+    pub fn with_gauge(mut self, name: &'static str, read: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        self.gauges.push(Gauge { name, read: Box::new(read) });
+        self
+    }
+
+    /// What statistics are kept.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The counters of a rule by its metric key, which is of the policy; the same ones after a reload.
+    pub fn of_rule(&self, key: &str) -> Arc<RuleStats> {
+        self.rules.of_policy(&escaped(key))
+    }
+
+    /// The counters of a metric key with values of a request in it. Where that is too long, or one series too many, those of
+    /// `fallback`, a key of the policy, with `other` in place of its last part.
+    pub fn of_request(&self, key: &mut Name, fallback: &str) -> Arc<RuleStats> {
+        let other = || escaped(&format!("{}.{OTHER}", fallback.rsplit_once('.').map_or(fallback, |(above, _)| above)));
+        self.rules.of_request(key.finish(), other)
+    }
+
+    /// Counts a request of a domain that no policy is for.
+    pub fn domain_not_found(&self, domain: &str) {
+        let mut name = Name::default();
+        name.push(domain.as_bytes());
+        self.unknown_domains.of_request(name.finish(), || OTHER.to_owned()).add(1);
+    }
+
+    /// Counts an attempt to load the policies.
+    pub fn config_load(&self, loaded: bool) {
+        let [success, error, ..] = &self.service;
+        if loaded { success } else { error }.add(1);
+    }
+
+    /// Counts a request that was admitted only because every request is.
+    pub fn global_shadow_mode(&self) {
+        let [_, _, shadow, ..] = &self.service;
+        shadow.add(1);
+    }
+
+    /// Counts a call that failed because the store did.
+    pub fn redis_error(&self) {
+        let [_, _, _, redis, _] = &self.service;
+        redis.add(1);
+    }
+
+    /// Counts a call that failed for another reason.
+    pub fn service_error(&self) {
+        let [.., service] = &self.service;
+        service.add(1);
+    }
+
+    /// The statistics of a gRPC method, of which the path ends so; `None` for those that are not counted.
+    pub fn of_method(&self, path: &str) -> Option<&MethodStats> {
+        let name = path.rsplit('/').next()?;
+        METHODS.iter().zip(&self.methods).find_map(|(method, stats)| (*method == name).then_some(stats))
+    }
+
+    /// The timers with their names.
+    pub fn timers(&self) -> impl Iterator<Item = (String, &Timer)> {
+        let named = |(name, method)| (format!("ratelimit_server.{name}.response_time"), method);
+        METHODS.iter().zip(&self.methods).map(named).map(|(name, method)| (name, &method.response_time))
+    }
+
+    /// Shows every statistic under its name, in no order.
+    pub fn visit(&self, mut see: impl FnMut(&str, Reading<'_>)) {
+        for (name, counter) in OF_SERVICE.iter().zip(&self.service) {
+            see(name, Reading::Counter(counter));
+        }
+        for (name, method) in METHODS.iter().zip(&self.methods) {
+            see(&format!("ratelimit_server.{name}.total_requests"), Reading::Counter(&method.total_requests));
+        }
+        for (name, timer) in self.timers() {
+            see(&name, Reading::Timer(timer));
+        }
+        for gauge in &self.gauges {
+            see(gauge.name, Reading::Gauge((gauge.read)()));
+        }
+        let mut name = String::new();
+        for (key, counter) in self.unknown_domains.all() {
+            write_name(&mut name, &key, "domain_not_found");
+            see(&name, Reading::Counter(&counter));
+        }
+        for (key, rule) in self.rules.all() {
+            for (what, counter) in OF_RULE.iter().zip(rule.counters()).filter(|(_, counter)| counter.get() > 0) {
+                write_name(&mut name, &key, what);
+                see(&name, Reading::Counter(counter));
+            }
+        }
+    }
+
+    /// The statistics as text, `name: value` a line, sorted by name; counters at zero are left out. Of a timer the number of
+    /// calls and their mean.
+    pub fn text(&self) -> String {
+        let mut lines = Vec::new();
+        self.visit(|name, reading| match reading {
+            Reading::Counter(counter) if counter.get() > 0 => lines.push(format!("{name}: {}\n", counter.get())),
+            Reading::Counter(_) => {}
+            Reading::Gauge(value) => lines.push(format!("{name}: {value}\n")),
+            Reading::Timer(timer) => {
+                let histogram = timer.read();
+                if let Some(mean) = histogram.sum.checked_div(histogram.count()) {
+                    lines.push(format!("{name}: count {}, mean {}\n", histogram.count(), ms(mean)));
+                }
+            }
+        });
+        lines.sort_unstable();
+        lines.concat()
+    }
+}
+
+/// Microseconds as milliseconds, to read.
+fn ms(us: u64) -> String {
+    format!("{} ms", millis(us))
+}
+
+/// A number of microseconds in milliseconds, exactly: `1.5` for 1500.
+pub fn millis(us: u64) -> String {
+    let (whole, rest) = (us / 1000, us % 1000);
+    let text = format!("{whole}.{rest:03}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn write_name(name: &mut String, key: &str, what: &str) {
+    name.clear();
+    // A string takes all.
+    let _ = write!(name, "{RULES}{key}.{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(max_series: usize) -> Stats {
+        Stats::new(Options { near_limit_ratio: 0.8, max_series }, |_| [1_000].into())
+    }
+
+    #[test]
+    fn the_text_has_what_was_counted_sorted_by_name() {
+        let stats = stats(10).with_gauge("ratelimit.localcache.hitCount", || 7);
+        stats.of_rule("d.ip_10.0.0.1").total_hits.add(3);
+        stats.domain_not_found("no:body");
+        stats.config_load(true);
+        stats.service_error();
+        stats.of_method("/a.Service/ShouldRateLimit").unwrap().called(Duration::from_micros(1500));
+        assert!(stats.of_method("/a.Service/Watch").is_none());
+        insta::assert_snapshot!(stats.text(), @r"
+        ratelimit.localcache.hitCount: 7
+        ratelimit.service.call.should_rate_limit.service_error: 1
+        ratelimit.service.config_load_success: 1
+        ratelimit.service.rate_limit.d.ip_10_0_0_1.total_hits: 3
+        ratelimit.service.rate_limit.no_body.domain_not_found: 1
+        ratelimit_server.ShouldRateLimit.response_time: count 1, mean 1.5 ms
+        ratelimit_server.ShouldRateLimit.total_requests: 1
+        ");
+    }
+
+    #[test]
+    fn series_of_requests_beyond_the_bound_are_counted_together() {
+        let stats = stats(1);
+        for value in ["d.k_1", "d.k_2", "d.k_3"] {
+            let mut name = Name::default();
+            name.push(value.as_bytes());
+            stats.of_request(&mut name, "d.k").total_hits.add(1);
+            stats.domain_not_found(value);
+        }
+        insta::assert_snapshot!(stats.text(), @r"
+        ratelimit.service.rate_limit.d.k_1.domain_not_found: 1
+        ratelimit.service.rate_limit.d.k_1.total_hits: 1
+        ratelimit.service.rate_limit.d.other.total_hits: 2
+        ratelimit.service.rate_limit.other.domain_not_found: 2
+        ");
+    }
+
+    #[test]
+    fn a_counter_tells_once_what_was_added() {
+        let counter = Counter::default();
+        counter.add(2);
+        assert_eq!((counter.unsent(), counter.unsent(), counter.get()), (2, 0, 2));
+    }
+}
