@@ -29,6 +29,9 @@ const HOUSE: &[Row] = &[
         rooms: "",
         foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
+    Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec" },
+    Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
+    Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
     // Policies know of no store, and only their sources touch files.
     Row {
         place: "policy",
@@ -69,14 +72,14 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "grpc::convert grpc::server store::memory store::redis telemetry::log",
+        rooms: "grpc::convert grpc::server store::memory store::redis telemetry::log telemetry::stats telemetry::statsd",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
     Row {
         place: "app",
         rooms: "admin grpc limiter policy settings store telemetry",
-        foreign: "async jiff rand std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
+        foreign: "async jiff rand std::fs std::io std::net std::sync std::thread tokio tokio_stream tokio_util tracing",
     },
     Row {
         place: "cli",

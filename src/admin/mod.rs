@@ -13,10 +13,13 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 
 /// What Prometheus asks for, and what its text is.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The same in its older form.
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the process says of itself over HTTP.
 #[derive(Default)]
@@ -95,6 +98,23 @@ pub async fn serve_public(
         .route("/readyz", get(ready).with_state(facts))
         .route("/metrics", get(render).with_state(metrics))
         .fallback(|| async { (StatusCode::NOT_FOUND, "not here; there are /livez, /readyz and /metrics\n") });
+    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+}
+
+/// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown`.
+///
+/// # Errors
+/// Where the listener fails.
+pub async fn serve_stats(
+    listener: TcpListener,
+    path: String,
+    exposition: Arc<Exposition>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let text = |State(exposition): State<Arc<Exposition>>| async move {
+        ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], exposition.render())
+    };
+    let router = Router::new().route(&path, get(text).with_state(exposition));
     axum::serve(listener, router).with_graceful_shutdown(shutdown).await
 }
 

@@ -4,6 +4,7 @@
 //! once; then the service runs until it is told to stop, and drains.
 
 mod serving;
+mod statistics;
 mod stores;
 pub mod workers;
 
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::serving::Serving;
+use self::statistics::Statistics;
 use self::stores::Stores;
 use self::workers::Workers;
 use crate::admin::{self, Facts, PolicyFacts};
@@ -32,6 +34,8 @@ use crate::telemetry::metrics::Metrics;
 /// What has to be there before the service can run.
 pub struct Prepared {
     listeners: Listeners,
+    /// Where Prometheus reads the statistics of envoyproxy/ratelimit, if anywhere.
+    stats: Option<TcpListener>,
     sources: Vec<Source>,
     policies: policy::Loaded,
 }
@@ -62,8 +66,11 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
     let policies = load_first(&settings.policy, &mut problems);
     let listeners = bind(&settings.listen, &mut problems).await;
+    let stats = statistics::bind(&settings.stats, &mut problems).await;
     match (policies, listeners) {
-        (Some((sources, policies)), Some(listeners)) => Ok(Prepared { listeners, sources, policies }),
+        (Some((sources, policies)), Some(listeners)) if problems.0.is_empty() => {
+            Ok(Prepared { listeners, stats, sources, policies })
+        }
         (_, _) => Err(problems),
     }
 }
@@ -101,7 +108,9 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
 /// # Errors
 /// Where threads or runtimes cannot be had.
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
-    let metrics = Metrics::new();
+    let statistics = Statistics::new(settings.stats);
+    let metrics = Metrics::with_stats(statistics.stats());
+    let sending = statistics.send(&metrics)?;
     let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
     let policies = InForce::new(Arc::clone(&metrics));
     let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
@@ -138,10 +147,11 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
 
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
-    let background = [
+    let mut background = vec![
         tokio::spawn(log_end("http", admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), end()))),
         tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), end()))),
     ];
+    background.extend(statistics.serve(prepared.stats, &metrics, end()));
     let reload = tokio::spawn(reload(settings.policy, prepared.sources, installer));
     let tend = tokio::spawn(stores.tend());
 
@@ -155,6 +165,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     [reload, tend, ready].iter().for_each(tokio::task::JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
+    Statistics::end(sending);
     info!(all_finished, "stopped");
     Ok(())
 }

@@ -41,9 +41,9 @@ impl Serving {
             asking.limiter().store().connected().await;
             connected.add_permits(1);
         });
-        let shutdown = drain.cancelled_owned();
-        let served = server::serve(incoming, Arc::clone(&rls), &self.health, self.limits.connections, shutdown).await;
-        served.unwrap_or_else(|error| error!(%error, "a worker failed"));
+        let (stats, shutdown) = (self.metrics.stats(), drain.cancelled_owned());
+        let served = server::serve(incoming, Arc::clone(&rls), &self.health, stats, self.limits.connections, shutdown);
+        served.await.unwrap_or_else(|error| error!(%error, "a worker failed"));
         let _ = tokio::time::timeout(SETTLE_TIMEOUT, rls.limiter().store().settled()).await;
     }
 

@@ -10,3 +10,4 @@ pub mod json;
 pub mod proto;
 pub mod server;
 pub mod service;
+mod timed;

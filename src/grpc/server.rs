@@ -13,6 +13,8 @@ use tonic_health::server::HealthService;
 use super::health::Health;
 use super::proto::PROTOCOL;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use super::timed::Timed;
+use crate::telemetry::stats::Stats;
 
 /// How connections are kept and how large a message may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,7 @@ pub async fn serve<R: RateLimitService>(
     incoming: impl Stream<Item = std::io::Result<TcpStream>>,
     rls: Arc<R>,
     health: &Health,
+    stats: Option<&Arc<Stats>>,
     connections: Connections,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServerError> {
@@ -59,8 +62,8 @@ pub async fn serve<R: RateLimitService>(
         .http2_keepalive_interval(Some(connections.keepalive_interval))
         .http2_keepalive_timeout(Some(connections.keepalive_timeout))
         .max_concurrent_streams(connections.max_streams)
-        .add_service(RateLimitServiceServer::from_arc(rls).max_decoding_message_size(limit))
-        .add_service(HealthServer::new(HealthService::from_health_reporter(health.reporter())))
+        .add_service(Timed::new(RateLimitServiceServer::from_arc(rls).max_decoding_message_size(limit), stats))
+        .add_service(Timed::new(HealthServer::new(HealthService::from_health_reporter(health.reporter())), stats))
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
         .serve_with_incoming_shutdown(incoming, shutdown)

@@ -46,12 +46,26 @@ impl<S: Store> Rls<S> {
     /// INVALID_ARGUMENT for what no proxy sends, UNAVAILABLE where nobody decided.
     pub async fn answer(&self, message: &RateLimitRequest, deadline: Instant) -> Result<RateLimitResponse, Status> {
         let request = convert::request(message, &self.bounds).map_err(|invalid| {
-            self.metrics.invalid_requests.inc();
+            self.metrics.invalid_request();
             Status::invalid_argument(invalid.to_string())
         })?;
         let snapshot = self.limiter.snapshot();
-        let decision = self.limiter.decide(&snapshot, &request, deadline).await.map_err(unavailable)?;
+        let decision = self
+            .limiter
+            .decide(&snapshot, &request, deadline)
+            .await
+            .map_err(|undecided| self.unavailable(&undecided))?;
         Ok(convert::response(&decision, self.style))
+    }
+
+    /// One exhaustive match from the limiter's errors to the protocol's codes.
+    fn unavailable(&self, undecided: &Undecided) -> Status {
+        match (undecided, self.metrics.stats()) {
+            (Undecided::NoPolicy, Some(stats)) => stats.service_error(),
+            (Undecided::Store(_), Some(stats)) => stats.redis_error(),
+            (Undecided::NoPolicy | Undecided::Store(_), None) => {}
+        }
+        Status::unavailable(undecided.to_string())
     }
 }
 
@@ -71,13 +85,6 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
     };
     let whole = Duration::from_micros(digits.parse::<u64>().ok()?.checked_mul(us)?).min(LONGEST);
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
-}
-
-/// One exhaustive match from the limiter's errors to the protocol's codes.
-fn unavailable(undecided: Undecided) -> Status {
-    match undecided {
-        Undecided::NoPolicy | Undecided::Store(_) => Status::unavailable(undecided.to_string()),
-    }
 }
 
 #[tonic::async_trait]

@@ -128,7 +128,8 @@ fn what_matches_no_rule_is_let_through_and_an_unknown_domain_counted() {
     let bench = bench(PLAIN);
     assert_eq!(bench.ask(&[take("z=1"), take("a=1,b=2"), take("")]), "OK: - - -");
     assert_eq!(bench.ask_in("other", &[take("a=1"), overridden("a=1", 0, 1)]).unwrap(), "OK: - -");
-    assert_eq!(bench.metrics.unknown_domain.get(), 1);
+    let metrics = bench.metrics.render().unwrap();
+    assert!(metrics.contains("unknown_domain_requests_total 1\n"), "{metrics}");
 }
 
 #[test]

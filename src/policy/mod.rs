@@ -9,6 +9,7 @@
 //! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
+//! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
@@ -16,6 +17,7 @@
 mod compile;
 mod document;
 mod matcher;
+mod metric_key;
 pub mod report;
 mod rule;
 pub mod source;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 
 pub use document::schema::json_schema;
 pub use matcher::Taken;
+pub use metric_key::{MetricKey, write_override_key};
 pub use report::Report;
 pub use rule::{Imposes, Lease, LeaseSize, Rule};
 pub use trace::Step;

@@ -83,8 +83,7 @@ impl StatsSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> StatsSettings {
-        let mut tags: Vec<_> =
-            self.stats_tag.iter().map(|text| problems.read("--stats-tag", text, tag)).collect();
+        let mut tags: Vec<_> = self.stats_tag.iter().map(|text| problems.read("--stats-tag", text, tag)).collect();
         tags.sort();
         let path = problems.read("--stats-prometheus-path", &self.stats_prometheus_path, path);
         let prometheus = self.stats_prometheus_listen.as_ref().map(|address| PrometheusSettings {

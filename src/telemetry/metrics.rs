@@ -43,10 +43,8 @@ pub struct Metrics {
     decisions: Family<RuleLabels, Counter>,
     store_errors: Family<ErrorLabels, Counter>,
     reloads: Family<ErrorLabels, Counter>,
-    /// Requests of a domain that no policy is for.
-    pub unknown_domain: Counter,
-    /// Requests that could not be read, or asked for what cannot be.
-    pub invalid_requests: Counter,
+    unknown_domain: Counter,
+    invalid_requests: Counter,
     /// Charges that were undone because another slot denied or failed.
     pub take_backs: Counter,
     /// Those of them that could not be undone.
@@ -159,6 +157,22 @@ impl Metrics {
             unlimited: counter(Outcome::unlimited),
             presumed_allowed: counter(Outcome::presumed_allowed),
             presumed_denied: counter(Outcome::presumed_denied),
+        }
+    }
+
+    /// Counts a request of a domain that no policy is for.
+    pub fn unknown_domain(&self, domain: &str) {
+        self.unknown_domain.inc();
+        if let Some(stats) = self.stats() {
+            stats.domain_not_found(domain);
+        }
+    }
+
+    /// Counts a request that could not be read, or asked for what cannot be.
+    pub fn invalid_request(&self) {
+        self.invalid_requests.inc();
+        if let Some(stats) = self.stats() {
+            stats.service_error();
         }
     }
 

@@ -3,6 +3,7 @@
 mod examples;
 mod limits;
 mod matching;
+mod metric_keys;
 mod quirks;
 mod reports;
 mod robust;

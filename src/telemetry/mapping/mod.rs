@@ -141,7 +141,11 @@ fn valid(name: &str) -> String {
 }
 
 /// Milliseconds as whole microseconds.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float saturates; a bound is not negative")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast from a float saturates; a bound is not negative"
+)]
 fn micros(ms: f64) -> u64 {
     (ms * 1000.0).round() as u64
 }

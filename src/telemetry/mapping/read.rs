@@ -10,8 +10,19 @@ use super::{DEFAULT_BUCKETS, Mapping, Mappings, Observer};
 /// Fields that do nothing here, since nothing is forgotten and there is one matcher.
 const WITHOUT_EFFECT: [&str; 5] = ["ttl", "quantiles", "summary_options", "honor_labels", "glob_disable_ordering"];
 const FIELDS: [&str; 13] = [
-    "match", "match_type", "match_metric_type", "name", "labels", "help", "action", "scale", "observer_type", "timer_type",
-    "buckets", "histogram_options", "native_histogram",
+    "match",
+    "match_type",
+    "match_metric_type",
+    "name",
+    "labels",
+    "help",
+    "action",
+    "scale",
+    "observer_type",
+    "timer_type",
+    "buckets",
+    "histogram_options",
+    "native_histogram",
 ];
 
 /// Reads files of one name.
@@ -50,7 +61,8 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
         defaults.is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
         reader.without_effect(written, &["observer_type", "timer_type", "buckets", "match_type", "histogram_options"]);
     }
-    let mut mappings = Mappings { observer: defaults.observer, buckets: defaults.buckets.clone(), ..Mappings::default() };
+    let mut mappings =
+        Mappings { observer: defaults.observer, buckets: defaults.buckets.clone(), ..Mappings::default() };
     for written in tree.of("mappings").and_then(Value::items).unwrap_or_default() {
         let is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
         match reader.mapping(written, &defaults, is_regex) {
@@ -85,7 +97,9 @@ impl Reader<'_> {
             None | Some("") => None,
             Some(kind @ ("counter" | "gauge")) => Some(kind.to_owned()),
             Some("timer" | "observer") => Some("timer".to_owned()),
-            Some(other) => return Err(format!("expected match_metric_type counter, gauge or observer, found `{other}`")),
+            Some(other) => {
+                return Err(format!("expected match_metric_type counter, gauge or observer, found `{other}`"));
+            }
         };
         let scale = match text("scale").map(str::parse::<f64>) {
             None => 1.0,
@@ -136,7 +150,8 @@ impl Reader<'_> {
         let value = in_options.or_else(|| written.of("buckets"))?;
         let bounds = value.items().map(|items| items.iter().map(|item| item.text()?.parse::<f64>().ok()));
         let bounds: Option<Vec<f64>> = bounds.and_then(Iterator::collect);
-        match bounds.filter(|bounds| !bounds.is_empty() && bounds.is_sorted() && bounds.iter().all(|bound| bound.is_finite()))
+        match bounds
+            .filter(|bounds| !bounds.is_empty() && bounds.is_sorted() && bounds.iter().all(|bound| bound.is_finite()))
         {
             Some(bounds) => Some(bounds.into()),
             None => {
@@ -149,7 +164,9 @@ impl Reader<'_> {
     fn without_effect(&mut self, written: &Value, known: &[&str]) {
         for (field, value) in written.pairs().into_iter().flatten().filter(|(field, _)| !known.contains(field)) {
             // To forget nothing is what a file asks for with this.
-            if field == "ttl" && value.text().is_some_and(|ttl| ttl.trim_start_matches('0').trim_start_matches('s').is_empty()) {
+            if field == "ttl"
+                && value.text().is_some_and(|ttl| ttl.trim_start_matches('0').trim_start_matches('s').is_empty())
+            {
                 continue;
             }
             let reason = if WITHOUT_EFFECT.contains(&field) { "is not done here" } else { "is not known" };

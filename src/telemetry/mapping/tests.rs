@@ -24,8 +24,14 @@ fn the_built_in_mapping_names_what_dashboards_of_envoyproxy_ratelimit_ask_for() 
     let mappings = Mappings::builtin(false);
     let cases = [
         ("ratelimit.service.rate_limit.d.a.total_hits", "ratelimit_service_rate_limit_total_hits{domain=d,key1=a}"),
-        ("ratelimit.service.rate_limit.d.a.b.over_limit", "ratelimit_service_rate_limit_over_limit{domain=d,key1=a,key2=b}"),
-        ("ratelimit.service.rate_limit.d.a.b.c.e.near_limit", "ratelimit_service_rate_limit_near_limit{domain=d,key1=a,key2=b}"),
+        (
+            "ratelimit.service.rate_limit.d.a.b.over_limit",
+            "ratelimit_service_rate_limit_over_limit{domain=d,key1=a,key2=b}",
+        ),
+        (
+            "ratelimit.service.rate_limit.d.a.b.c.e.near_limit",
+            "ratelimit_service_rate_limit_near_limit{domain=d,key1=a,key2=b}",
+        ),
         (
             "ratelimit.service.rate_limit.d.a.over_limit_with_local_cache",
             "ratelimit_service_rate_limit_d_a_over_limit_with_local_cache{}",
@@ -34,7 +40,10 @@ fn the_built_in_mapping_names_what_dashboards_of_envoyproxy_ratelimit_ask_for() 
             "ratelimit.service.call.should_rate_limit.redis_error",
             "ratelimit_service_should_rate_limit_error{err_type=redis_error}",
         ),
-        ("ratelimit_server.ShouldRateLimit.total_requests", "ratelimit_service_total_requests{grpc_method=ShouldRateLimit}"),
+        (
+            "ratelimit_server.ShouldRateLimit.total_requests",
+            "ratelimit_service_total_requests{grpc_method=ShouldRateLimit}",
+        ),
         ("ratelimit.service.config_load_success", "ratelimit_service_config_load_success{}"),
         ("ratelimit.service.config_load_error", "ratelimit_service_config_load_error{}"),
         ("ratelimit.service.global_shadow_mode", "ratelimit_service_global_shadow_mode{}"),
@@ -129,6 +138,9 @@ fn the_response_time_stays_in_milliseconds_where_that_is_asked_for() {
     let stats = stats(&mappings);
     stats.of_method("ShouldRateLimit").unwrap().called(Duration::from_millis(7));
     let text = Exposition::new(Arc::new(stats), mappings, Vec::new()).render();
-    assert!(text.contains("ratelimit_service_response_time_seconds_sum{grpc_method=\"ShouldRateLimit\"} 7\n"), "{text}");
+    assert!(
+        text.contains("ratelimit_service_response_time_seconds_sum{grpc_method=\"ShouldRateLimit\"} 7\n"),
+        "{text}"
+    );
     assert!(text.contains("le=\"5\"} 0\n") && text.contains("le=\"10\"} 1\n"), "{text}");
 }

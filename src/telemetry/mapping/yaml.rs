@@ -84,7 +84,17 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, (usize, String)> {
                 Some(ended) => ended.value(),
                 None => continue,
             },
-            Event::Alias(_) | Event::UnresolvedAlias(_) => return Err((line, "an alias, which is not read here".into())),
+            Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                return Err((line, "an alias, which is not read here".into()));
+            }
+            Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(..)
+            | Event::DocumentEnd
+            | Event::Anchor(..) => {
+                continue;
+            }
+            // The parser may learn to tell more about layout.
             _ => continue,
         };
         match open.last_mut() {

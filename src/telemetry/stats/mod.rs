@@ -190,10 +190,9 @@ impl Stats {
     }
 
     /// The counters of a metric key with values of a request in it. Where that is too long, or one series too many, those of
-    /// `fallback`, a key of the policy, with `other` in place of its last part.
-    pub fn of_request(&self, key: &mut Name, fallback: &str) -> Arc<RuleStats> {
-        let other = || escaped(&format!("{}.{OTHER}", fallback.rsplit_once('.').map_or(fallback, |(above, _)| above)));
-        self.rules.of_request(key.finish(), other)
+    /// `other` below `above`, which is of the policy.
+    pub fn of_request(&self, key: &mut Name, above: &str) -> Arc<RuleStats> {
+        self.rules.of_request(key.finish(), || escaped(&format!("{above}.{OTHER}")))
     }
 
     /// Counts a request of a domain that no policy is for.
@@ -338,7 +337,7 @@ mod tests {
         for value in ["d.k_1", "d.k_2", "d.k_3"] {
             let mut name = Name::default();
             name.push(value.as_bytes());
-            stats.of_request(&mut name, "d.k").total_hits.add(1);
+            stats.of_request(&mut name, "d").total_hits.add(1);
             stats.domain_not_found(value);
         }
         insta::assert_snapshot!(stats.text(), @r"

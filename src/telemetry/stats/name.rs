@@ -37,7 +37,8 @@ impl Name {
 /// A name from text of a policy, escaped the same way and as long as it is.
 pub fn escaped(text: &str) -> String {
     let is_plain = |letter: char| !matches!(letter, ':' | '|') && !letter.is_ascii_control();
-    let mut bytes = text.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect::<String>().into_bytes();
+    let mut bytes =
+        text.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect::<String>().into_bytes();
     escape_addresses(&mut bytes);
     String::from_utf8(bytes).unwrap_or_default()
 }

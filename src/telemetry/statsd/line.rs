@@ -81,7 +81,9 @@ impl Lines {
     pub(super) fn new(dialect: Dialect, tags: Vec<(String, String)>, rewrites: Vec<Rewrite>) -> Self {
         let tags = match dialect {
             Dialect::Plain => tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect(),
-            Dialect::DogStatsd => tags.iter().map(|(key, value)| format!("{key}:{value}")).collect::<Vec<_>>().join(","),
+            Dialect::DogStatsd => {
+                tags.iter().map(|(key, value)| format!("{key}:{value}")).collect::<Vec<_>>().join(",")
+            }
         };
         Self { dialect, tags, rewrites, line: String::new() }
     }
@@ -91,7 +93,10 @@ impl Lines {
         self.line.clear();
         let line = &mut self.line;
         // A string takes all.
-        let _ = match (self.dialect, self.rewrites.iter().find_map(|rewrite| Some((rewrite, rewrite.pattern.captures(name)?)))) {
+        let _ = match (
+            self.dialect,
+            self.rewrites.iter().find_map(|rewrite| Some((rewrite, rewrite.pattern.captures(name)?))),
+        ) {
             (Dialect::Plain, _) => write!(line, "{name}{}:{unit}", self.tags),
             (Dialect::DogStatsd, None) if self.tags.is_empty() => write!(line, "{name}:{unit}"),
             (Dialect::DogStatsd, None) => write!(line, "{name}:{unit}|#{}", self.tags),
@@ -158,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_rewrite_that_cannot_work_is_told() {
-        for (pattern, name, tags) in [("", "a", ""), ("a", "", ""), ("(", "a", ""), ("a", "a", ":5"), ("a", "a", "b:")] {
+        for (pattern, name, tags) in [("", "a", ""), ("a", "", ""), ("(", "a", ""), ("a", "a", ":5"), ("a", "a", "b:")]
+        {
             assert!(Rewrite::new(pattern, name, tags).is_err(), "{pattern} {name} {tags}");
         }
     }

@@ -12,7 +12,6 @@ mod wire;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use self::line::{Dialect, Rewrite};
@@ -43,7 +42,8 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Sending {
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
+    /// Closed when the thread has ended.
+    ended: Receiver<()>,
 }
 
 struct Sender {
@@ -59,20 +59,23 @@ struct Sender {
 /// # Errors
 /// Where there is no thread to be had.
 pub fn start(stats: Arc<Stats>, options: Options) -> io::Result<Sending> {
-    let (stop, stopped) = channel();
+    let ((stop, stopped), (running, ended)) = (channel(), channel());
     let times = stats.timers().filter_map(|(name, timer)| Some((name, timer.subscribe()?))).collect();
     let lines = Lines::new(options.dialect, options.tags, options.rewrites);
     let mut sender = Sender { stats, times, lines, wire: Wire::new(options.target) };
     let thread = std::thread::Builder::new().name("statsd".to_owned());
-    let thread = thread.spawn(move || sender.run(options.interval, &stopped))?;
-    Ok(Sending { stop, thread })
+    thread.spawn(move || {
+        sender.run(options.interval, &stopped);
+        drop(running);
+    })?;
+    Ok(Sending { stop, ended })
 }
 
 impl Sending {
-    /// Sends what is left, and ends. Takes as long as a connection that hangs is waited for, a second or two.
-    pub fn stop(self) {
+    /// Sends what is left, and ends; says whether that was done within `timeout`, for which it blocks.
+    pub fn stop(self, timeout: Duration) -> bool {
         let _ = self.stop.send(());
-        let _ = self.thread.join();
+        self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
