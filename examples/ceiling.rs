@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let health = health.clone();
         async move {
             let served =
-                server::serve(incoming, Arc::new(Constant), &health, connections, drain.cancelled_owned()).await;
+                server::serve(incoming, Arc::new(Constant), &health, None, connections, drain.cancelled_owned()).await;
             served.unwrap_or_else(|error| eprintln!("a worker failed: {error}"));
         }
     })?;

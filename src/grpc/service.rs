@@ -61,8 +61,8 @@ impl<S: Store> Rls<S> {
     /// One exhaustive match from the limiter's errors to the protocol's codes.
     fn unavailable(&self, undecided: &Undecided) -> Status {
         match (undecided, self.metrics.stats()) {
-            (Undecided::NoPolicy, Some(stats)) => stats.service_error(),
-            (Undecided::Store(_), Some(stats)) => stats.redis_error(),
+            (Undecided::NoPolicy, Some(stats)) => stats.service.service_error.add(1),
+            (Undecided::Store(_), Some(stats)) => stats.service.redis_error.add(1),
             (Undecided::NoPolicy | Undecided::Store(_), None) => {}
         }
         Status::unavailable(undecided.to_string())

@@ -136,7 +136,7 @@ impl<S: Store> Limiter<S> {
         if let (Prior::Admitted, Some(stats)) = (self.prior, self.policies.metrics.stats())
             && combine(Prior::Open, verdicts) == Overall::Denied
         {
-            stats.global_shadow_mode();
+            stats.service.global_shadow_mode.add(1);
         }
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));

@@ -1,3 +1,5 @@
+mod statistics;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -48,7 +50,11 @@ fn load(text: &str) -> PolicySet {
 }
 
 fn bench_of(policies: PolicySet, shadow: bool, max_bytes: usize) -> Bench {
-    let (clock, metrics) = (Arc::new(ManualClock::default()), Metrics::new());
+    bench_with(Metrics::new(), policies, shadow, max_bytes)
+}
+
+fn bench_with(metrics: Arc<Metrics>, policies: PolicySet, shadow: bool, max_bytes: usize) -> Bench {
+    let clock = Arc::new(ManualClock::default());
     clock.set(Timestamp::from_micros(DAY));
     let store = MemoryStore::new(Bounds { max_bytes, domain_max_bytes: max_bytes }, Arc::clone(&clock));
     let in_force = InForce::new(Arc::clone(&metrics));

@@ -57,6 +57,8 @@ pub struct Metrics {
     pub deny_cache_hits: Counter,
     /// Processes that share the store, as far as is known.
     pub replicas: Gauge,
+    store_connections: Gauge,
+    store_connects: Counter,
     /// Counters in the memory store.
     pub memory_counters: Gauge,
     /// Bytes that they take.
@@ -98,7 +100,12 @@ impl Metrics {
         let deny_cache_hits = Counter::default();
         let remembered = deny_cache_hits.clone();
         let hits = move || i64::try_from(remembered.get()).unwrap_or(i64::MAX);
-        let stats = stats.map(|stats| Arc::new(stats.with_gauge("ratelimit.localcache.hitCount", hits)));
+        let store_connections = Gauge::default();
+        let connected = store_connections.clone();
+        let stats = stats.map(|stats| {
+            let stats = stats.with_gauge("ratelimit.localcache.hitCount", hits);
+            Arc::new(stats.with_gauge("ratelimit.redis_pool.cx_active", move || connected.get()))
+        });
         let metrics = Self {
             registry: Mutex::new(Registry::with_prefix("tollgate")),
             decisions: Family::default(),
@@ -112,6 +119,8 @@ impl Metrics {
             local_decisions: Counter::default(),
             deny_cache_hits,
             replicas: Gauge::default(),
+            store_connections,
+            store_connects: Counter::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
             stats,
@@ -140,6 +149,10 @@ impl Metrics {
         let remembered = "Requests of which a denial was remembered";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
         registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
+        let connections = "Connections to servers of the store";
+        registry.register("store_connections", connections, self.store_connections.clone());
+        let connects = "Connections to servers of the store that were made";
+        registry.register("store_connects", connects, self.store_connects.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
     }
@@ -172,7 +185,24 @@ impl Metrics {
     pub fn invalid_request(&self) {
         self.invalid_requests.inc();
         if let Some(stats) = self.stats() {
-            stats.service_error();
+            stats.service.service_error.add(1);
+        }
+    }
+
+    /// Counts a connection to a server of the store, from here to [`disconnected`](Self::disconnected).
+    pub fn connected(&self) {
+        self.store_connections.inc();
+        self.store_connects.inc();
+        if let Some(stats) = self.stats() {
+            stats.service.cx_total.add(1);
+        }
+    }
+
+    /// The connection is gone.
+    pub fn disconnected(&self) {
+        self.store_connections.dec();
+        if let Some(stats) = self.stats() {
+            stats.service.cx_local_close.add(1);
         }
     }
 
@@ -195,7 +225,8 @@ impl Metrics {
     /// Counts an attempt to load the policies.
     pub fn policy_load(&self, loaded: bool) {
         if let Some(stats) = self.stats() {
-            stats.config_load(loaded);
+            let service = &stats.service;
+            if loaded { &service.config_load_success } else { &service.config_load_error }.add(1);
         }
         self.reloads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
     }

@@ -30,15 +30,6 @@ const METHODS: [&str; 2] = ["ShouldRateLimit", "Check"];
 /// What is counted of a rule.
 const OF_RULE: [&str; 6] =
     ["total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit", "shadow_mode"];
-/// What is counted of the service.
-const OF_SERVICE: [&str; 5] = [
-    "ratelimit.service.config_load_success",
-    "ratelimit.service.config_load_error",
-    "ratelimit.service.global_shadow_mode",
-    "ratelimit.service.call.should_rate_limit.redis_error",
-    "ratelimit.service.call.should_rate_limit.service_error",
-];
-
 /// What statistics are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -74,6 +65,25 @@ pub struct RuleStats {
     pub shadow_mode: Counter,
 }
 
+/// What is counted of the service.
+#[derive(Debug, Default)]
+pub struct ServiceStats {
+    /// Policies that were put in force.
+    pub config_load_success: Counter,
+    /// Policies that were refused.
+    pub config_load_error: Counter,
+    /// Requests that were admitted only because every request is.
+    pub global_shadow_mode: Counter,
+    /// Calls that failed because the store did; those that `on_store_error` answers did not fail.
+    pub redis_error: Counter,
+    /// Calls that failed for another reason.
+    pub service_error: Counter,
+    /// Connections to Redis that were made.
+    pub cx_total: Counter,
+    /// Those of them that are gone.
+    pub cx_local_close: Counter,
+}
+
 /// What is counted of a gRPC method.
 #[derive(Debug)]
 pub struct MethodStats {
@@ -103,7 +113,8 @@ pub struct Stats {
     options: Options,
     rules: Series<RuleStats>,
     unknown_domains: Series<Counter>,
-    service: [Counter; OF_SERVICE.len()],
+    /// Of the service as a whole.
+    pub service: ServiceStats,
     methods: [MethodStats; METHODS.len()],
     gauges: Vec<Gauge>,
 }
@@ -148,6 +159,20 @@ impl RuleStats {
     }
 }
 
+impl ServiceStats {
+    fn named(&self) -> [(&'static str, &Counter); 7] {
+        [
+            ("ratelimit.service.config_load_success", &self.config_load_success),
+            ("ratelimit.service.config_load_error", &self.config_load_error),
+            ("ratelimit.service.global_shadow_mode", &self.global_shadow_mode),
+            ("ratelimit.service.call.should_rate_limit.redis_error", &self.redis_error),
+            ("ratelimit.service.call.should_rate_limit.service_error", &self.service_error),
+            ("ratelimit.redis_pool.cx_total", &self.cx_total),
+            ("ratelimit.redis_pool.cx_local_close", &self.cx_local_close),
+        ]
+    }
+}
+
 impl MethodStats {
     /// Counts a call that took so long.
     pub fn called(&self, time: Duration) {
@@ -166,7 +191,7 @@ impl Stats {
         Self {
             rules: Series::new(options.max_series),
             unknown_domains: Series::new(options.max_series),
-            service: Default::default(),
+            service: ServiceStats::default(),
             methods: METHODS.map(method),
             gauges: Vec::new(),
             options,
@@ -202,30 +227,6 @@ impl Stats {
         self.unknown_domains.of_request(name.finish(), || OTHER.to_owned()).add(1);
     }
 
-    /// Counts an attempt to load the policies.
-    pub fn config_load(&self, loaded: bool) {
-        let [success, error, ..] = &self.service;
-        if loaded { success } else { error }.add(1);
-    }
-
-    /// Counts a request that was admitted only because every request is.
-    pub fn global_shadow_mode(&self) {
-        let [_, _, shadow, ..] = &self.service;
-        shadow.add(1);
-    }
-
-    /// Counts a call that failed because the store did.
-    pub fn redis_error(&self) {
-        let [_, _, _, redis, _] = &self.service;
-        redis.add(1);
-    }
-
-    /// Counts a call that failed for another reason.
-    pub fn service_error(&self) {
-        let [.., service] = &self.service;
-        service.add(1);
-    }
-
     /// The statistics of a gRPC method, of which the path ends so; `None` for those that are not counted.
     pub fn of_method(&self, path: &str) -> Option<&MethodStats> {
         let name = path.rsplit('/').next()?;
@@ -240,7 +241,7 @@ impl Stats {
 
     /// Shows every statistic under its name, in no order.
     pub fn visit(&self, mut see: impl FnMut(&str, Reading<'_>)) {
-        for (name, counter) in OF_SERVICE.iter().zip(&self.service) {
+        for (name, counter) in self.service.named() {
             see(name, Reading::Counter(counter));
         }
         for (name, method) in METHODS.iter().zip(&self.methods) {
@@ -316,8 +317,8 @@ mod tests {
         let stats = stats(10).with_gauge("ratelimit.localcache.hitCount", || 7);
         stats.of_rule("d.ip_10.0.0.1").total_hits.add(3);
         stats.domain_not_found("no:body");
-        stats.config_load(true);
-        stats.service_error();
+        stats.service.config_load_success.add(1);
+        stats.service.service_error.add(1);
         stats.of_method("/a.Service/ShouldRateLimit").unwrap().called(Duration::from_micros(1500));
         assert!(stats.of_method("/a.Service/Watch").is_none());
         insta::assert_snapshot!(stats.text(), @r"
