@@ -44,15 +44,14 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let counted = self.stats.as_ref().filter(|stats| stats.of_method(request.uri().path()).is_some());
-        let Some(stats) = counted.cloned() else { return self.service.call(request) };
-        let (begun, path) = (Instant::now(), request.uri().clone());
+        let method = self.stats.as_ref().and_then(|stats| stats.of_method(request.uri().path())).cloned();
+        let Some(method) = method else { return self.service.call(request) };
+        method.total_requests.add(1);
+        let begun = Instant::now();
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            if let Some(method) = stats.of_method(path.path()) {
-                method.called(begun.elapsed());
-            }
+            method.response_time.record(begun.elapsed());
             answer
         })
     }

@@ -122,7 +122,8 @@ impl Flags {
 }
 
 fn tag(text: &str) -> Result<(String, String), String> {
-    let is_plain = |text: &str| !text.is_empty() && !text.contains([':', '|', '\n', ',', '#']);
+    let is_plain =
+        |text: &str| !text.is_empty() && !text.contains(|letter: char| ":|,#".contains(letter) || letter.is_control());
     match text.trim().split_once('=') {
         Some((key, value)) if is_plain(key) && is_plain(value) => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("expected a tag such as zone=a without any of `:|,#`, found `{text}`")),
@@ -130,7 +131,8 @@ fn tag(text: &str) -> Result<(String, String), String> {
 }
 
 fn path(text: &str) -> Result<String, String> {
-    let is_plain = text.starts_with('/') && !text.contains(['{', '}', '?', '#']);
+    // What a router reads as more than itself.
+    let is_plain = text.starts_with('/') && !text.contains(['{', '}', ':', '*', '?', '#']);
     if is_plain { Ok(text.to_owned()) } else { Err(format!("expected a path such as /metrics, found `{text}`")) }
 }
 

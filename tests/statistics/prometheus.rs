@@ -1,9 +1,12 @@
 //! Statistics as Prometheus reads them.
 
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
 use super::{address, known_requests, own_limit, serve};
 use crate::support::policy::Policies;
 use crate::support::process::Process;
-use crate::support::rls::Client;
+use crate::support::rls::{Client, channel};
 use crate::support::tollgate::{Tollgate, command, quiet};
 use crate::support::web::Web;
 
@@ -19,6 +22,8 @@ async fn shown(service: &mut Tollgate, path: &str) -> String {
 async fn dashboards_of_envoyproxy_ratelimit_find_what_they_ask_for() {
     let mut serving = serve(&["--stats-prometheus-listen", "127.0.0.1:0"]).await;
     known_requests(&serving.client).await;
+    let mut health = HealthClient::new(channel(serving.service.grpc).await);
+    health.check(HealthCheckRequest::default()).await.unwrap();
     insta::assert_snapshot!(shown(&mut serving.service, "/metrics").await, @r#"
     ratelimit_localcache_hitCount 0
     ratelimit_redis_pool_cx_active 0
@@ -30,6 +35,7 @@ async fn dashboards_of_envoyproxy_ratelimit_find_what_they_ask_for() {
     ratelimit_service_rate_limit_total_hits{domain="test",key1="user"} 3
     ratelimit_service_rate_limit_within_limit{domain="test",key1="plan_free",key2="user"} 1
     ratelimit_service_rate_limit_within_limit{domain="test",key1="user"} 2
+    ratelimit_service_total_requests{grpc_method="Check"} 1
     ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 5
     "#);
     let text = Web::new(address(&mut serving.service.process)).get("/metrics").await.body;

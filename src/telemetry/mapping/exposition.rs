@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Mapped, Mappings, Observer, kind};
+use super::{Mapped, Mappings, Observer, kind, valid};
 use crate::telemetry::stats::{Reading, Stats};
 
 /// What a family of statistics says of itself unless its mapping does.
@@ -42,8 +42,9 @@ enum Value {
 }
 
 impl Exposition {
-    /// `tags` become labels of every series.
+    /// `tags` become labels of every series, under names that Prometheus takes.
     pub fn new(stats: Arc<Stats>, mappings: Mappings, tags: Vec<(String, String)>) -> Self {
+        let tags = tags.into_iter().map(|(name, value)| (valid(&name), value)).collect();
         Self { stats, mappings, tags, known: Mutex::default() }
     }
 

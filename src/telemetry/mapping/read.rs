@@ -103,8 +103,8 @@ impl Reader<'_> {
         };
         let scale = match text("scale").map(str::parse::<f64>) {
             None => 1.0,
-            Some(Ok(scale)) if scale.is_finite() => scale,
-            Some(_) => return Err("expected a number as `scale`".into()),
+            Some(Ok(scale)) if scale.is_finite() && scale > 0.0 => scale,
+            Some(_) => return Err("expected a number above 0 as `scale`".into()),
         };
         self.without_effect(written, &FIELDS);
         Ok(Mapping {

@@ -126,7 +126,7 @@ fn the_text_adds_up_what_falls_on_one_series_and_has_the_tags_of_the_process() {
         stats.of_rule(key).total_hits.add(hits);
     }
     for ms in [3, 7, 20_000] {
-        stats.of_method("ShouldRateLimit").unwrap().called(Duration::from_millis(ms));
+        stats.of_method("ShouldRateLimit").unwrap().response_time.record(Duration::from_millis(ms));
     }
     let tags = vec![("zone".to_owned(), "b".to_owned())];
     insta::assert_snapshot!(Exposition::new(Arc::new(stats), mappings, tags).render());
@@ -136,7 +136,7 @@ fn the_text_adds_up_what_falls_on_one_series_and_has_the_tags_of_the_process() {
 fn the_response_time_stays_in_milliseconds_where_that_is_asked_for() {
     let mappings = Mappings::builtin(true);
     let stats = stats(&mappings);
-    stats.of_method("ShouldRateLimit").unwrap().called(Duration::from_millis(7));
+    stats.of_method("ShouldRateLimit").unwrap().response_time.record(Duration::from_millis(7));
     let text = Exposition::new(Arc::new(stats), mappings, Vec::new()).render();
     assert!(
         text.contains("ratelimit_service_response_time_seconds_sum{grpc_method=\"ShouldRateLimit\"} 7\n"),

@@ -16,7 +16,6 @@ mod timer;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 pub use self::name::{Name, escaped};
 use self::series::Series;
@@ -87,8 +86,10 @@ pub struct ServiceStats {
 /// What is counted of a gRPC method.
 #[derive(Debug)]
 pub struct MethodStats {
-    total_requests: Counter,
-    response_time: Timer,
+    /// Calls that came.
+    pub total_requests: Counter,
+    /// How long those took that were answered.
+    pub response_time: Timer,
 }
 
 /// A statistic as it stands.
@@ -115,7 +116,7 @@ pub struct Stats {
     unknown_domains: Series<Counter>,
     /// Of the service as a whole.
     pub service: ServiceStats,
-    methods: [MethodStats; METHODS.len()],
+    methods: [Arc<MethodStats>; METHODS.len()],
     gauges: Vec<Gauge>,
 }
 
@@ -173,20 +174,12 @@ impl ServiceStats {
     }
 }
 
-impl MethodStats {
-    /// Counts a call that took so long.
-    pub fn called(&self, time: Duration) {
-        self.total_requests.add(1);
-        self.response_time.record(time);
-    }
-}
-
 impl Stats {
     /// All at zero. `buckets_of`: of the timer with this name, the upper bounds of its buckets in microseconds, ascending.
     pub fn new(options: Options, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
         let method = |name| {
             let buckets = buckets_of(&format!("ratelimit_server.{name}.response_time"));
-            MethodStats { total_requests: Counter::default(), response_time: Timer::new(buckets) }
+            Arc::new(MethodStats { total_requests: Counter::default(), response_time: Timer::new(buckets) })
         };
         Self {
             rules: Series::new(options.max_series),
@@ -228,7 +221,7 @@ impl Stats {
     }
 
     /// The statistics of a gRPC method, of which the path ends so; `None` for those that are not counted.
-    pub fn of_method(&self, path: &str) -> Option<&MethodStats> {
+    pub fn of_method(&self, path: &str) -> Option<&Arc<MethodStats>> {
         let name = path.rsplit('/').next()?;
         METHODS.iter().zip(&self.methods).find_map(|(method, stats)| (*method == name).then_some(stats))
     }
@@ -306,6 +299,8 @@ fn write_name(name: &mut String, key: &str, what: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn stats(max_series: usize) -> Stats {
@@ -319,7 +314,9 @@ mod tests {
         stats.domain_not_found("no:body");
         stats.service.config_load_success.add(1);
         stats.service.service_error.add(1);
-        stats.of_method("/a.Service/ShouldRateLimit").unwrap().called(Duration::from_micros(1500));
+        let method = stats.of_method("/a.Service/ShouldRateLimit").unwrap();
+        method.total_requests.add(2);
+        method.response_time.record(Duration::from_micros(1500));
         assert!(stats.of_method("/a.Service/Watch").is_none());
         insta::assert_snapshot!(stats.text(), @r"
         ratelimit.localcache.hitCount: 7
@@ -328,7 +325,7 @@ mod tests {
         ratelimit.service.rate_limit.d.ip_10_0_0_1.total_hits: 3
         ratelimit.service.rate_limit.no_body.domain_not_found: 1
         ratelimit_server.ShouldRateLimit.response_time: count 1, mean 1.5 ms
-        ratelimit_server.ShouldRateLimit.total_requests: 1
+        ratelimit_server.ShouldRateLimit.total_requests: 2
         ");
     }
 
