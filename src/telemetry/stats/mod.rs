@@ -5,18 +5,20 @@
 //!
 //! | file | what it knows |
 //! |---|---|
+//! | `counters` | what is counted of a rule, of the service, of a method |
 //! | `name` | how text of callers becomes part of a name |
 //! | `series` | counters by name, bounded |
 //! | `timer` | how long calls took |
 
+mod counters;
 mod name;
 mod series;
 mod timer;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use self::counters::{Counter, MethodStats, RuleStats, ServiceStats};
 pub use self::name::{Name, escaped};
 use self::series::Series;
 pub use self::timer::{Histogram, Timer};
@@ -26,9 +28,6 @@ const OTHER: &str = "other";
 const RULES: &str = "ratelimit.service.rate_limit.";
 /// The methods that are counted.
 const METHODS: [&str; 2] = ["ShouldRateLimit", "Check"];
-/// What is counted of a rule.
-const OF_RULE: [&str; 6] =
-    ["total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit", "shadow_mode"];
 /// What statistics are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -38,64 +37,10 @@ pub struct Options {
     pub max_series: usize,
 }
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter {
-    value: AtomicU64,
-    /// The part of it that was sent on.
-    sent: AtomicU64,
-}
-
-/// What is counted of a rule, in hits.
-#[derive(Debug, Default)]
-pub struct RuleStats {
-    /// All that was asked for, also where the store failed.
-    pub total_hits: Counter,
-    /// What was denied. All hits of a denied request: how many were there before is not known of every algorithm, and
-    /// envoyproxy/ratelimit, which knows, counts those that came up to the limit as near it.
-    pub over_limit: Counter,
-    /// Hits within the limit and above the ratio.
-    pub near_limit: Counter,
-    /// What was denied because a denial was remembered; a part of `over_limit`.
-    pub over_limit_with_local_cache: Counter,
-    /// What there was room for.
-    pub within_limit: Counter,
-    /// What would have been denied by a rule that only watches; a part of `over_limit`.
-    pub shadow_mode: Counter,
-}
-
-/// What is counted of the service.
-#[derive(Debug, Default)]
-pub struct ServiceStats {
-    /// Policies that were put in force.
-    pub config_load_success: Counter,
-    /// Policies that were refused.
-    pub config_load_error: Counter,
-    /// Requests that were admitted only because every request is.
-    pub global_shadow_mode: Counter,
-    /// Calls that failed because the store did; those that `on_store_error` answers did not fail.
-    pub redis_error: Counter,
-    /// Calls that failed for another reason.
-    pub service_error: Counter,
-    /// Connections to Redis that were made.
-    pub cx_total: Counter,
-    /// Those of them that are gone.
-    pub cx_local_close: Counter,
-}
-
-/// What is counted of a gRPC method.
-#[derive(Debug)]
-pub struct MethodStats {
-    /// Calls that came.
-    pub total_requests: Counter,
-    /// How long those took that were answered.
-    pub response_time: Timer,
-}
-
 /// A statistic as it stands.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading<'a> {
-    /// Grows only. Those at zero are not shown, as nobody knows of them at envoyproxy/ratelimit.
+    /// Grows only. Those at zero are not shown: envoyproxy/ratelimit tells of a counter once it has counted.
     Counter(&'a Counter),
     /// Goes up and down.
     Gauge(i64),
@@ -123,54 +68,6 @@ pub struct Stats {
 impl std::fmt::Debug for Stats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Stats")
-    }
-}
-
-impl Counter {
-    /// Adds.
-    pub fn add(&self, count: u64) {
-        if count > 0 {
-            self.value.fetch_add(count, Ordering::Relaxed);
-        }
-    }
-
-    /// The count.
-    pub fn get(&self) -> u64 {
-        self.value.load(Ordering::Relaxed)
-    }
-
-    /// What was added since this was asked last. For one caller.
-    pub fn unsent(&self) -> u64 {
-        let value = self.get();
-        value.saturating_sub(self.sent.swap(value, Ordering::Relaxed))
-    }
-}
-
-impl RuleStats {
-    /// In the order of [`OF_RULE`].
-    fn counters(&self) -> [&Counter; OF_RULE.len()] {
-        [
-            &self.total_hits,
-            &self.over_limit,
-            &self.near_limit,
-            &self.over_limit_with_local_cache,
-            &self.within_limit,
-            &self.shadow_mode,
-        ]
-    }
-}
-
-impl ServiceStats {
-    fn named(&self) -> [(&'static str, &Counter); 7] {
-        [
-            ("ratelimit.service.config_load_success", &self.config_load_success),
-            ("ratelimit.service.config_load_error", &self.config_load_error),
-            ("ratelimit.service.global_shadow_mode", &self.global_shadow_mode),
-            ("ratelimit.service.call.should_rate_limit.redis_error", &self.redis_error),
-            ("ratelimit.service.call.should_rate_limit.service_error", &self.service_error),
-            ("ratelimit.redis_pool.cx_total", &self.cx_total),
-            ("ratelimit.redis_pool.cx_local_close", &self.cx_local_close),
-        ]
     }
 }
 
@@ -252,7 +149,7 @@ impl Stats {
             see(&name, Reading::Counter(&counter));
         }
         for (key, rule) in self.rules.all() {
-            for (what, counter) in OF_RULE.iter().zip(rule.counters()).filter(|(_, counter)| counter.get() > 0) {
+            for (what, counter) in rule.named().into_iter().filter(|(_, counter)| counter.get() > 0) {
                 write_name(&mut name, &key, what);
                 see(&name, Reading::Counter(counter));
             }
