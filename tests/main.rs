@@ -12,6 +12,7 @@
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
+//! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -41,6 +42,7 @@ mod reload;
 mod requests;
 mod serve;
 mod servers;
+mod statistics;
 mod support;
 mod tidy;
 mod tls;

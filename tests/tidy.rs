@@ -29,6 +29,9 @@ const HOUSE: &[Row] = &[
         rooms: "",
         foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
+    Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec" },
+    Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
+    Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
     Row { place: "watch", rooms: "", foreign: "async tokio" },
     // Policies know of no store, and only their sources touch files.
     Row {
@@ -76,14 +79,14 @@ const HOUSE: &[Row] = &[
     Row {
         place: "settings",
         rooms: "algorithm::Charge grpc::convert grpc::headers grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
-                policy::source::files store::memory store::redis telemetry::log",
+                policy::source::files store::memory store::redis telemetry::log telemetry::stats telemetry::statsd",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
     Row {
         place: "app",
         rooms: "admin algorithm grpc limiter policy settings store telemetry watch",
-        foreign: "async jiff rand std::fs std::io std::net std::os std::sync std::thread tokio tokio_util tracing",
+        foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
     },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {

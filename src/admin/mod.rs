@@ -16,10 +16,13 @@ use tokio::net::TcpListener;
 
 pub use self::decide::{Decide, Decided};
 pub use self::facts::{Facts, PolicyFacts, Readiness};
+use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 
 /// What Prometheus asks for, and what its text is.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The same in its older form.
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A page of administration: plain text, made anew whenever it is asked for.
 #[derive(Clone)]
@@ -51,6 +54,23 @@ pub async fn serve_public(
         .route("/metrics", get(render).with_state(metrics))
         .route("/json", any(decide::answer).with_state(decide))
         .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
+    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+}
+
+/// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown`.
+///
+/// # Errors
+/// Where the listener fails.
+pub async fn serve_stats(
+    listener: TcpListener,
+    path: String,
+    exposition: Arc<Exposition>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let text = |State(exposition): State<Arc<Exposition>>| async move {
+        ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], exposition.render())
+    };
+    let router = Router::new().route(&path, get(text).with_state(exposition));
     axum::serve(listener, router).with_graceful_shutdown(shutdown).await
 }
 

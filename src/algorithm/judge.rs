@@ -45,6 +45,8 @@ pub struct Outcome {
     pub allowed: bool,
     /// The counter after the whole request.
     pub report: Report,
+    /// Whether this is an earlier answer, which a layer in front of the store remembered.
+    pub remembered: bool,
 }
 
 /// Up to four counters, the usual request, without an allocation.
@@ -126,7 +128,7 @@ fn report(
         let earlier = questions.iter().take(number).filter(|earlier| earlier.counter == question.counter);
         let wanted = earlier.map(Question::charged).fold(question.needs(), u64::saturating_add);
         let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
-        Some(Outcome { allowed, report })
+        Some(Outcome { allowed, report, remembered: false })
     };
     questions.iter().zip(verdicts).enumerate().map(answer).collect()
 }

@@ -9,12 +9,12 @@ pub mod listener;
 mod pages;
 mod readiness;
 mod serving;
+mod statistics;
 mod stores;
 pub mod workers;
 
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use tracing::{error, info, warn};
 use self::certificates::Certificates;
 use self::listener::Listener;
 use self::serving::Serving;
+use self::statistics::Statistics;
 use self::stores::Stores;
 use self::workers::Workers;
 use crate::admin::{self, Facts, PolicyFacts};
@@ -41,6 +42,8 @@ pub struct Prepared {
     listeners: Listeners,
     policies: First,
     certificates: Option<Certificates>,
+    /// Where Prometheus reads the statistics of envoyproxy/ratelimit, if anywhere.
+    stats: Option<TcpListener>,
 }
 
 /// The policies at the start, or why there are none.
@@ -78,11 +81,12 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
         problems.0.push(report.clone());
     }
     let listeners = bind(&settings.listen, &mut problems).await;
+    let stats = statistics::bind(&settings.stats, &mut problems).await;
     let certificates = settings.tls.clone().map(Certificates::load).transpose();
     let certificates =
         certificates.map_err(|found| problems.0.extend(found.iter().map(|what| format!("error: {what}"))));
     match (listeners, certificates, problems.0.as_slice()) {
-        (Some(listeners), Ok(certificates), []) => Ok(Prepared { listeners, policies, certificates }),
+        (Some(listeners), Ok(certificates), []) => Ok(Prepared { listeners, policies, certificates, stats }),
         (_, _, _) => Err(problems),
     }
 }
@@ -119,7 +123,9 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
 /// # Errors
 /// Where threads or runtimes cannot be had.
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
-    let metrics = Metrics::new();
+    let statistics = Statistics::new(settings.stats);
+    let metrics = Metrics::with_stats(statistics.stats());
+    let sending = statistics.send(&metrics)?;
     let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
     let policies = InForce::new(Arc::clone(&metrics));
     let (facts, health) = (Arc::new(Facts::new(!settings.readiness.ready_without_policy)), Health::new().await);
@@ -150,7 +156,9 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     let Listeners { grpc, http, admin } = prepared.listeners;
-    announce(&grpc.endpoint(), &[("http", http.local_addr()), ("admin", admin.local_addr())]);
+    announce("grpc", grpc.endpoint());
+    announce("http", http.local_addr());
+    announce("admin", admin.local_addr());
     if settings.policy.are_examples {
         show_how_to_try(&grpc);
     }
@@ -158,13 +166,14 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let pages = pages::all(&policies, &metrics);
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
-    let background = [
+    let mut background = vec![
         tokio::spawn(log_end(
             "http",
             admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end()),
         )),
         tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), pages, end()))),
     ];
+    background.extend(statistics.serve(prepared.stats, &metrics, end()));
     let reload = tokio::spawn(reload(settings.policy, read, installer));
     let tend = tokio::spawn(stores.tend());
     let follow = tokio::spawn(follow(prepared.certificates, metrics));
@@ -180,6 +189,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     serving::settle(&service).await;
+    Statistics::end(sending);
     info!(all_finished, "stopped");
     Ok(())
 }
@@ -214,14 +224,9 @@ async fn log_end(protocol: &'static str, server: impl Future<Output = std::io::R
     }
 }
 
-fn announce(grpc: &std::io::Result<Endpoint>, addresses: &[(&str, std::io::Result<SocketAddr>)]) {
-    if let Ok(address) = grpc {
-        info!(protocol = "grpc", %address, "listening");
-    }
-    for (protocol, address) in addresses {
-        if let Ok(address) = address {
-            info!(protocol, %address, "listening");
-        }
+fn announce(protocol: &str, address: std::io::Result<impl fmt::Display>) {
+    if let Ok(address) = address {
+        info!(protocol, %address, "listening");
     }
 }
 

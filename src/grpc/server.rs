@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::service::Service;
 use hyper::{Request, Response};
@@ -25,6 +25,7 @@ use super::proto::rate_limit_service_server::{RateLimitService, RateLimitService
 use super::socket::Accepted;
 use super::tls::Tls;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::stats::Stats;
 
 /// How connections are kept and how large a message may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub async fn serve<R: RateLimitService>(
     metrics: Arc<Metrics>,
     drain: CancellationToken,
 ) -> Result<(), ServerError> {
-    let services = Services::new(rls, health, connections.max_message_bytes)?;
+    let services = Services::new(rls, health, connections.max_message_bytes, metrics.stats().cloned())?;
     let keeper = Arc::new(Keeper::new(connections, tls, metrics, drain));
     let tasks = TaskTracker::new();
     while let Some(accepted) = incoming.recv().await {
@@ -78,16 +79,23 @@ pub async fn serve<R: RateLimitService>(
 struct Services<R> {
     rls: RateLimitServiceServer<R>,
     others: Routes,
+    /// Counts and times calls, where somebody wants that.
+    stats: Option<Arc<Stats>>,
 }
 
 impl<R> Clone for Services<R> {
     fn clone(&self) -> Self {
-        Self { rls: self.rls.clone(), others: self.others.clone() }
+        Self { rls: self.rls.clone(), others: self.others.clone(), stats: self.stats.clone() }
     }
 }
 
 impl<R: RateLimitService> Services<R> {
-    fn new(rls: Arc<R>, health: &Health, max_message_bytes: usize) -> Result<Self, ServerError> {
+    fn new(
+        rls: Arc<R>,
+        health: &Health,
+        max_message_bytes: usize,
+        stats: Option<Arc<Stats>>,
+    ) -> Result<Self, ServerError> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(PROTOCOL)
@@ -97,7 +105,8 @@ impl<R: RateLimitService> Services<R> {
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
             .prepare();
-        Ok(Self { rls: RateLimitServiceServer::from_arc(rls).max_decoding_message_size(max_message_bytes), others })
+        let rls = RateLimitServiceServer::from_arc(rls).max_decoding_message_size(max_message_bytes);
+        Ok(Self { rls, others, stats })
     }
 }
 
@@ -107,11 +116,21 @@ impl<R: RateLimitService> Service<Request<hyper::body::Incoming>> for Services<R
     type Future = BoxFuture<Self::Response, Self::Error>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        let path = request.uri().path().strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
-        if path.is_some_and(|path| path.starts_with('/')) {
+        let path = request.uri().path();
+        let method = self.stats.as_ref().and_then(|stats| stats.of_method(path)).cloned();
+        let ours = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
+        let answer = if ours.is_some_and(|path| path.starts_with('/')) {
             self.rls.clone().call(request)
         } else {
             Box::pin(self.others.clone().call(request))
-        }
+        };
+        let Some(method) = method else { return answer };
+        method.total_requests.add(1);
+        let begun = Instant::now();
+        Box::pin(async move {
+            let answer = answer.await;
+            method.response_time.record(begun.elapsed());
+            answer
+        })
     }
 }

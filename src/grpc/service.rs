@@ -60,16 +60,30 @@ impl<S: Store> Rls<S> {
     /// INVALID_ARGUMENT for what no proxy sends, UNAVAILABLE where nobody decided.
     pub async fn answer(&self, message: &RateLimitRequest, deadline: Instant) -> Result<RateLimitResponse, Status> {
         let request = convert::request(message, &self.bounds).map_err(|invalid| {
-            self.metrics.invalid_requests.inc();
+            self.metrics.invalid_request();
             Status::invalid_argument(invalid.to_string())
         })?;
         let snapshot = self.limiter.snapshot();
-        let decision = self.limiter.decide(&snapshot, &request, deadline).await.map_err(unavailable)?;
+        let decision = self
+            .limiter
+            .decide(&snapshot, &request, deadline)
+            .await
+            .map_err(|undecided| self.unavailable(&undecided))?;
         let mut answer = convert::response(&decision, &self.style);
         if self.style.dynamic_metadata {
             answer.dynamic_metadata = Some(metadata::of(message, &decision));
         }
         Ok(answer)
+    }
+
+    /// One exhaustive match from the limiter's errors to the protocol's codes.
+    fn unavailable(&self, undecided: &Undecided) -> Status {
+        match (undecided, self.metrics.stats()) {
+            (Undecided::NoPolicy, Some(stats)) => stats.service.service_error.add(1),
+            (Undecided::Store(_), Some(stats)) => stats.service.redis_error.add(1),
+            (Undecided::NoPolicy | Undecided::Store(_), None) => {}
+        }
+        Status::unavailable(undecided.to_string())
     }
 }
 
@@ -94,13 +108,6 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
 /// Whether an answer's error is about the request: no later one of the same content will be decided.
 pub fn is_callers_fault(status: &Status) -> bool {
     status.code() == Code::InvalidArgument
-}
-
-/// One exhaustive match from the limiter's errors to the protocol's codes.
-fn unavailable(undecided: Undecided) -> Status {
-    match undecided {
-        Undecided::NoPolicy | Undecided::Store(_) => Status::unavailable(undecided.to_string()),
-    }
 }
 
 #[tonic::async_trait]

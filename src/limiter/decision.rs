@@ -143,6 +143,11 @@ impl<'a> Status<'a> {
         self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
     }
 
+    /// Whether it was denied because a denial was remembered, without asking the store.
+    pub fn is_remembered(&self) -> bool {
+        self.outcome().is_some_and(|outcome| outcome.remembered)
+    }
+
     fn outcome(&self) -> Option<&Outcome> {
         match &self.0 {
             Kind::Limited { outcome, .. } => outcome.as_ref().ok(),

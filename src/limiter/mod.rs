@@ -3,6 +3,7 @@
 //! Here policies and stores meet; neither knows the other. One policy snapshot serves one request. Over limit is a value;
 //! an [`Undecided`] means that nobody decided, and the caller's own failure mode has to.
 
+mod count;
 mod decision;
 mod modes;
 mod target;
@@ -12,15 +13,16 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwapOption, Guard};
 
+use self::count::Counters;
 pub use self::decision::{Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::Target;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
-use crate::policy::{PolicySet, Rule};
+use crate::policy::PolicySet;
 use crate::store::{Check, Outcomes, Store, StoreError};
-use crate::telemetry::metrics::{Metrics, RuleMetrics};
+use crate::telemetry::metrics::Metrics;
 
 /// Decides requests by the policies in force and a store.
 pub struct Limiter<S> {
@@ -35,12 +37,11 @@ pub struct InForce {
     metrics: Arc<Metrics>,
 }
 
-/// A policy set in force, with the metrics of its rules.
+/// A policy set in force, with what its rules count in.
 #[derive(Debug)]
 pub struct Live {
     policies: PolicySet,
-    /// By [`Rule::id`].
-    metrics: Vec<RuleMetrics>,
+    counters: Counters,
 }
 
 /// What requests are decided by; held for the length of one request.
@@ -65,8 +66,8 @@ impl InForce {
 
     /// Puts a policy set in force, for every request that begins from now on.
     pub fn install(&self, policies: PolicySet) {
-        let metrics = policies.rules().map(|rule| self.metrics.of_rule(rule.domain(), rule.path())).collect();
-        self.live.store(Some(Arc::new(Live { policies, metrics })));
+        let counters = Counters::of(&policies, &self.metrics);
+        self.live.store(Some(Arc::new(Live { policies, counters })));
     }
 
     /// The policies in force.
@@ -103,7 +104,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
         let Some(policy) = live.policies.find(request.domain) else {
-            self.policies.metrics.unknown_domain.inc();
+            self.policies.metrics.unknown_domain(request.domain);
             return Ok(Decision::unlimited(request.descriptors.len()));
         };
         let mut keys = KeyBuffer::default();
@@ -111,6 +112,7 @@ impl<S: Store> Limiter<S> {
             request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
+        let tally = live.counters.asked(policy, request, &targets);
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
@@ -126,14 +128,19 @@ impl<S: Store> Limiter<S> {
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
         let decision = Decision::new(overall, targets, roles, outcomes);
-        live.count(&decision);
+        live.counters.decided(&decision, &tally);
         Ok(decision)
     }
 
     fn overall(&self, prior: Prior, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
         let verdicts =
             checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
-        let overall = combine(prior, verdicts);
+        let overall = combine(prior, verdicts.clone());
+        if let (Prior::Admitted, Some(stats)) = (prior, self.policies.metrics.stats())
+            && combine(Prior::Open, verdicts) == Overall::Denied
+        {
+            stats.service.global_shadow_mode.add(1);
+        }
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));
         match (overall, failed.clone().next()) {
@@ -148,28 +155,6 @@ impl Live {
     pub fn policies(&self) -> &PolicySet {
         &self.policies
     }
-
-    fn count(&self, decision: &Decision<'_>) {
-        for status in decision.statuses() {
-            let metrics = status.rule().and_then(|rule| self.metrics.get(Rule::id(rule)));
-            if let Some(metrics) = metrics {
-                count(metrics, status.standing());
-            }
-        }
-    }
-}
-
-fn count(metrics: &RuleMetrics, standing: Standing) {
-    match standing {
-        Standing::NoLimit => return,
-        Standing::Allowed => &metrics.allowed,
-        Standing::Denied => &metrics.denied,
-        Standing::ShadowDenied => &metrics.shadow_denied,
-        Standing::Unlimited => &metrics.unlimited,
-        Standing::PresumedAllowed => &metrics.presumed_allowed,
-        Standing::PresumedDenied => &metrics.presumed_denied,
-    }
-    .inc();
 }
 
 #[cfg(test)]

@@ -119,7 +119,12 @@ impl Level {
         self.fixed.len()
     }
 
-    fn take<'p>(&self, rules: &'p [Rule], entry: &Entry<'_>) -> Option<&'p Rule> {
+    /// The numbers of the rules that stand here.
+    pub(super) fn children(&self) -> impl Iterator<Item = u32> {
+        self.fixed.iter().copied()
+    }
+
+    pub(super) fn take<'p>(&self, rules: &'p [Rule], entry: &Entry<'_>) -> Option<&'p Rule> {
         self.fixed(rules, entry.key, Some(entry.value))
             .or_else(|| self.wildcards(rules).find(|rule| rule.matches(entry)))
             .or_else(|| self.fixed(rules, entry.key, None))
@@ -170,7 +175,7 @@ pub(super) fn find<'p>(
     hit
 }
 
-fn at(rules: &[Rule], index: u32) -> Option<&Rule> {
+pub(super) fn at(rules: &[Rule], index: u32) -> Option<&Rule> {
     rules.get(usize::try_from(index).ok()?)
 }
 

@@ -10,6 +10,7 @@
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
 //! | `listing` | all rules of a policy |
+//! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
@@ -18,6 +19,7 @@ mod compile;
 mod document;
 mod listing;
 mod matcher;
+mod metric_key;
 pub mod report;
 mod rule;
 pub mod source;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 
 pub use document::schema::json_schema;
 pub use matcher::Taken;
+pub use metric_key::{MetricKey, write_override_key};
 pub use report::Report;
 pub use rule::{Imposes, Lease, LeaseSize, Rule};
 pub use trace::Step;

@@ -66,7 +66,7 @@ impl Flags {
 }
 
 /// An address, with a stand-in where none could be read.
-struct Address(SocketAddr);
+pub(super) struct Address(pub(super) SocketAddr);
 
 impl Default for Address {
     fn default() -> Self {
@@ -84,7 +84,7 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     }
 }
 
-fn address(text: &str) -> Result<Address, String> {
+pub(super) fn address(text: &str) -> Result<Address, String> {
     let address = text.trim().parse().map(Address);
     address.map_err(|_| format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, found `{text}`"))
 }

@@ -12,6 +12,7 @@ mod policy;
 mod readiness;
 mod redis;
 mod shutdown;
+mod stats;
 mod store;
 mod tls;
 
@@ -25,6 +26,7 @@ pub use self::policy::{PolicySettings, Reading};
 pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
+pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{Place, StoreSettings, place};
 use crate::grpc::tls::TlsFiles;
 
@@ -49,6 +51,8 @@ pub struct Flags {
     #[command(flatten)]
     shutdown: shutdown::Flags,
     #[command(flatten)]
+    stats: stats::Flags,
+    #[command(flatten)]
     log: log::Flags,
 }
 
@@ -71,6 +75,8 @@ pub struct Settings {
     pub readiness: ReadinessSettings,
     /// How the process ends.
     pub shutdown: ShutdownSettings,
+    /// The statistics under the names of envoyproxy/ratelimit.
+    pub stats: StatsSettings,
     /// What it says meanwhile.
     pub log: LogSettings,
 }
@@ -117,6 +123,7 @@ impl Flags {
             limits: self.limits.resolve(&mut problems),
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
+            stats: self.stats.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
         (settings, problems.0)

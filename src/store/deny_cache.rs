@@ -92,7 +92,7 @@ impl Denials {
         let later = |length: Option<Micros>| length.map(|length| length - passed);
         let Report { remaining, window, reset_after, retry_after } = denial.report;
         let report = Report { remaining, window, reset_after: later(reset_after), retry_after: later(retry_after) };
-        Some(Outcome { allowed: false, report })
+        Some(Outcome { allowed: false, report, remembered: true })
     }
 
     /// Remembers a denial, or that there was a refund: what was asked before it is known no more.

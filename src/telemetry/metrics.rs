@@ -12,6 +12,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::stats::Stats;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RuleLabels {
     domain: String,
@@ -43,10 +45,8 @@ pub struct Metrics {
     reloads: Family<ErrorLabels, Counter>,
     tls_loads: Family<ErrorLabels, Counter>,
     tls_handshake_failures: Family<ErrorLabels, Counter>,
-    /// Requests of a domain that no policy is for.
-    pub unknown_domain: Counter,
-    /// Requests that could not be read, or asked for what cannot be.
-    pub invalid_requests: Counter,
+    unknown_domain: Counter,
+    invalid_requests: Counter,
     /// Charges that were undone because another slot denied or failed.
     pub take_backs: Counter,
     /// Those of them that could not be undone.
@@ -61,10 +61,13 @@ pub struct Metrics {
     pub deny_cache_hits: Counter,
     /// Processes that share the store, as far as is known.
     pub replicas: Gauge,
+    store_connections: Gauge,
+    store_connects: Counter,
     /// Counters in the memory store.
     pub memory_counters: Gauge,
     /// Bytes that they take.
     pub memory_bytes: Gauge,
+    stats: Option<Arc<Stats>>,
 }
 
 /// The counters of one rule: descriptors that came to it, by what became of them.
@@ -93,6 +96,20 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Arc<Self> {
+        Self::with_stats(None)
+    }
+
+    /// The same, with the statistics of envoyproxy/ratelimit where somebody wants them.
+    pub fn with_stats(stats: Option<Stats>) -> Arc<Self> {
+        let deny_cache_hits = Counter::default();
+        let remembered = deny_cache_hits.clone();
+        let hits = move || i64::try_from(remembered.get()).unwrap_or(i64::MAX);
+        let store_connections = Gauge::default();
+        let connected = store_connections.clone();
+        let stats = stats.map(|stats| {
+            let stats = stats.with_gauge("ratelimit.localcache.hitCount", hits);
+            Arc::new(stats.with_gauge("ratelimit.redis_pool.cx_active", move || connected.get()))
+        });
         let metrics = Self {
             registry: Mutex::new(Registry::with_prefix("tollgate")),
             decisions: Family::default(),
@@ -107,10 +124,13 @@ impl Metrics {
             unknown_charges: Counter::default(),
             dropped_charges: Counter::default(),
             local_decisions: Counter::default(),
-            deny_cache_hits: Counter::default(),
+            deny_cache_hits,
             replicas: Gauge::default(),
+            store_connections,
+            store_connects: Counter::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
+            stats,
         };
         metrics.register();
         Arc::new(metrics)
@@ -142,6 +162,10 @@ impl Metrics {
         let remembered = "Requests of which a denial was remembered";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
         registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
+        let connections = "Connections to servers of the store";
+        registry.register("store_connections", connections, self.store_connections.clone());
+        let connects = "Connections to servers of the store that were made";
+        registry.register("store_connects", connects, self.store_connects.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
     }
@@ -162,13 +186,61 @@ impl Metrics {
         }
     }
 
+    /// Counts a request of a domain that no policy is for.
+    pub fn unknown_domain(&self, domain: &str) {
+        self.unknown_domain.inc();
+        if let Some(stats) = self.stats() {
+            stats.domain_not_found(domain);
+        }
+    }
+
+    /// Counts a request that could not be read, or asked for what cannot be.
+    pub fn invalid_request(&self) {
+        self.invalid_requests.inc();
+        if let Some(stats) = self.stats() {
+            stats.service.service_error.add(1);
+        }
+    }
+
+    /// Counts a connection to a server of the store, from here to [`disconnected`](Self::disconnected).
+    pub fn connected(&self) {
+        self.store_connections.inc();
+        self.store_connects.inc();
+        if let Some(stats) = self.stats() {
+            stats.service.cx_total.add(1);
+        }
+    }
+
+    /// The connection is gone.
+    pub fn disconnected(&self) {
+        self.store_connections.dec();
+        if let Some(stats) = self.stats() {
+            stats.service.cx_local_close.add(1);
+        }
+    }
+
     /// Counts a check that the store could not judge.
     pub fn store_error(&self, kind: &'static str) {
         self.store_errors.get_or_create(&ErrorLabels { kind }).inc();
     }
 
+    /// The statistics of envoyproxy/ratelimit, where they are on.
+    pub fn stats(&self) -> Option<&Arc<Stats>> {
+        self.stats.as_ref()
+    }
+
+    /// Those statistics as text, or how to switch them on.
+    pub fn stats_text(&self) -> String {
+        let off = || "statistics are off; --statsd or --stats-prometheus-listen switches them on\n".to_owned();
+        self.stats().map_or_else(off, |stats| stats.text())
+    }
+
     /// Counts an attempt to load the policies.
     pub fn policy_load(&self, loaded: bool) {
+        if let Some(stats) = self.stats() {
+            let service = &stats.service;
+            if loaded { &service.config_load_success } else { &service.config_load_error }.add(1);
+        }
         self.reloads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
     }
 

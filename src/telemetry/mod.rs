@@ -1,4 +1,7 @@
-//! What the process tells of itself: logs, and metrics with their names in one place.
+//! What the process tells of itself: logs, metrics with their names in one place, and statistics under another's names.
 
 pub mod log;
+pub mod mapping;
 pub mod metrics;
+pub mod stats;
+pub mod statsd;

@@ -4,6 +4,7 @@ mod dialect;
 mod examples;
 mod limits;
 mod matching;
+mod metric_keys;
 mod quirks;
 mod reports;
 mod robust;

@@ -56,8 +56,12 @@ impl Bytes<'_> {
             _ => Err(StoreError::Refused),
         };
         Some(Answer {
-            outcome: allowed.clone().map(|allowed| Outcome { allowed, report }),
-            otherwise: otherwise.zip(allowed.ok()).map(|(report, allowed)| Outcome { allowed, report }),
+            outcome: allowed.clone().map(|allowed| Outcome { allowed, report, remembered: false }),
+            otherwise: otherwise.zip(allowed.ok()).map(|(report, allowed)| Outcome {
+                allowed,
+                report,
+                remembered: false,
+            }),
             written: written.then(|| Timestamp::from_micros(at)),
             undo,
         })

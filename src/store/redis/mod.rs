@@ -134,18 +134,19 @@ impl RedisStore {
     }
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
-        let routes = Routes::new(Arc::new(options.access.clone().with(&options.url)));
+        let routes = Routes::new(Arc::new(options.access.clone().with(&options.url)), Arc::clone(&metrics));
+        let start = |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), Arc::clone(&metrics));
         let by_slot = matches!(options.url.kind, Kind::Cluster(_));
         match options.url.kind.clone() {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
                 let access = Arc::new(options.access.clone().with(&options.url));
-                let seeds = seeds.into_iter().map(|seed| Node::start(seed, Arc::clone(&access))).collect();
+                let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
                 tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds));
             }
             Kind::Sentinel { master, sentinels } => {
                 let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });
-                let sentinels = sentinels.into_iter().map(|seed| Node::start(seed, Arc::clone(&access))).collect();
+                let sentinels = sentinels.into_iter().map(|seed| start(seed, &access)).collect();
                 tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
             }
         }

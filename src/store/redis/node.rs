@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use super::access::{Access, ConnectError};
 use super::failure::Failure;
 use super::url::Address;
+use crate::telemetry::metrics::Metrics;
 
 /// Time for a connection, with its greeting, unless given.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -55,9 +56,20 @@ pub(super) struct Node {
 }
 
 /// A multiplexed connection, shared by those who call.
-struct Link(MultiplexedConnection);
+struct Link(MultiplexedConnection, Arc<Metrics>);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.1.disconnected();
+    }
+}
 
 impl Link {
+    fn new(connection: MultiplexedConnection, metrics: &Arc<Metrics>) -> Self {
+        metrics.connected();
+        Self(connection, Arc::clone(metrics))
+    }
+
     async fn answers(&self, within: Duration) -> bool {
         let mut link = self.0.clone();
         let ping = redis::cmd("PING");
@@ -75,6 +87,7 @@ impl std::fmt::Debug for Link {
 struct Connector {
     address: Address,
     access: Arc<Access>,
+    metrics: Arc<Metrics>,
 }
 
 impl Connector {
@@ -84,13 +97,14 @@ impl Connector {
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connect = client.get_multiplexed_async_connection_with_config(&config);
         let patience = self.access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-        Ok(Link(timeout(patience, connect).await.map_err(|_| ConnectError::Late(patience))??))
+        let connected = timeout(patience, connect).await.map_err(|_| ConnectError::Late(patience))?;
+        Ok(Link::new(connected?, &self.metrics))
     }
 }
 
 impl Node {
     /// A node that is being connected to, until the last handle of it goes.
-    pub(super) fn start(address: Address, access: Arc<Access>) -> Arc<Self> {
+    pub(super) fn start(address: Address, access: Arc<Access>, metrics: Arc<Metrics>) -> Arc<Self> {
         let node = Arc::new(Self {
             address: address.clone(),
             link: ArcSwapOption::empty(),
@@ -101,7 +115,7 @@ impl Node {
             look: Notify::new(),
             lost_at: parking_lot::Mutex::new(Instant::now()),
         });
-        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access }));
+        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, metrics }));
         node
     }
 

@@ -33,7 +33,7 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
 /// What a ban says, for which nobody needs to be asked.
 pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
     let report = check.limit.report(&check.limit.unused(), Some(1), now).ok()?;
-    Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report })
+    Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report, remembered: false })
 }
 
 /// What is known before somebody else is asked, from the checks that have been judged: `outcomes`, `None` where nobody has yet.

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::access::Access;
 use super::node::Node;
 use super::url::Address;
+use crate::telemetry::metrics::Metrics;
 
 /// The nodes of a store, and the slots of each.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Routes {
     /// Every node that is connected to, those of other slots that were asked once included.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     access: Arc<Access>,
+    metrics: Arc<Metrics>,
     /// Somebody found the map wrong.
     stale: Notify,
     /// Whether there was a map, or nobody of those who were asked had one.
@@ -36,11 +38,12 @@ pub(super) struct Map {
 }
 
 impl Routes {
-    pub(super) fn new(access: Arc<Access>) -> Arc<Self> {
+    pub(super) fn new(access: Arc<Access>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             map: ArcSwap::default(),
             nodes: Mutex::default(),
             access,
+            metrics,
             stale: Notify::new(),
             searched: AtomicBool::new(false),
         })
@@ -62,7 +65,7 @@ impl Routes {
         if let Some(node) = nodes.get(address) {
             return Arc::clone(node);
         }
-        let node = Node::start(address.clone(), Arc::clone(&self.access));
+        let node = Node::start(address.clone(), Arc::clone(&self.access), Arc::clone(&self.metrics));
         nodes.insert(address.clone(), Arc::clone(&node));
         node
     }

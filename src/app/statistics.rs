@@ -1,0 +1,95 @@
+//! The statistics of envoyproxy/ratelimit: kept, shown and sent as the settings say.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use super::{CannotStart, announce, log_end};
+use crate::admin;
+use crate::settings::{PrometheusSettings, StatsSettings};
+use crate::telemetry::mapping::{Exposition, Mappings};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::stats::Stats;
+use crate::telemetry::statsd::{self, Sending};
+
+/// Time for what is sent at the end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What statistics are wanted.
+pub(super) struct Statistics {
+    settings: StatsSettings,
+    mappings: Mappings,
+}
+
+/// Binds where Prometheus shall read, if anywhere.
+pub(super) async fn bind(settings: &StatsSettings, problems: &mut CannotStart) -> Option<TcpListener> {
+    let addresses = settings.prometheus.as_ref()?.listen.as_slice();
+    let bound = TcpListener::bind(addresses).await;
+    let problem = |error| problems.0.push(format!("error: --stats-prometheus-listen {addresses:?}: {error}"));
+    bound.map_err(problem).ok()
+}
+
+impl Statistics {
+    /// Reads the mapping; what is wrong with it is a warning, and the built-in one stands in for a file that cannot be read.
+    pub(super) fn new(settings: StatsSettings) -> Self {
+        let mappings = settings.prometheus.as_ref().map(mappings).unwrap_or_default();
+        Self { settings, mappings }
+    }
+
+    /// The statistics, where somebody wants them.
+    pub(super) fn stats(&self) -> Option<Stats> {
+        let buckets_of = |timer: &str| self.mappings.buckets_of(timer);
+        self.settings.are_on().then(|| Stats::new(self.settings.options, buckets_of))
+    }
+
+    /// Shows them to Prometheus until `shutdown`, where there is a listener for that.
+    pub(super) fn serve(
+        self,
+        listener: Option<TcpListener>,
+        metrics: &Metrics,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
+        let (listener, stats) = (listener?, Arc::clone(metrics.stats()?));
+        announce("stats", listener.local_addr());
+        let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
+        let path = self.settings.prometheus?.path;
+        Some(tokio::spawn(log_end("stats", admin::serve_stats(listener, path, exposition, shutdown))))
+    }
+
+    /// Begins to send them, where they shall be.
+    pub(super) fn send(&self, metrics: &Metrics) -> io::Result<Option<Sending>> {
+        let wanted = self.settings.statsd.clone().zip(metrics.stats().cloned());
+        wanted.map(|(options, stats)| statsd::start(stats, options)).transpose()
+    }
+
+    /// Sends what is left.
+    pub(super) fn end(sending: Option<Sending>) {
+        if let Some(sending) = sending
+            && !sending.stop(LAST_WORDS)
+        {
+            warn!("the last statistics could not be sent in time");
+        }
+    }
+}
+
+fn mappings(settings: &PrometheusSettings) -> Mappings {
+    let builtin = || Mappings::builtin(settings.milliseconds);
+    let Some(path) = &settings.mapper else { return builtin() };
+    let file = path.display().to_string();
+    let read = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"));
+    match read.and_then(|text| Mappings::read(&file, &text)) {
+        Ok((mappings, warnings)) => {
+            warnings.iter().for_each(|warning| warn!("--stats-prometheus-mapper: {warning}"));
+            info!(file, "the names of statistics are mapped by a file");
+            mappings
+        }
+        Err(error) => {
+            warn!("--stats-prometheus-mapper: {error}; the built-in mapping stands in");
+            builtin()
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a request counts: in our metrics by rule, and in the statistics of envoyproxy/ratelimit where those are on.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::decision::{Decision, Standing, Status};
+use super::target::Target;
+use crate::algorithm::judge::{Few, Hits};
+use crate::descriptor::{Descriptor, Request};
+use crate::policy::{self, MetricKey, Policy, PolicySet, Rule};
+use crate::telemetry::metrics::{Metrics, RuleMetrics};
+use crate::telemetry::stats::{Name, RuleStats, Stats};
+
+/// The counters of the rules of a policy set, by [`Rule::id`].
+#[derive(Debug)]
+pub(super) struct Counters {
+    metrics: Vec<RuleMetrics>,
+    statistics: Option<Statistics>,
+}
+
+#[derive(Debug)]
+struct Statistics {
+    stats: Arc<Stats>,
+    rules: Vec<OfRule>,
+}
+
+#[derive(Debug)]
+enum OfRule {
+    /// One name for all requests.
+    Fixed(Arc<RuleStats>),
+    /// A name with values of the request; this is what of the rule's own name stands above its last part.
+    ByRequest(String),
+}
+
+/// The statistics that one request counts in, for each of its descriptors with a limit. Empty where there are none.
+pub(super) struct Tally<'a> {
+    near_limit_ratio: f32,
+    descriptors: Few<Option<(Counted<'a>, u64)>>,
+}
+
+enum Counted<'a> {
+    Fixed(&'a RuleStats),
+    ByRequest(Arc<RuleStats>),
+}
+
+impl Deref for Counted<'_> {
+    type Target = RuleStats;
+
+    fn deref(&self) -> &RuleStats {
+        match self {
+            Self::Fixed(stats) => stats,
+            Self::ByRequest(stats) => stats,
+        }
+    }
+}
+
+impl Counters {
+    /// Looks up what requests will add to.
+    pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
+        let statistics = metrics.stats().map(|stats| {
+            let of_rule = |key: MetricKey| match key.is_by_request {
+                true => OfRule::ByRequest(above(&key.text).to_owned()),
+                false => OfRule::Fixed(stats.of_rule(&key.text)),
+            };
+            Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
+        });
+        Self { metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(), statistics }
+    }
+
+    /// Counts what a request asks for, whatever becomes of it.
+    pub(super) fn asked(&self, policy: &Policy, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
+        let Some(statistics) = &self.statistics else {
+            return Tally { near_limit_ratio: 0.0, descriptors: Few::new() };
+        };
+        let of = |(target, descriptor): (&Target<'_>, &Descriptor<'_>)| {
+            let counted = statistics.of(policy, target, descriptor)?;
+            let hits = match descriptor.hits {
+                Hits::Charge(hits) => hits.into(),
+                Hits::Peek | Hits::Refund(_) => 0,
+            };
+            counted.total_hits.add(hits);
+            Some((counted, hits))
+        };
+        let descriptors = targets.iter().zip(&request.descriptors).map(of).collect();
+        Tally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
+    }
+
+    /// Counts what became of it.
+    pub(super) fn decided(&self, decision: &Decision<'_>, tally: &Tally<'_>) {
+        for status in decision.statuses() {
+            if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
+                count(metrics, status.standing());
+            }
+        }
+        for (status, counted) in decision.statuses().iter().zip(&tally.descriptors) {
+            if let Some((counted, hits)) = counted {
+                count_hits(counted, status, *hits, tally.near_limit_ratio);
+            }
+        }
+    }
+}
+
+impl Statistics {
+    fn of<'a>(&'a self, policy: &Policy, target: &Target<'_>, descriptor: &Descriptor<'_>) -> Option<Counted<'a>> {
+        let mut name = Name::default();
+        match target {
+            Target::Nothing | Target::Unlimited(_) => None,
+            // An override of which only the amount is the request's counts for its rule.
+            Target::Limited { rule: Some(rule), .. } => match self.rules.get(Rule::id(rule))? {
+                OfRule::Fixed(stats) => Some(Counted::Fixed(stats)),
+                OfRule::ByRequest(above) => {
+                    policy.write_metric_key(&descriptor.entries, &mut |part| name.push(part));
+                    Some(Counted::ByRequest(self.stats.of_request(&mut name, above)))
+                }
+            },
+            Target::Limited { rule: None, .. } => {
+                policy::write_override_key(policy.domain(), &descriptor.entries, &mut |part| name.push(part));
+                Some(Counted::ByRequest(self.stats.of_request(&mut name, policy.domain())))
+            }
+        }
+    }
+}
+
+/// A name without its last part.
+fn above(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(above, _)| above)
+}
+
+fn count(metrics: &RuleMetrics, standing: Standing) {
+    match standing {
+        Standing::NoLimit => return,
+        Standing::Allowed => &metrics.allowed,
+        Standing::Denied => &metrics.denied,
+        Standing::ShadowDenied => &metrics.shadow_denied,
+        Standing::Unlimited => &metrics.unlimited,
+        Standing::PresumedAllowed => &metrics.presumed_allowed,
+        Standing::PresumedDenied => &metrics.presumed_denied,
+    }
+    .inc();
+}
+
+/// What nobody judged is in the total only.
+fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_ratio: f32) {
+    let standing = status.standing();
+    match standing {
+        Standing::Allowed => {
+            stats.within_limit.add(hits);
+            stats.near_limit.add(near(status, hits, near_limit_ratio));
+        }
+        Standing::Denied | Standing::ShadowDenied => {
+            stats.over_limit.add(hits);
+            if status.is_remembered() {
+                stats.over_limit_with_local_cache.add(hits);
+            }
+            if standing == Standing::ShadowDenied {
+                stats.shadow_mode.add(hits);
+            }
+        }
+        Standing::NoLimit | Standing::Unlimited | Standing::PresumedAllowed | Standing::PresumedDenied => {}
+    }
+}
+
+/// Those of `hits` that are above the ratio of the limit, with what was used of it before.
+fn near(status: &Status<'_>, hits: u64, ratio: f32) -> u64 {
+    let (Some((_, window)), Some(remaining)) = (status.limit(), status.remaining()) else { return 0 };
+    let used = u64::from(window.limit()).saturating_sub(remaining);
+    used.saturating_sub(threshold(window.limit(), ratio)).min(hits)
+}
+
+/// In single precision, as envoyproxy/ratelimit reckons it.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the same arithmetic; a cast from a float saturates, and neither factor is negative"
+)]
+fn threshold(limit: u32, ratio: f32) -> u64 {
+    (limit as f32 * ratio).floor() as u64
+}

@@ -1,0 +1,112 @@
+//! What requests count under the names of envoyproxy/ratelimit.
+
+use super::*;
+use crate::telemetry::stats::{Options, Stats};
+
+fn counted(rules: &str, shadow: bool, max_series: usize) -> Bench {
+    let stats = Stats::new(Options { near_limit_ratio: 0.8, max_series }, |_| Box::new([]));
+    let metrics = Metrics::with_stats(Some(stats));
+    bench_with(metrics, load(&format!("domain: d\ndescriptors:\n{rules}")), Modes { shadow, quota: false }, 1 << 20)
+}
+
+/// What was counted of rules, without what all names have in common and without the gauges.
+fn text(bench: &Bench) -> String {
+    let text = bench.metrics.stats_text();
+    let names = text.lines().filter(|line| !line.ends_with(": 0"));
+    names.map(|line| line.trim_start_matches("ratelimit.service.").to_owned() + "\n").collect()
+}
+
+#[test]
+fn hits_are_within_near_or_over_the_limit() {
+    let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
+    bench.ask(&[hits("a=1", Hits::Charge(7))]);
+    bench.ask(&[hits("a=1", Hits::Charge(2))]);
+    bench.ask(&[hits("a=1", Hits::Peek)]);
+    insta::assert_snapshot!(text(&bench), @r"
+    rate_limit.d.a.near_limit: 1
+    rate_limit.d.a.total_hits: 9
+    rate_limit.d.a.within_limit: 9
+    ");
+    bench.ask(&[take("a=1")]);
+    bench.ask(&[hits("a=1", Hits::Charge(4))]);
+    insta::assert_snapshot!(text(&bench), @r"
+    rate_limit.d.a.near_limit: 2
+    rate_limit.d.a.over_limit: 4
+    rate_limit.d.a.total_hits: 14
+    rate_limit.d.a.within_limit: 10
+    ");
+}
+
+#[test]
+fn what_is_only_watched_counts_in_shadow_mode_too() {
+    let rules = "  - {key: s, value: v, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: u, rate_limit: {unlimited: true}}\n";
+    let bench = counted(rules, false, 10);
+    bench.ask(&[take("s=v"), take("u=1"), take("z=1")]);
+    insta::assert_snapshot!(text(&bench), @r"
+    rate_limit.d.s_v.over_limit: 1
+    rate_limit.d.s_v.shadow_mode: 1
+    rate_limit.d.s_v.total_hits: 1
+    ");
+}
+
+#[test]
+fn a_request_that_is_admitted_only_because_all_are_is_counted_once() {
+    let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n", true, 10);
+    assert_eq!(bench.ask(&[take("a"), take("a"), take("a")]), "OK: 0 OVER OVER");
+    assert!(text(&bench).starts_with("global_shadow_mode: 1\n"), "{}", text(&bench));
+}
+
+#[test]
+fn what_the_store_could_not_judge_is_in_the_total_only() {
+    let policies = load("domain: d\ndescriptors:\n  - {key: e, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
+    let stats = Stats::new(Options { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
+    let bench = bench_with(Metrics::with_stats(Some(stats)), policies, Modes::default(), 64);
+    assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
+    assert_eq!(text(&bench), "rate_limit.d.e.total_hits: 1\n");
+}
+
+#[test]
+fn values_of_requests_make_series_up_to_a_bound() {
+    let rules = "  - {key: a, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: v, value_to_metric: true, descriptors: [{key: w, rate_limit: {unit: minute, requests_per_unit: 10}}]}\n";
+    let bench = counted(rules, false, 3);
+    bench.ask(&[take("a=10.0.0.1"), overridden("x=1:2", 10, 60)]);
+    for value in ["1", "2", "3"] {
+        bench.ask(&[take(&format!("v={value},w=1"))]);
+    }
+    bench.ask(&[take("a=late"), overridden("a=1", 10, 60)]);
+    let text: String = text(&bench)
+        .lines()
+        .filter(|line| line.contains("total_hits"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    insta::assert_snapshot!(text, @r"
+    rate_limit.d.a_10_0_0_1.total_hits: 1
+    rate_limit.d.other.total_hits: 2
+    rate_limit.d.v.other.total_hits: 2
+    rate_limit.d.v_1.w.total_hits: 1
+    rate_limit.d.x_1_2.total_hits: 1
+    ");
+    bench.ask_in("nobody's", &[take("a")]).unwrap();
+    assert!(bench.metrics.stats_text().contains("rate_limit.nobody's.domain_not_found: 1\n"));
+}
+
+#[test]
+fn a_rule_keeps_its_counts_when_the_policy_changes() {
+    let rules = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n";
+    let bench = counted(rules, false, 10);
+    bench.ask(&[take("a")]);
+    bench.in_force.install(load(&format!("domain: d\ndescriptors:\n  - {{key: b}}\n{rules}")));
+    bench.ask(&[take("a")]);
+    assert!(text(&bench).contains("rate_limit.d.a.total_hits: 2\n"), "{}", text(&bench));
+}
+
+#[test]
+fn where_statistics_are_off_a_request_makes_no_series() {
+    let bench = bench("  - {key: a, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}\n");
+    bench.ask(&[take("a=1"), overridden("x=1", 10, 60)]);
+    assert!(bench.metrics.stats().is_none());
+    assert!(bench.metrics.stats_text().starts_with("statistics are off"));
+    let metrics = bench.metrics.render().unwrap();
+    assert_eq!(metrics.lines().filter(|line| line.contains("outcome=\"allowed\"")).count(), 1, "rules only: {metrics}");
+}

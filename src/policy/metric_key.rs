@@ -1,0 +1,107 @@
+//! The name of a rule in statistics, as envoyproxy/ratelimit makes it: the domain and, of each level of its path, the key and
+//! the value with `_` between, joined by dots. Where the policy says `detailed_metric` or `value_to_metric`, values of the
+//! request stand in it.
+//!
+//! Two rules may have one name, since nothing is escaped: their hits are added up.
+
+use super::matcher::at;
+use super::rule::Rule;
+use super::{Policy, PolicySet};
+use crate::algorithm::judge::Few;
+use crate::descriptor::Entry;
+
+/// The name of a rule in statistics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricKey {
+    /// From the rule's path as written.
+    pub text: String,
+    /// Whether a request makes another of it: [`Policy::write_metric_key`].
+    pub is_by_request: bool,
+}
+
+impl PolicySet {
+    /// The names of all rules, in the order of their numbers.
+    pub fn metric_keys(&self) -> Vec<MetricKey> {
+        self.policies().flat_map(Policy::metric_keys).collect()
+    }
+}
+
+impl Policy {
+    /// The names of the rules, in their order.
+    fn metric_keys(&self) -> Vec<MetricKey> {
+        let mut keys = vec![MetricKey::default(); self.rules.len()];
+        let top = MetricKey { text: self.domain.to_string(), is_by_request: false };
+        let mut open = vec![(&self.top, top)];
+        while let Some((level, above)) = open.pop() {
+            for index in level.children() {
+                let Some(rule) = at(&self.rules, index) else { continue };
+                let mut key = MetricKey {
+                    text: above.text.clone(),
+                    is_by_request: above.is_by_request || rule.is_named_by_value(),
+                };
+                rule.write_path(&mut |text| key.text.push_str(&String::from_utf8_lossy(text)));
+                open.push((&rule.children, key.clone()));
+                // Of the rule that is hit alone, not of those below it.
+                key.is_by_request |= rule.detailed_metric();
+                let place = usize::try_from(index).ok().and_then(|index| keys.get_mut(index));
+                place.into_iter().for_each(|place| *place = std::mem::take(&mut key));
+            }
+        }
+        keys
+    }
+
+    /// Writes the name of the rule that `entries` hit, with what of it is the request's; nothing where none is hit.
+    pub fn write_metric_key(&self, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
+        let (mut level, mut path) = (&self.top, Few::<&Rule>::new());
+        for entry in entries {
+            let Some(rule) = level.take(&self.rules, entry) else { return };
+            path.push(rule);
+            level = &rule.children;
+        }
+        let is_detailed = path.last().is_some_and(|rule| rule.detailed_metric());
+        let shares = path.iter().any(|rule| rule.is_shared());
+        write(self.domain.as_bytes());
+        for (entry, rule) in entries.iter().zip(path) {
+            if rule.is_shared() || !(is_detailed || rule.is_named_by_value()) {
+                rule.write_path(write);
+            } else {
+                // An empty value leaves its `_` only where everything is written as the request has it.
+                write_entry(entry, is_detailed && !shares, write);
+            }
+        }
+    }
+}
+
+/// Writes the name of a limit that a request brings along, which no rule has a part in.
+pub fn write_override_key(domain: &str, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
+    write(domain.as_bytes());
+    entries.iter().for_each(|entry| write_entry(entry, false, write));
+}
+
+fn write_entry(entry: &Entry<'_>, keeps_empty: bool, write: &mut impl FnMut(&[u8])) {
+    write(b".");
+    write(entry.key);
+    if keeps_empty || !entry.value.is_empty() {
+        write(b"_");
+        write(entry.value);
+    }
+}
+
+impl Rule {
+    /// Whether all values that it matches are one, in name too.
+    fn is_shared(&self) -> bool {
+        self.share_threshold() && self.is_wild()
+    }
+
+    /// Whether this level's value is the request's in names.
+    fn is_named_by_value(&self) -> bool {
+        let is_open = self.is_wild() || self.value_text().is_none();
+        self.value_to_metric() && is_open && !self.is_shared()
+    }
+
+    /// Writes this level as the policy has it.
+    fn write_path(&self, write: &mut impl FnMut(&[u8])) {
+        let (key, value) = (self.key.text(), self.value_text().unwrap_or_default());
+        write_entry(&Entry { key, value }, false, write);
+    }
+}

@@ -1,0 +1,182 @@
+//! The statistics under the names of envoyproxy/ratelimit: whether there are any, and where they go.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Problem, Problems, listen, parse};
+use crate::telemetry::stats;
+use crate::telemetry::statsd::{self, Dialect, Protocol, Rewrite, Target};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct Flags {
+    /// Address for envoyproxy/ratelimit's statistics as Prometheus reads them; `:9090` is that port of every address.
+    #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_LISTEN", value_name = "ADDR")]
+    stats_prometheus_listen: Option<String>,
+    /// Where they stand there.
+    #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_PATH", value_name = "PATH", default_value = "/metrics")]
+    stats_prometheus_path: String,
+    /// A mapping file of statsd_exporter in place of the built-in names and labels.
+    #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_MAPPER", value_name = "FILE")]
+    stats_prometheus_mapper: Option<PathBuf>,
+    /// Leave the response time in milliseconds, under the built-in name that says seconds.
+    #[arg(long, env = "TOLLGATE_STATS_MILLISECONDS")]
+    stats_milliseconds: bool,
+    /// A StatsD server that the statistics are sent to: tcp://HOST:PORT, udp://HOST:PORT.
+    #[arg(long, env = "TOLLGATE_STATSD", value_name = "URL")]
+    statsd: Option<String>,
+    /// What lines look like: plain, or dogstatsd.
+    #[arg(long, env = "TOLLGATE_STATSD_DIALECT", value_name = "DIALECT", default_value = "plain")]
+    statsd_dialect: String,
+    /// How often statistics are sent.
+    #[arg(long, env = "TOLLGATE_STATS_INTERVAL", value_name = "DURATION", default_value = "10s")]
+    stats_interval: String,
+    /// A tag of every statistic. May be given again.
+    #[arg(long, env = "TOLLGATE_STATS_TAG", value_name = "KEY=VALUE", value_delimiter = ',')]
+    stats_tag: Vec<String>,
+    /// Of dogstatsd: names that fit a pattern become NAME with TAGS, such as 'domain:$1,key:$2'. The first pattern that fits
+    /// wins. May be given again; in the environment three lines each.
+    #[arg(long, env = "TOLLGATE_STATSD_REWRITE", value_names = ["PATTERN", "NAME", "TAGS"], num_args = 3, value_delimiter = '\n')]
+    statsd_rewrite: Vec<String>,
+    /// The part of a limit above which hits count as near_limit.
+    #[arg(long, env = "TOLLGATE_NEAR_LIMIT_RATIO", value_name = "RATIO", default_value = "0.8")]
+    near_limit_ratio: String,
+    /// How many series requests may bring about, by detailed_metric, value_to_metric and limits of their own; what is more is
+    /// counted as `other`.
+    #[arg(long, env = "TOLLGATE_STATS_MAX_SERIES", value_name = "N", default_value = "10000")]
+    stats_max_series: String,
+}
+
+/// The statistics under the names of envoyproxy/ratelimit.
+#[derive(Clone, Debug)]
+pub struct StatsSettings {
+    /// What is kept.
+    pub options: stats::Options,
+    /// Where Prometheus reads them, if anywhere.
+    pub prometheus: Option<PrometheusSettings>,
+    /// Where they are sent, if anywhere.
+    pub statsd: Option<statsd::Options>,
+    /// Tags of everything, sorted.
+    pub tags: Vec<(String, String)>,
+}
+
+/// Where Prometheus reads statistics, and by which names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrometheusSettings {
+    /// Addresses to listen on: the first that can be had.
+    pub listen: Vec<SocketAddr>,
+    /// The path of the statistics there.
+    pub path: String,
+    /// A mapping file.
+    pub mapper: Option<PathBuf>,
+    /// Whether the response time stays in milliseconds.
+    pub milliseconds: bool,
+}
+
+impl StatsSettings {
+    /// Whether anybody wants statistics.
+    pub fn are_on(&self) -> bool {
+        self.prometheus.is_some() || self.statsd.is_some()
+    }
+}
+
+impl Flags {
+    pub(super) fn resolve(self, problems: &mut Problems) -> StatsSettings {
+        let mut tags: Vec<_> = self.stats_tag.iter().map(|text| problems.read("--stats-tag", text, tag)).collect();
+        tags.sort();
+        let path = problems.read("--stats-prometheus-path", &self.stats_prometheus_path, path);
+        let prometheus = self.stats_prometheus_listen.as_ref().map(|address| PrometheusSettings {
+            listen: problems.read("--stats-prometheus-listen", address, addresses),
+            path,
+            mapper: self.stats_prometheus_mapper.clone(),
+            milliseconds: self.stats_milliseconds,
+        });
+        StatsSettings {
+            options: stats::Options {
+                near_limit_ratio: problems.read("--near-limit-ratio", &self.near_limit_ratio, ratio),
+                max_series: problems.read("--stats-max-series", &self.stats_max_series, number),
+            },
+            prometheus,
+            statsd: self.statsd(&tags, problems),
+            tags,
+        }
+    }
+
+    fn statsd(&self, tags: &[(String, String)], problems: &mut Problems) -> Option<statsd::Options> {
+        let dialect = problems.read("--statsd-dialect", &self.statsd_dialect, dialect);
+        let interval = problems.read("--stats-interval", &self.stats_interval, interval);
+        let mut rewrites = Vec::new();
+        for three in self.statsd_rewrite.chunks(3) {
+            let rewrite = match three {
+                [pattern, name, tags] => Rewrite::new(pattern, name, tags),
+                _ => Err(format!("expected PATTERN, NAME and TAGS, found `{}`", three.join(" "))),
+            };
+            rewrite.map(|rewrite| rewrites.push(rewrite)).unwrap_or_else(|what| {
+                problems.0.push(Problem { flag: "--statsd-rewrite", what });
+            });
+        }
+        let target = problems.read("--statsd", self.statsd.as_ref()?, target)?;
+        Some(statsd::Options { target, dialect, interval, tags: tags.to_vec(), rewrites })
+    }
+}
+
+fn tag(text: &str) -> Result<(String, String), String> {
+    let is_plain =
+        |text: &str| !text.is_empty() && !text.contains(|letter: char| ":|,#".contains(letter) || letter.is_control());
+    match text.trim().split_once('=') {
+        Some((key, value)) if is_plain(key) && is_plain(value) => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("expected a tag such as zone=a without any of `:|,#`, found `{text}`")),
+    }
+}
+
+fn path(text: &str) -> Result<String, String> {
+    // What a router reads as more than itself.
+    let is_plain = text.starts_with('/') && !text.contains(['{', '}', ':', '*', '?', '#']);
+    if is_plain { Ok(text.to_owned()) } else { Err(format!("expected a path such as /metrics, found `{text}`")) }
+}
+
+/// `:9090` is every address, of IPv6 where there is that.
+fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    match text.trim().strip_prefix(':').map(str::parse::<u16>) {
+        Some(Ok(port)) => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]),
+        Some(Err(_)) | None => listen::address(text).map(|address| vec![address.0]),
+    }
+}
+
+fn dialect(text: &str) -> Result<Dialect, String> {
+    match text.trim() {
+        "plain" => Ok(Dialect::Plain),
+        "dogstatsd" => Ok(Dialect::DogStatsd),
+        other => Err(format!("expected plain or dogstatsd, found `{other}`")),
+    }
+}
+
+fn target(text: &str) -> Result<Option<Target>, String> {
+    let error = || format!("expected tcp://HOST:PORT or udp://HOST:PORT, found `{text}`");
+    let (scheme, address) = text.trim().split_once("://").ok_or_else(error)?;
+    let protocol = match scheme {
+        "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        _ => return Err(error()),
+    };
+    let address = address.trim_end_matches('/');
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if has_port { Ok(Some(Target { protocol, address: address.to_owned() })) } else { Err(error()) }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    parse::duration(text).and_then(|interval| match interval {
+        Duration::ZERO => Err(format!("expected a duration above 0, found `{text}`")),
+        interval => Ok(interval),
+    })
+}
+
+fn ratio(text: &str) -> Result<f32, String> {
+    let ratio = text.trim().parse::<f32>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| format!("expected a number from 0 to 1 such as 0.8, found `{text}`"))
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.trim().parse().map_err(|_| format!("expected a whole number, found `{text}`"))
+}

@@ -1,0 +1,174 @@
+//! Statistics as the text that Prometheus reads, version 0.0.4: OpenMetrics would add `_total` to the names of counters, and
+//! dashboards ask for the names without it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Mapped, Mappings, Observer, kind, valid};
+use crate::telemetry::stats::{Reading, Stats};
+
+/// What a family of statistics says of itself unless its mapping does.
+const HELP: &str = "A statistic of envoyproxy/ratelimit.";
+
+/// By name and kind; `None`: nowhere.
+type Known = HashMap<(String, &'static str), Option<Arc<Mapped>>>;
+
+/// Shows statistics to Prometheus.
+pub struct Exposition {
+    stats: Arc<Stats>,
+    mappings: Mappings,
+    /// Labels of everything.
+    tags: Vec<(String, String)>,
+    /// Where names go; as many as there are statistics. Only those who ask for the text wait for it.
+    known: Mutex<Known>,
+}
+
+/// The series of one name.
+#[derive(Default)]
+struct Family {
+    kind: &'static str,
+    help: Option<String>,
+    /// By their labels as text.
+    series: BTreeMap<String, Value>,
+}
+
+/// What is shown of one series; what falls on the same labels is added up.
+enum Value {
+    Number(f64),
+    Times { buckets: Vec<(f64, f64)>, sum: f64, count: f64 },
+}
+
+impl Exposition {
+    /// `tags` become labels of every series, under names that Prometheus takes.
+    pub fn new(stats: Arc<Stats>, mappings: Mappings, tags: Vec<(String, String)>) -> Self {
+        let tags = tags.into_iter().map(|(name, value)| (valid(&name), value)).collect();
+        Self { stats, mappings, tags, known: Mutex::default() }
+    }
+
+    /// The text.
+    pub fn render(&self) -> String {
+        let mut families = BTreeMap::<String, Family>::new();
+        let mut known = self.known.lock();
+        self.stats.visit(|name, reading| {
+            if matches!(reading, Reading::Counter(counter) if counter.get() == 0) {
+                return;
+            }
+            let place = (name.to_owned(), kind(&reading));
+            let mapped =
+                known.entry(place).or_insert_with_key(|(name, kind)| self.mappings.map(name, kind).map(Arc::new));
+            if let Some(mapped) = mapped {
+                self.add(&mut families, mapped, reading);
+            }
+        });
+        drop(known);
+        families.iter().map(|(name, family)| family.text(name)).collect()
+    }
+
+    fn add(&self, families: &mut BTreeMap<String, Family>, mapped: &Mapped, reading: Reading<'_>) {
+        let (kind, value) = match reading {
+            Reading::Counter(counter) => ("counter", Value::Number(float(counter.get()) * mapped.scale)),
+            Reading::Gauge(value) => {
+                ("gauge", Value::Number(float(value.unsigned_abs()).copysign(sign(value)) * mapped.scale))
+            }
+            Reading::Timer(timer) => {
+                let histogram = timer.read();
+                if histogram.count() == 0 {
+                    return;
+                }
+                let in_unit = |us: u64| float(us) / 1000.0 * mapped.scale;
+                let buckets =
+                    mapped.buckets.iter().zip(&histogram.counts).map(|(bound, count)| (*bound, float(*count)));
+                let (sum, count) = (in_unit(histogram.sum), float(histogram.count()));
+                let kind = match mapped.observer {
+                    Observer::Histogram => "histogram",
+                    Observer::Summary => "summary",
+                };
+                (kind, Value::Times { buckets: buckets.collect(), sum, count })
+            }
+        };
+        let family = families.entry(mapped.name.clone()).or_insert_with(|| Family { kind, ..Family::default() });
+        // One name has one kind; statsd_exporter too keeps the first and drops the others.
+        if family.kind == kind {
+            family.help = family.help.take().or_else(|| mapped.help.clone());
+            let labels = self.labels(mapped);
+            match family.series.get_mut(&labels) {
+                Some(old) => old.add(value),
+                None => drop(family.series.insert(labels, value)),
+            }
+        }
+    }
+
+    /// Labels as text, sorted, without the braces. A mapping's own label wins.
+    fn labels(&self, mapped: &Mapped) -> String {
+        let own = mapped.labels.iter().map(|(name, value)| (name, value));
+        let all: BTreeMap<_, _> = self.tags.iter().map(|(name, value)| (name, value)).chain(own).collect();
+        let labels = all.iter().map(|(name, value)| {
+            format!("{name}=\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+        });
+        labels.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Value {
+    fn add(&mut self, more: Self) {
+        match (self, more) {
+            (Self::Number(number), Self::Number(more)) => *number += more,
+            (Self::Times { buckets, sum, count }, Self::Times { buckets: others, sum: more, count: number }) => {
+                buckets.iter_mut().zip(others).for_each(|((_, count), (_, more))| *count += more);
+                *sum += more;
+                *count += number;
+            }
+            (Self::Number(_) | Self::Times { .. }, _) => {}
+        }
+    }
+}
+
+impl Family {
+    fn text(&self, name: &str) -> String {
+        let help = self.help.as_deref().unwrap_or(HELP).replace('\\', "\\\\").replace('\n', "\\n");
+        let mut text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", self.kind);
+        for (labels, value) in &self.series {
+            match value {
+                Value::Number(number) => line(&mut text, name, labels, *number),
+                Value::Times { buckets, sum, count } => {
+                    if self.kind == "histogram" {
+                        let comma = if labels.is_empty() { "" } else { "," };
+                        let all = buckets.iter().map(|(bound, count)| (bound.to_string(), *count));
+                        for (bound, count) in all.chain([("+Inf".to_owned(), *count)]) {
+                            line(
+                                &mut text,
+                                &format!("{name}_bucket"),
+                                &format!("{labels}{comma}le=\"{bound}\""),
+                                count,
+                            );
+                        }
+                    }
+                    line(&mut text, &format!("{name}_sum"), labels, *sum);
+                    line(&mut text, &format!("{name}_count"), labels, *count);
+                }
+            }
+        }
+        text
+    }
+}
+
+fn line(text: &mut String, name: &str, labels: &str, number: f64) {
+    // A string takes all.
+    let _ = match labels {
+        "" => writeln!(text, "{name} {number}"),
+        _ => writeln!(text, "{name}{{{labels}}} {number}"),
+    };
+}
+
+fn sign(value: i64) -> f64 {
+    if value < 0 { -1.0 } else { 1.0 }
+}
+
+/// Exact up to 2^53; Prometheus reads no other numbers.
+#[allow(clippy::cast_precision_loss, reason = "Prometheus has floats only")]
+fn float(number: u64) -> f64 {
+    number as f64
+}

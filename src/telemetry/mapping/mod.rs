@@ -1,0 +1,151 @@
+//! Names of StatsD to names and labels of Prometheus, as statsd_exporter maps them and by its files.
+//!
+//! Globs are tried first, then regular expressions, each in the order of the file; the first that fits wins. A name that no
+//! mapping is for keeps its letters, with `_` for all that Prometheus does not take.
+
+mod builtin;
+mod exposition;
+mod read;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use regex::{Captures, Regex};
+
+pub use self::exposition::Exposition;
+use super::stats::Reading;
+
+/// Upper bounds of histograms that say none.
+const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// The mappings of a file, or those that are built in.
+#[derive(Clone, Debug, Default)]
+pub struct Mappings {
+    globs: Vec<Mapping>,
+    regexes: Vec<Mapping>,
+    /// For timers that no mapping is for.
+    observer: Observer,
+    buckets: Box<[f64]>,
+}
+
+/// How a timer is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Observer {
+    Histogram,
+    /// Their sum and number: quantiles are not computed.
+    #[default]
+    Summary,
+}
+
+#[derive(Clone, Debug)]
+struct Mapping {
+    pattern: Regex,
+    /// The only kind of statistic that it is for.
+    kind: Option<String>,
+    is_dropped: bool,
+    name: String,
+    /// Sorted by name, without those of the process.
+    labels: Vec<(String, String)>,
+    help: Option<String>,
+    observer: Observer,
+    buckets: Box<[f64]>,
+    scale: f64,
+}
+
+/// Where a statistic goes.
+#[derive(Clone, Debug, PartialEq)]
+struct Mapped {
+    name: String,
+    labels: Vec<(String, String)>,
+    help: Option<String>,
+    observer: Observer,
+    buckets: Box<[f64]>,
+    /// What a value is multiplied by.
+    scale: f64,
+}
+
+impl Mappings {
+    /// Those of envoyproxy/ratelimit. `milliseconds`: the response time stays in them, under the name that says seconds.
+    pub fn builtin(milliseconds: bool) -> Self {
+        read::read("built in", &builtin::text(milliseconds)).map(|(mappings, _)| mappings).unwrap_or_default()
+    }
+
+    /// Those of a file called `file` with this text, and what of it is not honoured, with its line.
+    ///
+    /// # Errors
+    /// Where it is no mapping file at all.
+    pub fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), String> {
+        read::read(file, text)
+    }
+
+    /// Of the timer with this name, the upper bounds of its buckets in microseconds.
+    pub fn buckets_of(&self, timer: &str) -> Box<[u64]> {
+        let Some(mapped) = self.map(timer, "timer") else { return [].into() };
+        let us = |bound: &f64| micros(bound / mapped.scale);
+        let mut bounds: Vec<u64> = mapped.buckets.iter().map(us).collect();
+        bounds.sort_unstable();
+        bounds.into()
+    }
+
+    /// Where a statistic goes; `None`: nowhere.
+    fn map(&self, name: &str, kind: &str) -> Option<Mapped> {
+        let find = |mappings: &'_ [Mapping]| -> Option<Option<Mapped>> {
+            let fitting = mappings.iter().filter(|mapping| mapping.kind.as_ref().is_none_or(|only| only == kind));
+            fitting.into_iter().find_map(|mapping| Some(mapping.apply(&mapping.pattern.captures(name)?)))
+        };
+        find(&self.globs).or_else(|| find(&self.regexes)).unwrap_or_else(|| {
+            Some(Mapped {
+                name: valid(name),
+                labels: Vec::new(),
+                help: None,
+                observer: self.observer,
+                buckets: self.buckets.clone(),
+                scale: 1.0,
+            })
+        })
+    }
+}
+
+impl Mapping {
+    fn apply(&self, captures: &Captures<'_>) -> Option<Mapped> {
+        let expand = |template: &str| {
+            let mut text = String::new();
+            captures.expand(template, &mut text);
+            text
+        };
+        (!self.is_dropped).then(|| Mapped {
+            name: valid(&expand(&self.name)),
+            labels: self.labels.iter().map(|(name, value)| (name.clone(), expand(value))).collect(),
+            help: self.help.clone(),
+            observer: self.observer,
+            buckets: self.buckets.clone(),
+            scale: self.scale,
+        })
+    }
+}
+
+/// The word for what is read, by which mappings tell kinds apart.
+fn kind(reading: &Reading<'_>) -> &'static str {
+    match reading {
+        Reading::Counter(_) => "counter",
+        Reading::Gauge(_) => "gauge",
+        Reading::Timer(_) => "timer",
+    }
+}
+
+/// A name that Prometheus takes.
+fn valid(name: &str) -> String {
+    let letters = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
+    let begins_with_digit = name.starts_with(|letter: char| letter.is_ascii_digit());
+    begins_with_digit.then_some('_').into_iter().chain(letters).collect()
+}
+
+/// Milliseconds as whole microseconds.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast from a float saturates; a bound is not negative"
+)]
+fn micros(ms: f64) -> u64 {
+    (ms * 1000.0).round() as u64
+}

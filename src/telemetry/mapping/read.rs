@@ -1,0 +1,202 @@
+//! A mapping file to mappings. What cannot be honoured is said with its line, and the rest is.
+
+use std::fmt::Display;
+
+use regex::Regex;
+
+use super::yaml::{self, Value};
+use super::{DEFAULT_BUCKETS, Mapping, Mappings, Observer};
+
+/// Fields that do nothing here, since nothing is forgotten and there is one matcher.
+const WITHOUT_EFFECT: [&str; 5] = ["ttl", "quantiles", "summary_options", "honor_labels", "glob_disable_ordering"];
+const FIELDS: [&str; 13] = [
+    "match",
+    "match_type",
+    "match_metric_type",
+    "name",
+    "labels",
+    "help",
+    "action",
+    "scale",
+    "observer_type",
+    "timer_type",
+    "buckets",
+    "histogram_options",
+    "native_histogram",
+];
+
+/// Reads files of one name.
+struct Reader<'a> {
+    file: &'a str,
+    warnings: Vec<String>,
+}
+
+/// What mappings have that do not say otherwise.
+struct Defaults {
+    observer: Observer,
+    buckets: Box<[f64]>,
+    is_regex: bool,
+}
+
+/// Reads a mapping file, and what is to be said of it.
+///
+/// # Errors
+/// Where it is no mapping file at all.
+pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), String> {
+    let tree = yaml::read(text).map_err(|(line, what)| format!("{file}:{line}: {what}"))?;
+    let mut reader = Reader { file, warnings: Vec::new() };
+    let Some(tree) = tree else { return Ok((Mappings::default(), reader.warnings)) };
+    if tree.pairs().is_none() {
+        return Err(format!("{file}:{}: expected `mappings:` and perhaps `defaults:`", tree.line));
+    }
+    for (field, value) in tree.pairs().into_iter().flatten() {
+        if !["mappings", "defaults"].contains(&field) {
+            reader.warn(value, format!("`{field}` is not known and has no effect"));
+        }
+    }
+    let mut defaults = Defaults { observer: Observer::Summary, buckets: DEFAULT_BUCKETS.into(), is_regex: false };
+    if let Some(written) = tree.of("defaults") {
+        defaults.observer = reader.observer(written).unwrap_or(defaults.observer);
+        defaults.buckets = reader.buckets(written).unwrap_or(defaults.buckets);
+        defaults.is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
+        reader.without_effect(written, &["observer_type", "timer_type", "buckets", "match_type", "histogram_options"]);
+    }
+    let mut mappings =
+        Mappings { observer: defaults.observer, buckets: defaults.buckets.clone(), ..Mappings::default() };
+    for written in tree.of("mappings").and_then(Value::items).unwrap_or_default() {
+        let is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
+        match reader.mapping(written, &defaults, is_regex) {
+            Ok(mapping) if is_regex => mappings.regexes.push(mapping),
+            Ok(mapping) => mappings.globs.push(mapping),
+            Err(what) => reader.warn(written, format!("this mapping is passed over: {what}")),
+        }
+    }
+    Ok((mappings, reader.warnings))
+}
+
+impl Reader<'_> {
+    fn warn(&mut self, at: &Value, what: impl Display) {
+        self.warnings.push(format!("{}:{}: {what}", self.file, at.line));
+    }
+
+    fn mapping(&mut self, written: &Value, defaults: &Defaults, is_regex: bool) -> Result<Mapping, String> {
+        let text = |field: &str| written.of(field).and_then(Value::text);
+        let pattern = text("match").ok_or("it has no `match`")?;
+        let pattern = if is_regex { pattern.to_owned() } else { glob(pattern)? };
+        let pattern = Regex::new(&pattern).map_err(|error| error.to_string())?;
+        let is_dropped = match text("action") {
+            None | Some("map" | "") => false,
+            Some("drop") => true,
+            Some(other) => return Err(format!("expected action map or drop, found `{other}`")),
+        };
+        let name = text("name").unwrap_or_default().to_owned();
+        if name.is_empty() && !is_dropped {
+            return Err("it has no `name`".into());
+        }
+        let kind = match text("match_metric_type") {
+            None | Some("") => None,
+            Some(kind @ ("counter" | "gauge")) => Some(kind.to_owned()),
+            Some("timer" | "observer") => Some("timer".to_owned()),
+            Some(other) => {
+                return Err(format!("expected match_metric_type counter, gauge or observer, found `{other}`"));
+            }
+        };
+        let scale = match text("scale").map(str::parse::<f64>) {
+            None => 1.0,
+            Some(Ok(scale)) if scale.is_finite() && scale > 0.0 => scale,
+            Some(_) => return Err("expected a number above 0 as `scale`".into()),
+        };
+        self.without_effect(written, &FIELDS);
+        Ok(Mapping {
+            pattern,
+            kind,
+            is_dropped,
+            name,
+            labels: labels(written)?,
+            help: text("help").map(str::to_owned),
+            observer: self.observer(written).unwrap_or(defaults.observer),
+            buckets: self.buckets(written).unwrap_or_else(|| defaults.buckets.clone()),
+            scale,
+        })
+    }
+
+    fn is_regex(&mut self, written: &Value) -> Option<bool> {
+        let value = written.of("match_type")?;
+        match value.text() {
+            Some("glob" | "") => Some(false),
+            Some("regex") => Some(true),
+            _ => {
+                self.warn(value, "expected match_type glob or regex");
+                None
+            }
+        }
+    }
+
+    fn observer(&mut self, written: &Value) -> Option<Observer> {
+        // The word of older files comes second.
+        let value = written.of("observer_type").or_else(|| written.of("timer_type"))?;
+        match value.text() {
+            Some("histogram") => Some(Observer::Histogram),
+            Some("summary" | "") => Some(Observer::Summary),
+            _ => {
+                self.warn(value, "expected observer_type histogram or summary");
+                None
+            }
+        }
+    }
+
+    fn buckets(&mut self, written: &Value) -> Option<Box<[f64]>> {
+        let in_options = written.of("histogram_options").and_then(|options| options.of("buckets"));
+        let value = in_options.or_else(|| written.of("buckets"))?;
+        let bounds = value.items().map(|items| items.iter().map(|item| item.text()?.parse::<f64>().ok()));
+        let bounds: Option<Vec<f64>> = bounds.and_then(Iterator::collect);
+        match bounds
+            .filter(|bounds| !bounds.is_empty() && bounds.is_sorted() && bounds.iter().all(|bound| bound.is_finite()))
+        {
+            Some(bounds) => Some(bounds.into()),
+            None => {
+                self.warn(value, "expected ascending numbers as buckets");
+                None
+            }
+        }
+    }
+
+    fn without_effect(&mut self, written: &Value, known: &[&str]) {
+        for (field, value) in written.pairs().into_iter().flatten().filter(|(field, _)| !known.contains(field)) {
+            // To forget nothing is what a file asks for with this.
+            if field == "ttl"
+                && value.text().is_some_and(|ttl| ttl.trim_start_matches('0').trim_start_matches('s').is_empty())
+            {
+                continue;
+            }
+            let reason = if WITHOUT_EFFECT.contains(&field) { "is not done here" } else { "is not known" };
+            self.warn(value, format!("`{field}` {reason} and has no effect"));
+        }
+    }
+}
+
+fn labels(written: &Value) -> Result<Vec<(String, String)>, String> {
+    let mut labels = Vec::new();
+    for (name, value) in written.of("labels").and_then(Value::pairs).into_iter().flatten() {
+        let is_valid = |(at, letter): (usize, char)| {
+            letter == '_' || letter.is_ascii_alphabetic() || (at > 0 && letter.is_ascii_digit())
+        };
+        if name.is_empty() || !name.chars().enumerate().all(is_valid) {
+            return Err(format!("`{name}` cannot be the name of a label"));
+        }
+        labels.push((name.to_owned(), value.text().ok_or("a label's value is a text")?.to_owned()));
+    }
+    labels.sort();
+    Ok(labels)
+}
+
+/// A glob as a regular expression: `*` is one level of the name.
+fn glob(pattern: &str) -> Result<String, String> {
+    let level = |level: &str| match level {
+        "*" => Ok("([^.]*)".to_owned()),
+        _ if level.contains('*') => Err(format!("a `*` is a whole level, found `{level}`")),
+        _ => Ok(regex::escape(level)),
+    };
+    let levels: Result<Vec<String>, String> = pattern.split('.').map(level).collect();
+    Ok(format!("^{}$", levels?.join(r"\.")))
+}

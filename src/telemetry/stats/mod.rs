@@ -1,0 +1,252 @@
+//! The statistics of envoyproxy/ratelimit under the names that it sends to StatsD, for dashboards that were made for it.
+//!
+//! Off unless somebody wants them; then nothing here exists. Rules look their counters up once, when a policy is installed, and
+//! a request only adds; only names with values of the request in them are looked up while it is decided, and they are bounded.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `counters` | what is counted of a rule, of the service, of a method |
+//! | `name` | how text of callers becomes part of a name |
+//! | `series` | counters by name, bounded |
+//! | `timer` | how long calls took |
+
+mod counters;
+mod name;
+mod series;
+mod timer;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+pub use self::counters::{Counter, MethodStats, RuleStats, ServiceStats};
+pub use self::name::{Name, escaped};
+use self::series::Series;
+pub use self::timer::{Histogram, Timer};
+
+/// The last part of the name under which is counted what would be one series too many.
+const OTHER: &str = "other";
+const RULES: &str = "ratelimit.service.rate_limit.";
+/// The methods that are counted.
+const METHODS: [&str; 2] = ["ShouldRateLimit", "Check"];
+/// What statistics are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// The part of a limit above which hits are near it.
+    pub near_limit_ratio: f32,
+    /// How many series requests may bring about.
+    pub max_series: usize,
+}
+
+/// A statistic as it stands.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading<'a> {
+    /// Grows only. Those at zero are not shown: envoyproxy/ratelimit tells of a counter once it has counted.
+    Counter(&'a Counter),
+    /// Goes up and down.
+    Gauge(i64),
+    /// How long something took.
+    Timer(&'a Timer),
+}
+
+/// A gauge that is kept elsewhere.
+struct Gauge {
+    name: &'static str,
+    read: Box<dyn Fn() -> i64 + Send + Sync>,
+}
+
+/// The statistics.
+pub struct Stats {
+    options: Options,
+    rules: Series<RuleStats>,
+    unknown_domains: Series<Counter>,
+    /// Of the service as a whole.
+    pub service: ServiceStats,
+    methods: [Arc<MethodStats>; METHODS.len()],
+    gauges: Vec<Gauge>,
+}
+
+impl std::fmt::Debug for Stats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stats")
+    }
+}
+
+impl Stats {
+    /// All at zero. `buckets_of`: of the timer with this name, the upper bounds of its buckets in microseconds, ascending.
+    pub fn new(options: Options, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
+        let method = |name| {
+            let buckets = buckets_of(&format!("ratelimit_server.{name}.response_time"));
+            Arc::new(MethodStats { total_requests: Counter::default(), response_time: Timer::new(buckets) })
+        };
+        Self {
+            rules: Series::new(options.max_series),
+            unknown_domains: Series::new(options.max_series),
+            service: ServiceStats::default(),
+            methods: METHODS.map(method),
+            gauges: Vec::new(),
+            options,
+        }
+    }
+
+    /// The same, with a gauge that is kept elsewhere.
+    pub fn with_gauge(mut self, name: &'static str, read: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        self.gauges.push(Gauge { name, read: Box::new(read) });
+        self
+    }
+
+    /// What statistics are kept.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The counters of a rule by its metric key, which is of the policy; the same ones after a reload.
+    pub fn of_rule(&self, key: &str) -> Arc<RuleStats> {
+        self.rules.of_policy(&escaped(key))
+    }
+
+    /// The counters of a metric key with values of a request in it. Where that is too long, or one series too many, those of
+    /// `other` below `above`, which is of the policy.
+    pub fn of_request(&self, key: &mut Name, above: &str) -> Arc<RuleStats> {
+        self.rules.of_request(key.finish(), || escaped(&format!("{above}.{OTHER}")))
+    }
+
+    /// Counts a request of a domain that no policy is for.
+    pub fn domain_not_found(&self, domain: &str) {
+        let mut name = Name::default();
+        name.push(domain.as_bytes());
+        self.unknown_domains.of_request(name.finish(), || OTHER.to_owned()).add(1);
+    }
+
+    /// The statistics of a gRPC method, of which the path ends so; `None` for those that are not counted.
+    pub fn of_method(&self, path: &str) -> Option<&Arc<MethodStats>> {
+        let name = path.rsplit('/').next()?;
+        METHODS.iter().zip(&self.methods).find_map(|(method, stats)| (*method == name).then_some(stats))
+    }
+
+    /// The timers with their names.
+    pub fn timers(&self) -> impl Iterator<Item = (String, &Timer)> {
+        let named = |(name, method)| (format!("ratelimit_server.{name}.response_time"), method);
+        METHODS.iter().zip(&self.methods).map(named).map(|(name, method)| (name, &method.response_time))
+    }
+
+    /// Shows every statistic under its name, in no order.
+    pub fn visit(&self, mut see: impl FnMut(&str, Reading<'_>)) {
+        for (name, counter) in self.service.named() {
+            see(name, Reading::Counter(counter));
+        }
+        for (name, method) in METHODS.iter().zip(&self.methods) {
+            see(&format!("ratelimit_server.{name}.total_requests"), Reading::Counter(&method.total_requests));
+        }
+        for (name, timer) in self.timers() {
+            see(&name, Reading::Timer(timer));
+        }
+        for gauge in &self.gauges {
+            see(gauge.name, Reading::Gauge((gauge.read)()));
+        }
+        let mut name = String::new();
+        for (key, counter) in self.unknown_domains.all() {
+            write_name(&mut name, &key, "domain_not_found");
+            see(&name, Reading::Counter(&counter));
+        }
+        for (key, rule) in self.rules.all() {
+            for (what, counter) in rule.named().into_iter().filter(|(_, counter)| counter.get() > 0) {
+                write_name(&mut name, &key, what);
+                see(&name, Reading::Counter(counter));
+            }
+        }
+    }
+
+    /// The statistics as text, `name: value` a line, sorted by name; counters at zero are left out. Of a timer the number of
+    /// calls and their mean.
+    pub fn text(&self) -> String {
+        let mut lines = Vec::new();
+        self.visit(|name, reading| match reading {
+            Reading::Counter(counter) if counter.get() > 0 => lines.push(format!("{name}: {}\n", counter.get())),
+            Reading::Counter(_) => {}
+            Reading::Gauge(value) => lines.push(format!("{name}: {value}\n")),
+            Reading::Timer(timer) => {
+                let histogram = timer.read();
+                if let Some(mean) = histogram.sum.checked_div(histogram.count()) {
+                    lines.push(format!("{name}: count {}, mean {}\n", histogram.count(), ms(mean)));
+                }
+            }
+        });
+        lines.sort_unstable();
+        lines.concat()
+    }
+}
+
+/// Microseconds as milliseconds, to read.
+fn ms(us: u64) -> String {
+    format!("{} ms", millis(us))
+}
+
+/// A number of microseconds in milliseconds, exactly: `1.5` for 1500.
+pub fn millis(us: u64) -> String {
+    let (whole, rest) = (us / 1000, us % 1000);
+    let text = format!("{whole}.{rest:03}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn write_name(name: &mut String, key: &str, what: &str) {
+    name.clear();
+    // A string takes all.
+    let _ = write!(name, "{RULES}{key}.{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn stats(max_series: usize) -> Stats {
+        Stats::new(Options { near_limit_ratio: 0.8, max_series }, |_| [1_000].into())
+    }
+
+    #[test]
+    fn the_text_has_what_was_counted_sorted_by_name() {
+        let stats = stats(10).with_gauge("ratelimit.localcache.hitCount", || 7);
+        stats.of_rule("d.ip_10.0.0.1").total_hits.add(3);
+        stats.domain_not_found("no:body");
+        stats.service.config_load_success.add(1);
+        stats.service.service_error.add(1);
+        let method = stats.of_method("/a.Service/ShouldRateLimit").unwrap();
+        method.total_requests.add(2);
+        method.response_time.record(Duration::from_micros(1500));
+        assert!(stats.of_method("/a.Service/Watch").is_none());
+        insta::assert_snapshot!(stats.text(), @r"
+        ratelimit.localcache.hitCount: 7
+        ratelimit.service.call.should_rate_limit.service_error: 1
+        ratelimit.service.config_load_success: 1
+        ratelimit.service.rate_limit.d.ip_10_0_0_1.total_hits: 3
+        ratelimit.service.rate_limit.no_body.domain_not_found: 1
+        ratelimit_server.ShouldRateLimit.response_time: count 1, mean 1.5 ms
+        ratelimit_server.ShouldRateLimit.total_requests: 2
+        ");
+    }
+
+    #[test]
+    fn series_of_requests_beyond_the_bound_are_counted_together() {
+        let stats = stats(1);
+        for value in ["d.k_1", "d.k_2", "d.k_3"] {
+            let mut name = Name::default();
+            name.push(value.as_bytes());
+            stats.of_request(&mut name, "d").total_hits.add(1);
+            stats.domain_not_found(value);
+        }
+        insta::assert_snapshot!(stats.text(), @r"
+        ratelimit.service.rate_limit.d.k_1.domain_not_found: 1
+        ratelimit.service.rate_limit.d.k_1.total_hits: 1
+        ratelimit.service.rate_limit.d.other.total_hits: 2
+        ratelimit.service.rate_limit.other.domain_not_found: 2
+        ");
+    }
+
+    #[test]
+    fn a_counter_tells_once_what_was_added() {
+        let counter = Counter::default();
+        counter.add(2);
+        assert_eq!((counter.unsent(), counter.unsent(), counter.get()), (2, 0, 2));
+    }
+}

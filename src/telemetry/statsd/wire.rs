@@ -1,0 +1,167 @@
+//! The way to a StatsD server: packets over UDP, or a stream over TCP that is made anew whenever it is lost.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+/// Bytes that go into a packet: what a network of 1500 carries in one piece. A longer line is a packet of its own.
+const MAX_PACKET: usize = 1_432;
+/// Bytes that are written to a stream at once.
+const MAX_WRITE: usize = 1 << 16;
+/// Time for a connection, and for a write to be taken.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Time from one attempt to connect to the next.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// How lines travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Packets of lines.
+    Udp,
+    /// A stream of lines.
+    Tcp,
+}
+
+/// A StatsD server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// How lines travel.
+    pub protocol: Protocol,
+    /// Host and port; a name is resolved whenever it is connected to.
+    pub address: String,
+}
+
+pub(super) struct Wire {
+    target: Target,
+    link: Option<Link>,
+    buffer: Vec<u8>,
+    tried: Option<Instant>,
+    /// Whether it was said that the server cannot be reached.
+    complained: bool,
+}
+
+enum Link {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+impl Wire {
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, link: None, buffer: Vec::new(), tried: None, complained: false }
+    }
+
+    /// Whether lines can be sent; connects where nothing is connected. `renew`: resolves the name again where that costs
+    /// nothing, as the address behind it may be another.
+    pub(super) fn is_ready(&mut self, renew: bool) -> bool {
+        let is_good = match &self.link {
+            Some(Link::Udp(_)) => !renew,
+            Some(Link::Tcp(stream)) => !is_closed(stream),
+            None => false,
+        };
+        if is_good {
+            return true;
+        }
+        self.link = None;
+        if !renew && self.tried.is_some_and(|tried| tried.elapsed() < RETRY_EVERY) {
+            return false;
+        }
+        self.tried = Some(Instant::now());
+        match connect(&self.target) {
+            Ok(link) => {
+                // Of UDP it is not known whether anybody is there.
+                if matches!(link, Link::Tcp(_)) && std::mem::take(&mut self.complained) {
+                    info!(address = self.target.address, "statsd is reached");
+                }
+                self.link = Some(link);
+            }
+            Err(error) => self.complain(&error),
+        }
+        self.is_open()
+    }
+
+    /// Whether what is pushed will be sent, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Adds a line; sends those before it where they are enough.
+    pub(super) fn push(&mut self, line: &str) {
+        let most = match self.target.protocol {
+            Protocol::Udp => MAX_PACKET,
+            Protocol::Tcp => MAX_WRITE,
+        };
+        if !self.buffer.is_empty() && self.buffer.len().saturating_add(line.len()) > most {
+            self.send();
+        }
+        self.buffer.extend_from_slice(line.as_bytes());
+        self.buffer.push(b'\n');
+    }
+
+    /// Sends what was pushed. What cannot be sent is lost.
+    pub(super) fn send(&mut self) {
+        let sent = match &mut self.link {
+            None => Ok(()),
+            Some(_) if self.buffer.is_empty() => Ok(()),
+            Some(Link::Tcp(stream)) => stream.write_all(&self.buffer),
+            Some(Link::Udp(socket)) => {
+                let packet = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
+                socket.send(packet).map(drop)
+            }
+        };
+        self.buffer.clear();
+        if let Err(error) = sent {
+            self.complain(&error);
+            // A packet that nobody took says nothing of the next one.
+            if self.target.protocol == Protocol::Tcp {
+                self.link = None;
+            }
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.complained, true) {
+            warn!(address = self.target.address, %error, "statsd cannot be reached; trying on");
+        }
+    }
+}
+
+fn connect(target: &Target) -> io::Result<Link> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in target.address.to_socket_addrs()? {
+        let link = match target.protocol {
+            Protocol::Udp => udp(address).map(Link::Udp),
+            Protocol::Tcp => tcp(address).map(Link::Tcp),
+        };
+        match link {
+            Ok(link) => return Ok(link),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(stream)
+}
+
+/// Whether the server has closed the stream; a write would be taken still, and lost.
+fn is_closed(stream: &TcpStream) -> bool {
+    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let is_quiet = matches!(&peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    let is_open = is_quiet || matches!(peeked, Ok(1));
+    stream.set_nonblocking(false).is_err() || !is_open
+}

@@ -1,0 +1,69 @@
+//! What envoyproxy/ratelimit counts, under its names.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `statsd` | sent to StatsD, over UDP and TCP |
+//! | `prometheus` | read by Prometheus, by the built-in names and those of a file |
+//! | `redis` | what is counted of the store |
+
+mod prometheus;
+mod redis;
+mod statsd;
+
+use std::net::SocketAddr;
+
+use crate::support::policy::Policies;
+use crate::support::process::Process;
+use crate::support::rls::{Client, descriptor, limit, request};
+use crate::support::tollgate::Tollgate;
+
+/// Two rules of different depth, and one with values in its name.
+const POLICY: &str = "
+domain: test
+descriptors:
+- {key: user, rate_limit: &two {unit: day, requests_per_unit: 2}}
+- {key: plan, value: free, descriptors: [{key: user, rate_limit: *two}]}
+- {key: each, detailed_metric: true, rate_limit: *two}
+";
+
+/// A service, a client, and the files of the one.
+struct Serving {
+    service: Tollgate,
+    client: Client,
+    _policies: Policies,
+}
+
+/// A service with these statistics.
+async fn serve(flags: &[&str]) -> Serving {
+    let policies = Policies::of(POLICY);
+    let service = Tollgate::serve_with(policies.path(), flags);
+    let client = Client::connect(service.grpc).await;
+    Serving { service, client, _policies: policies }
+}
+
+/// Where a process shows statistics.
+fn address(process: &mut Process) -> SocketAddr {
+    process.wait_for_line("where the statistics are", |line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = line["fields"]["protocol"] == "stats";
+        is_it.then(|| line["fields"]["address"].as_str().unwrap().parse().unwrap())
+    })
+}
+
+/// Five requests: three of one rule, of which the last is denied; one of a deeper rule; one of an unknown domain.
+async fn known_requests(client: &Client) {
+    for expected in [true, true, false] {
+        assert_eq!(client.hit("user", "ann").await, expected);
+    }
+    client.status(descriptor(&[("plan", "free"), ("user", "ann")])).await;
+    let mut elsewhere = request(vec![descriptor(&[("user", "ann")])]);
+    elsewhere.domain = "elsewhere".to_owned();
+    client.ask(elsewhere).await.unwrap();
+}
+
+/// A request whose limit is its own.
+async fn own_limit(client: &Client, value: &str) {
+    let mut own = descriptor(&[("own", value)]);
+    own.limit = limit(5, 3);
+    client.status(own).await;
+}
