@@ -3,6 +3,7 @@
 mod examples;
 mod limits;
 mod matching;
+mod overlays;
 mod quirks;
 mod reports;
 mod robust;
