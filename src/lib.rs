@@ -22,6 +22,7 @@
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
+//! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
 //! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
@@ -53,3 +54,4 @@ pub mod policy;
 pub mod settings;
 pub mod store;
 pub mod telemetry;
+pub mod xds;

@@ -3,6 +3,7 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
+mod control_plane;
 mod serving;
 mod stores;
 pub mod workers;
@@ -25,7 +26,7 @@ use crate::admin::{self, Facts, PolicyFacts};
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::policy::source::{files, watch};
-use crate::policy::{self, Options, Report, Source};
+use crate::policy::{self, Options, Source};
 use crate::settings::{ListenSettings, PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
 
@@ -33,7 +34,8 @@ use crate::telemetry::metrics::Metrics;
 pub struct Prepared {
     listeners: Listeners,
     sources: Vec<Source>,
-    policies: policy::Loaded,
+    /// `None`: a control plane is yet to say them.
+    policies: Option<policy::Loaded>,
 }
 
 struct Listeners {
@@ -60,7 +62,7 @@ impl std::error::Error for CannotStart {}
 /// All that failed, not only the first.
 pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
-    let policies = load_first(&settings.policy, &mut problems);
+    let policies = load_first(settings, &mut problems);
     let listeners = bind(&settings.listen, &mut problems).await;
     match (policies, listeners) {
         (Some((sources, policies)), Some(listeners)) => Ok(Prepared { listeners, sources, policies }),
@@ -68,16 +70,17 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     }
 }
 
-fn load_first(settings: &PolicySettings, problems: &mut CannotStart) -> Option<(Vec<Source>, policy::Loaded)> {
-    if settings.paths.is_empty() {
+fn load_first(settings: &Settings, problems: &mut CannotStart) -> Option<(Vec<Source>, Option<policy::Loaded>)> {
+    let (settings, is_remote) = (&settings.policy, settings.xds.is_some());
+    if settings.paths.is_empty() && !is_remote {
         problems
             .0
             .push("error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY".into());
         return None;
     }
-    let loaded = files::read(&settings.paths).and_then(|sources| {
+    let loaded = files::read(&settings.paths, &settings.overlays).and_then(|sources| {
         let loaded = policy::load(&sources, &options(settings))?;
-        Ok((sources, loaded))
+        Ok((sources, (!is_remote).then_some(loaded)))
     });
     loaded.map_err(|report| problems.0.push(report.to_string())).ok()
 }
@@ -106,16 +109,24 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let policies = InForce::new(Arc::clone(&metrics));
     let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
 
-    let installer =
-        Installer { policies: Arc::clone(&policies), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
-    installer.install(&prepared.sources, prepared.policies);
+    let has_policy = CancellationToken::new();
+    let installer = Installer {
+        policies: Arc::clone(&policies),
+        facts: Arc::clone(&facts),
+        metrics: Arc::clone(&metrics),
+        has_policy: has_policy.clone(),
+    };
+    if let Some(policies) = prepared.policies {
+        installer.install(&prepared.sources, policies);
+    }
     if stores.are_ready_at_once() {
         facts.store_is_ready();
-        health.set(true).await;
+        health.set(has_policy.is_cancelled()).await;
     }
     let connected = Arc::new(Semaphore::new(0));
     let all_connected = Serving::connected(Arc::clone(&connected), settings.limits.workers);
-    let ready = tokio::spawn(become_ready(stores.clone(), all_connected, health.clone(), Arc::clone(&facts)));
+    let ready = become_ready(stores.clone(), all_connected, has_policy, health.clone(), Arc::clone(&facts));
+    let ready = tokio::spawn(ready);
 
     let serving = Arc::new(Serving {
         policies,
@@ -142,7 +153,12 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         tokio::spawn(log_end("http", admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), end()))),
         tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), end()))),
     ];
-    let reload = tokio::spawn(reload(settings.policy, prepared.sources, installer));
+    let reload = match settings.xds {
+        None => tokio::spawn(reload(settings.policy, prepared.sources, installer)),
+        Some(plane) => {
+            tokio::spawn(control_plane::follow(plane, settings.policy, prepared.sources, installer, metrics))
+        }
+    };
     let tend = tokio::spawn(stores.tend());
 
     tokio::select! {
@@ -195,17 +211,25 @@ fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
     }
 }
 
-/// Says that the service is ready once its store is and every worker can ask it, where that has not been said.
-async fn become_ready(stores: Stores, all_connected: impl Future<Output = ()>, health: Health, facts: Arc<Facts>) {
+/// Says that the service is ready once its store is, every worker can ask it, and there is a policy, where that has not been
+/// said.
+async fn become_ready(
+    stores: Stores,
+    all_connected: impl Future<Output = ()>,
+    has_policy: CancellationToken,
+    health: Health,
+    facts: Arc<Facts>,
+) {
     stores.ready().await;
     all_connected.await;
     facts.store_is_ready();
+    has_policy.cancelled().await;
     health.set(true).await;
 }
 
 async fn reload(settings: PolicySettings, known: Vec<Source>, installer: Installer) {
     let options = options(&settings);
-    watch::watch(settings.paths, known, |read| {
+    watch::watch(settings.paths, settings.overlays, known, |read| {
         let loaded = read.and_then(|sources| policy::load(&sources, &options).map(|loaded| (sources, loaded)));
         match loaded {
             Ok((sources, loaded)) => installer.install(&sources, loaded),
@@ -224,6 +248,8 @@ struct Installer {
     policies: Arc<InForce>,
     facts: Arc<Facts>,
     metrics: Arc<Metrics>,
+    /// Cancelled when the first are in force.
+    has_policy: CancellationToken,
 }
 
 impl Installer {
@@ -244,9 +270,10 @@ impl Installer {
         self.policies.install(policies);
         self.metrics.policy_load(true);
         self.facts.loaded(facts);
+        self.has_policy.cancel();
     }
 
-    fn refuse(&self, report: &Report) {
+    fn refuse(&self, report: &impl fmt::Display) {
         error!("a change of the policies is refused, the running ones stay in force:\n{report}");
         self.metrics.policy_load(false);
         self.facts.refused(report.to_string());

@@ -21,6 +21,9 @@ pub struct Check {
     /// Add up the rules of a domain that stands in several documents, instead of refusing it
     #[arg(long)]
     merge_domains: bool,
+    /// A file of options for rules that stand in the others; repeatable
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
 }
 
 impl Check {
@@ -41,7 +44,7 @@ impl Check {
     }
 
     fn check(&self) -> Result<(Found, Report), Report> {
-        let sources = files::read(&self.paths)?;
+        let sources = files::read(&self.paths, &self.overlay)?;
         let loaded = policy::load(&sources, &Options { merge_domains: self.merge_domains })?;
         Ok((Found::of(sources.len(), &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
@@ -93,7 +96,7 @@ mod tests {
     fn check(text: &str) -> Result<(Found, Report), Report> {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         fs::write(file.path(), text).unwrap();
-        Check { paths: vec![file.path().to_owned()], merge_domains: false }.check()
+        Check { paths: vec![file.path().to_owned()], merge_domains: false, overlay: vec![] }.check()
     }
 
     #[test]

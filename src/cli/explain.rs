@@ -28,6 +28,9 @@ pub struct Explain {
     /// Add up the rules of a domain that stands in several documents
     #[arg(long)]
     merge_domains: bool,
+    /// A file of options for rules that stand in the others; repeatable
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_OVERLAY", value_delimiter = ',')]
+    overlay: Vec<PathBuf>,
     /// The domain
     domain: String,
     /// The descriptor: key=value,key=value; a value may hold further `=`
@@ -39,7 +42,7 @@ impl Explain {
     /// Prints the explanation.
     pub fn run(self) -> ExitCode {
         let options = Options { merge_domains: self.merge_domains };
-        let loaded = files::read(&self.policies).and_then(|sources| policy::load(&sources, &options));
+        let loaded = files::read(&self.policies, &self.overlay).and_then(|sources| policy::load(&sources, &options));
         let policies = match loaded {
             Ok(loaded) => loaded.policies,
             Err(report) => {

@@ -39,6 +39,9 @@ pub struct Replay {
     /// Let several files speak of one domain.
     #[arg(long)]
     merge_domains: bool,
+    /// A file of options for rules that stand in the others. May be given again.
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
     /// Where counters live: `memory`, or a Redis URL; keys get a prefix of their own and are removed at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
@@ -66,7 +69,7 @@ impl Replay {
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
         let place = self.redis.complete(place(&self.store)?);
-        let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
+        let sources = files::read(&self.policy, &self.overlay).map_err(|report| report.to_string())?;
         let options = Options { merge_domains: self.merge_domains };
         let policies = policy::load(&sources, &options).map_err(|report| report.to_string())?.policies;
 

@@ -29,6 +29,9 @@ pub struct Who {
     /// Let several files speak of one domain.
     #[arg(long)]
     merge_domains: bool,
+    /// A file of options for rules that stand in the others. May be given again.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_OVERLAY", value_delimiter = ',')]
+    overlay: Vec<PathBuf>,
     /// Where the service's counters live.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: String,
@@ -65,7 +68,7 @@ impl Who {
         let Place::Redis(options) = self.redis.complete(place(&self.store)?) else {
             return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
         };
-        let sources = files::read(&self.policy).map_err(|report| report.to_string())?;
+        let sources = files::read(&self.policy, &self.overlay).map_err(|report| report.to_string())?;
         let loaded = policy::load(&sources, &Options { merge_domains: self.merge_domains });
         let policies = loaded.map_err(|report| report.to_string())?.policies;
         let mut keys = KeyBuffer::default();

@@ -288,7 +288,7 @@ fn wildcards_share_a_counter_only_where_they_say_so() {
 #[test]
 fn the_example_policies_do_what_their_comments_say() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-    let sources = policy::source::files::read(&[examples]).unwrap();
+    let sources = policy::source::files::read(&[examples], &[]).unwrap();
     let policies = policy::load(&sources, &Options::default()).unwrap().policies;
     let bench = bench_of(policies, false, 8 << 20);
     let last = |domain: &str, count: u32, ask: Ask<'_>| {

@@ -55,6 +55,10 @@ pub struct Metrics {
     pub local_decisions: Counter,
     /// Requests of which a denial was remembered.
     pub deny_cache_hits: Counter,
+    /// 1 while there is a connection to the control plane.
+    pub xds_connected: Gauge,
+    /// Attempts to connect to it after the first.
+    pub xds_reconnects: Counter,
     /// Processes that share the store, as far as is known.
     pub replicas: Gauge,
     /// Counters in the memory store.
@@ -101,6 +105,8 @@ impl Metrics {
             unknown_charges: Counter::default(),
             local_decisions: Counter::default(),
             deny_cache_hits: Counter::default(),
+            xds_connected: Gauge::default(),
+            xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
@@ -128,6 +134,10 @@ impl Metrics {
         registry.register("local_decisions", local, self.local_decisions.clone());
         let remembered = "Requests of which a denial was remembered";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
+        let connected = "1 while there is a connection to the control plane";
+        registry.register("xds_connected", connected, self.xds_connected.clone());
+        let again = "Attempts to connect to the control plane after the first";
+        registry.register("xds_reconnects", again, self.xds_reconnects.clone());
         registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());

@@ -20,21 +20,18 @@ const MAX_FOLDERS: usize = 10_000;
 /// Names that begin with a dot are passed over in directories, symlinks are followed: so a Kubernetes ConfigMap, which is
 /// a folder of links into `..data`, is read once.
 ///
+/// `overlays` come after `paths`, and take the place of none of them.
+///
 /// # Errors
 /// Everything that cannot be read.
-pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
+pub fn read(paths: &[PathBuf], overlays: &[PathBuf]) -> Result<Vec<Source>, Report> {
     let mut reading = Reading::default();
-    for path in paths {
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => reading.directory(path, 1),
-            Ok(_) => reading.file(path),
-            Err(error) => reading.fail(path, &error),
-        }
-    }
+    paths.iter().for_each(|path| reading.path(path));
     if let (true, true, Some(path)) = (reading.sources.is_empty(), reading.report.is_empty(), paths.first()) {
         // Not the wish to lift all limits: a volume that is not mounted looks like this.
         reading.report.push_unreadable(&path.display().to_string(), "no *.yaml or *.yml is here".to_owned());
     }
+    overlays.iter().for_each(|path| reading.path(path));
     if reading.folders > MAX_FOLDERS {
         reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} folders"));
     }
@@ -50,6 +47,14 @@ struct Reading {
 }
 
 impl Reading {
+    fn path(&mut self, path: &Path) {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => self.directory(path, 1),
+            Ok(_) => self.file(path),
+            Err(error) => self.fail(path, &error),
+        }
+    }
+
     fn directory(&mut self, path: &Path, depth: usize) {
         self.folders = self.folders.saturating_add(1);
         if self.folders > MAX_FOLDERS {
@@ -126,7 +131,7 @@ mod tests {
     use super::*;
 
     fn names(root: &Path) -> Vec<String> {
-        let sources = read(&[root.to_owned()]).unwrap();
+        let sources = read(&[root.to_owned()], &[]).unwrap();
         let relative = |source: &Source| Path::new(&source.name).strip_prefix(root).unwrap().display().to_string();
         sources.iter().map(relative).collect()
     }
@@ -160,10 +165,21 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let binary = root.path().join("binary.yaml");
         fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
-        let report = read(&[root.path().join("absent.yaml"), binary, root.path().join("gone")]).unwrap_err();
+        let report = read(&[root.path().join("absent.yaml"), binary, root.path().join("gone")], &[]).unwrap_err();
         assert_eq!(report.len(), 3);
         let text = report.to_string();
         assert!(text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"), "{text}");
+    }
+
+    #[test]
+    fn an_overlay_does_not_take_the_place_of_a_volume_that_is_not_mounted() {
+        let root = tempfile::tempdir().unwrap();
+        let (empty, overlay) = (root.path().join("empty"), root.path().join("overlay.yaml"));
+        fs::create_dir(&empty).unwrap();
+        fs::write(&overlay, "overlay: []").unwrap();
+        let report = read(&[empty], std::slice::from_ref(&overlay)).unwrap_err();
+        assert!(report.to_string().contains("no *.yaml"), "{report}");
+        assert_eq!(read(&[], &[overlay]).unwrap().len(), 1);
     }
 
     #[cfg(unix)]
@@ -171,7 +187,7 @@ mod tests {
     fn a_link_that_leads_back_up_ends() {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
-        let report = read(&[root.path().to_owned()]).unwrap_err();
+        let report = read(&[root.path().to_owned()], &[]).unwrap_err();
         assert!(report.to_string().contains("nested more than 16"));
     }
 }

@@ -16,16 +16,21 @@ use crate::policy::{Report, Source};
 /// Time between two readings; a change is seen within two of them.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Reads `paths` for ever and gives every settled change to `changed`, first of all if they differ from `known`.
-pub async fn watch(paths: Vec<PathBuf>, known: Vec<Source>, mut changed: impl FnMut(Result<Vec<Source>, Report>)) {
+/// Reads `paths` and `overlays` for ever and gives every settled change to `changed`, first of all if they differ from `known`.
+pub async fn watch(
+    paths: Vec<PathBuf>,
+    overlays: Vec<PathBuf>,
+    known: Vec<Source>,
+    mut changed: impl FnMut(Result<Vec<Source>, Report>),
+) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let paths = Arc::new(paths);
+    let paths = Arc::new((paths, overlays));
     let (mut settled, mut latest): (Reading, Reading) = (Ok(known.clone()), Ok(known));
     loop {
         ticks.tick().await;
         let paths = Arc::clone(&paths);
-        let Ok(reading) = tokio::task::spawn_blocking(move || files::read(&paths)).await else { continue };
+        let Ok(reading) = tokio::task::spawn_blocking(move || files::read(&paths.0, &paths.1)).await else { continue };
         let text = reading.as_ref().cloned().map_err(ToString::to_string);
         if text != settled && text == latest {
             settled = text.clone();

@@ -8,7 +8,7 @@ use crate::descriptor::KeyBuffer;
 
 fn examples() -> PolicySet {
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-    let sources = files::read(&[folder]).unwrap();
+    let sources = files::read(&[folder], &[]).unwrap();
     let loaded = load(&sources, &Options::default()).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     loaded.policies
