@@ -8,6 +8,7 @@
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
+//! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -36,3 +37,4 @@ mod servers;
 mod support;
 mod tidy;
 mod vectors;
+mod xds;

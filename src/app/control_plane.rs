@@ -8,17 +8,11 @@ use super::{Installer, options};
 use crate::policy::source::watch;
 use crate::policy::{self, Report, Source};
 use crate::settings::PolicySettings;
-use crate::telemetry::metrics::Metrics;
 use crate::xds::{self, ControlPlane, Update};
 
 /// Follows both for ever. `overlays`: as they were read at the start.
-pub(super) async fn follow(
-    plane: ControlPlane,
-    settings: PolicySettings,
-    overlays: Vec<Source>,
-    installer: Installer,
-    metrics: Arc<Metrics>,
-) {
+pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Vec<Source>, installer: Installer) {
+    let metrics = Arc::clone(&installer.metrics);
     let feed = Feed { options: options(&settings), installer, remote: None, overlays: overlays.clone() };
     let feed = Mutex::new(feed);
     let watch = async {

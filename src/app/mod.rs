@@ -110,12 +110,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let (facts, health) = (Arc::<Facts>::default(), Health::new().await);
 
     let has_policy = CancellationToken::new();
-    let installer = Installer {
-        policies: Arc::clone(&policies),
-        facts: Arc::clone(&facts),
-        metrics: Arc::clone(&metrics),
-        has_policy: has_policy.clone(),
-    };
+    let installer = Installer::new(&policies, &facts, &metrics, &has_policy);
     if let Some(policies) = prepared.policies {
         installer.install(&prepared.sources, policies);
     }
@@ -141,10 +136,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let Listeners { grpc, http, admin } = prepared.listeners;
     announce(&[("grpc", grpc.local_addr()), ("http", http.local_addr()), ("admin", admin.local_addr())]);
     if let (true, Ok(address)) = (settings.policy.are_examples, grpc.local_addr()) {
-        let port = address.port();
-        info!(
-            "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
-        );
+        announce_examples(address.port());
     }
 
     let ended = CancellationToken::new();
@@ -155,9 +147,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     ];
     let reload = match settings.xds {
         None => tokio::spawn(reload(settings.policy, prepared.sources, installer)),
-        Some(plane) => {
-            tokio::spawn(control_plane::follow(plane, settings.policy, prepared.sources, installer, metrics))
-        }
+        Some(plane) => tokio::spawn(control_plane::follow(plane, settings.policy, prepared.sources, installer)),
     };
     let tend = tokio::spawn(stores.tend());
 
@@ -211,6 +201,12 @@ fn announce(addresses: &[(&str, std::io::Result<SocketAddr>)]) {
     }
 }
 
+fn announce_examples(port: u16) {
+    info!(
+        "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+    );
+}
+
 /// Says that the service is ready once its store is, every worker can ask it, and there is a policy, where that has not been
 /// said.
 async fn become_ready(
@@ -253,6 +249,16 @@ struct Installer {
 }
 
 impl Installer {
+    fn new(
+        policies: &Arc<InForce>,
+        facts: &Arc<Facts>,
+        metrics: &Arc<Metrics>,
+        has_policy: &CancellationToken,
+    ) -> Self {
+        let (policies, facts, metrics) = (Arc::clone(policies), Arc::clone(facts), Arc::clone(metrics));
+        Self { policies, facts, metrics, has_policy: has_policy.clone() }
+    }
+
     fn install(&self, sources: &[Source], loaded: policy::Loaded) {
         let policies = loaded.policies;
         let facts = PolicyFacts {

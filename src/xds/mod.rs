@@ -24,7 +24,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
@@ -124,6 +124,13 @@ struct Answer<R> {
     is_refusal: bool,
 }
 
+/// A request that waits to be sent.
+struct Delayed<R> {
+    request: R,
+    wait: Duration,
+    since: Instant,
+}
+
 /// Gives every change to `apply` for ever; what that cannot use, it says why, and so does this to the control plane.
 pub async fn follow(plane: ControlPlane, metrics: &Metrics, apply: impl FnMut(Update) -> Result<(), String> + Send) {
     let node = plane.node();
@@ -172,13 +179,12 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
         self.plane.headers.iter().for_each(|header| header.add_to(call.metadata_mut()));
         let mut responses = P::call(client, call).await?;
         let (mut refusals, mut has_refused) = (self.backoff(), false);
-        let mut held_back: Option<(Instant, P::Request)> = None;
+        let mut next: Option<Delayed<P::Request>> = None;
         loop {
-            let due = held_back.as_ref().map(|(due, _)| *due);
             let response = tokio::select! {
                 response = responses.message() => response?.ok_or(Failure::Ended)?,
-                () = until(due) => {
-                    if let Some((_, request)) = held_back.take() {
+                () = due(next.as_ref()) => {
+                    if let Some(Delayed { request, .. }) = next.take() {
                         requests.send(request).await.map_err(|_| Failure::Ended)?;
                     }
                     continue;
@@ -192,7 +198,7 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
             if !has_refused {
                 refusals.reset();
             }
-            held_back = Some((Instant::now() + wait, answer.request));
+            next = Some(Delayed { request: answer.request, wait, since: Instant::now() });
         }
     }
 
@@ -201,10 +207,10 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
     }
 }
 
-/// Waits for a time, or for ever.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
+/// Waits until a request is to be sent; for ever where there is none.
+async fn due<R>(next: Option<&Delayed<R>>) {
+    match next {
+        Some(Delayed { wait, since, .. }) => sleep(wait.saturating_sub(since.elapsed())).await,
         None => std::future::pending().await,
     }
 }

@@ -1,5 +1,6 @@
 //! What the tests start, ask and stop.
 
+pub(crate) mod control_plane;
 pub(crate) mod envoy;
 pub(crate) mod load;
 pub(crate) mod policy;

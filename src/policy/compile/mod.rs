@@ -42,7 +42,7 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
         for root in document::read(file, text_of(source), &mut findings) {
             match root {
                 written::Root::Policy(document) => {
-                    domains.entry(document.domain.value.clone()).or_default().push(document);
+                    domains.entry(document.domain.value.clone()).or_default().push(*document);
                 }
                 written::Root::Overlay(entries) => overlays.extend(entries),
             }

@@ -56,7 +56,7 @@ impl Reader<'_> {
         if self.is_overlay(root) {
             return self.overlay(root).map(Root::Overlay);
         }
-        self.document(root).map(Root::Policy)
+        self.document(root).map(Box::new).map(Root::Policy)
     }
 
     fn document(&mut self, root: NodeId) -> Option<Document> {

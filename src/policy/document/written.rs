@@ -7,7 +7,7 @@ use crate::policy::report::{Span, Spanned};
 /// One document of a file.
 #[derive(Debug)]
 pub(in crate::policy) enum Root {
-    Policy(Document),
+    Policy(Box<Document>),
     Overlay(Vec<Entry>),
 }
 

@@ -28,13 +28,12 @@ fn algorithms(set: &PolicySet) -> Vec<(&str, &'static str)> {
 }
 
 fn burst(set: &PolicySet) -> u32 {
-    match set.rules().next().map(|rule| rule.imposes()) {
-        Some(Imposes::Limit(limit)) => match limit.algorithm() {
-            Algorithm::Gcra(gcra) => gcra.burst(),
-            other => panic!("{other:?}"),
-        },
+    let limit = match set.rules().next().map(|rule| rule.imposes()) {
+        Some(Imposes::Limit(limit)) => limit,
         other => panic!("{other:?}"),
-    }
+    };
+    let Algorithm::Gcra(gcra) = limit.algorithm() else { panic!("{limit:?}") };
+    gcra.burst()
 }
 
 #[test]
