@@ -13,7 +13,7 @@ use crate::xds::{self, ControlPlane, Update};
 /// Follows both for ever. `overlays`: as they were read at the start.
 pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Vec<Source>, installer: Installer) {
     let metrics = Arc::clone(&installer.metrics);
-    let feed = Feed { options: options(&settings), installer, remote: None, overlays: overlays.clone() };
+    let feed = Feed { options: options(&settings), installer, remote: None, refused: None, overlays: overlays.clone() };
     let feed = Mutex::new(feed);
     let watch = async {
         if !settings.overlays.is_empty() {
@@ -29,37 +29,44 @@ struct Feed {
     installer: Installer,
     /// What the control plane said last that could be used; `None` before.
     remote: Option<Vec<Source>>,
+    /// What it has said since, if that could be read: other overlays may make it good, and it may not say it again.
+    refused: Option<Vec<Source>>,
     overlays: Vec<Source>,
 }
 
 impl Feed {
     fn updated(&mut self, update: Update) -> Result<(), String> {
-        let refuse = |installer: &Installer, reason: String| {
-            installer.refuse(&reason);
-            Err(reason)
-        };
-        let remote = match update {
-            Ok(remote) => remote,
-            Err(reason) => return refuse(&self.installer, reason),
-        };
-        match self.install(&remote, &self.overlays) {
-            Ok(()) => self.remote = Some(remote),
-            Err(report) => return refuse(&self.installer, report.to_string()),
-        }
-        Ok(())
+        self.refused = None;
+        let installed = update.and_then(|remote| match self.install(&remote, &self.overlays) {
+            Ok(()) => {
+                self.remote = Some(remote);
+                Ok(())
+            }
+            Err(report) => {
+                self.refused = Some(remote);
+                Err(report.to_string())
+            }
+        });
+        installed.inspect_err(|reason| self.installer.refuse(reason))
     }
 
     fn overlays_changed(&mut self, read: Result<Vec<Source>, Report>) {
-        let installed = read.and_then(|overlays| {
-            match &self.remote {
-                Some(remote) => self.install(remote, &overlays)?,
-                // Nothing to lie over yet; they can be wrong in themselves.
-                None => drop(policy::load(&overlays, &self.options)?),
-            }
-            Ok(overlays)
-        });
+        let overlays = match read {
+            Ok(overlays) => overlays,
+            Err(report) => return self.installer.refuse(&report),
+        };
+        let is_good_now = |refused: &&Vec<Source>| self.install(refused, &overlays).is_ok();
+        if self.refused.as_ref().filter(is_good_now).is_some() {
+            (self.remote, self.overlays) = (self.refused.take(), overlays);
+            return;
+        }
+        let installed = match &self.remote {
+            Some(remote) => self.install(remote, &overlays),
+            // Nothing to lie over yet; they can be wrong in themselves.
+            None => policy::load(&overlays, &self.options).map(drop),
+        };
         match installed {
-            Ok(overlays) => self.overlays = overlays,
+            Ok(()) => self.overlays = overlays,
             Err(report) => self.installer.refuse(&report),
         }
     }

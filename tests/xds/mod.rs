@@ -201,6 +201,23 @@ async fn an_overlay_and_metadata_give_options_that_the_protocol_has_not() {
     becomes("the overlay is taken", PATIENCE, || metric(&service, loaded), |count| *count == 2).await;
 }
 
+#[tokio::test]
+async fn what_an_overlay_spoiled_is_served_when_the_overlay_is_mended() {
+    let files = Policies::none();
+    files.write("overlay.yaml", "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 0 }\n");
+    let overlay = files.file("overlay.yaml");
+    let mut plane = ControlPlane::start(&[daily("user", 5)]);
+    let service = follow(&plane, &["--overlay", overlay.to_str().unwrap()]);
+    comes_to(&service, Some(5)).await;
+    let mut second = daily("user", 7);
+    second["descriptors"].as_array_mut().unwrap().push(limit("plan", 9));
+    plane.serve("2", &[second]);
+    let refused = plane.wait_for_request("that the second is refused", refuses);
+    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("overlay.yaml:3:41"), "{refused}");
+    files.write("overlay.yaml", "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 2 }\n");
+    comes_to(&service, Some(7)).await;
+}
+
 async fn admitted(client: &Client, key: &str, hits: usize) -> usize {
     let mut admitted = 0;
     for _ in 0..hits {

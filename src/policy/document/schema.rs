@@ -74,7 +74,10 @@ fn form(form: Form) -> Value {
         Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
         Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
-        Form::Anything => json!({ "type": ["object", "null"] }),
+        // Of metadata, which is the only one, we know a part.
+        Form::Anything => {
+            json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Level::Tollgate) } })
+        }
     }
 }
 
