@@ -82,7 +82,7 @@ enum Failure {
     Connect(String),
     #[error("no connection within {0:?}")]
     Late(Duration),
-    #[error("{:?}: {}", .0.code(), .0.message())]
+    #[error("{:?}: {}{}", .0.code(), .0.message(), cause(.0))]
     Stream(#[from] Box<Status>),
     #[error("the control plane ended the stream")]
     Ended,
@@ -94,6 +94,13 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         Self::Stream(Box::new(status))
     }
+}
+
+/// What lies beneath a status that the transport made, where its message does not say it: that the other has had enough, say.
+fn cause(status: &Status) -> String {
+    let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
+    let cause = causes.last().map(ToString::to_string);
+    cause.filter(|cause| !status.message().contains(cause)).map_or(String::new(), |cause| format!(": {cause}"))
 }
 
 /// One of the two ways to ask: what is said, and what is remembered from one stream to the next.

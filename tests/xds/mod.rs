@@ -4,10 +4,13 @@ mod connection;
 mod delta;
 
 use serde_json::{Value, json};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::policy::Policies;
-use crate::support::rls::Client;
+use crate::support::rls::{Client, channel};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
@@ -130,14 +133,19 @@ async fn without_a_first_configuration_nobody_is_answered() {
     let service = follow(&plane, &[]);
     plane.wait_for_request("that the first is refused", refuses);
     assert_eq!(ready(&service).await, 503);
+    let mut health = HealthClient::new(channel(service.grpc).await);
+    let mut serves = async || health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
+    assert_eq!(serves().await, ServingStatus::NotServing);
     let client = Client::connect(service.grpc).await;
-    let refused = client.ask(crate::support::rls::request(vec![])).await.unwrap_err();
-    assert!([tonic::Code::Unavailable, tonic::Code::InvalidArgument].contains(&refused.code()), "{refused}");
     let descriptor = crate::support::rls::descriptor(&[("user", "ann")]);
     let refused = client.ask(crate::support::rls::request(vec![descriptor])).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     plane.serve("2", &[daily("user", 5)]);
     comes_to(&service, Some(5)).await;
+    let begun = std::time::Instant::now();
+    while serves().await != ServingStatus::Serving {
+        assert!(begun.elapsed() < PATIENCE, "health does not follow");
+    }
 }
 
 #[tokio::test]

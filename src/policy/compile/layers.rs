@@ -110,6 +110,11 @@ impl<'w> Entry<'w> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
             findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
         }
+        for silent in overlays.iter().filter(|entry| says_nothing(&entry.layer)) {
+            let warning =
+                Finding::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
+            findings.push(warning.note("it may have options under `rate_limit`, and the switches of a rule"));
+        }
         let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
         let entry = |written: &'w written::Entry| Self {
             written,
@@ -145,4 +150,10 @@ impl<'w> Entry<'w> {
             findings.push(warning.note("domain, key, value and name are those of the rule itself, as it is written"));
         }
     }
+}
+
+fn says_nothing(layer: &written::Layer) -> bool {
+    let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } = &layer.switches;
+    let switches = [shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric];
+    options::written(&layer.options).next().is_none() && switches.into_iter().all(Option::is_none)
 }

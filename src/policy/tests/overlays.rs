@@ -155,6 +155,13 @@ fn an_entry_that_no_rule_matches_is_warned_of() {
 }
 
 #[test]
+fn an_entry_that_says_nothing_is_warned_of() {
+    let loaded = load_all(&[POLICY, "overlay:\n- key: user\n"]).unwrap();
+    let warnings = loaded.warnings.to_string();
+    assert!(warnings.contains("b.yaml:2:3") && warnings.contains("says nothing"), "{warnings}");
+}
+
+#[test]
 fn a_document_with_the_words_of_both_is_a_policy_that_says_so() {
     let report = errors(&["domain: d\noverlay: []\n"]);
     assert!(report.contains("`overlay` does not belong at the top of the file"), "{report}");
