@@ -191,26 +191,35 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
             let response = tokio::select! {
                 response = responses.message() => response?.ok_or(Failure::Ended)?,
                 () = due(next.as_ref()) => {
-                    if let Some(Delayed { request, .. }) = next.take() {
-                        requests.send(request).await.map_err(|_| Failure::Ended)?;
-                    }
+                    send(&requests, &mut next).await?;
                     continue;
                 }
             };
-            backoff.reset();
             let Some(answer) = self.protocol.take(response, &mut self.apply)? else { continue };
             // Some control planes answer a refusal by the same again, at once: from the second on it is held back.
             let wait = if answer.is_refusal && has_refused { refusals.next() } else { Duration::ZERO };
             has_refused = answer.is_refusal;
             if !has_refused {
                 refusals.reset();
+                backoff.reset();
             }
             next = Some(Delayed { request: answer.request, wait, since: Instant::now() });
+            if wait.is_zero() {
+                send(&requests, &mut next).await?;
+            }
         }
     }
 
     fn backoff(&self) -> Backoff {
         Backoff::new(self.plane.backoff_min, self.plane.backoff_max)
+    }
+}
+
+/// Sends what is to be sent.
+async fn send<R>(requests: &mpsc::Sender<R>, next: &mut Option<Delayed<R>>) -> Result<(), Failure> {
+    match next.take() {
+        Some(Delayed { request, .. }) => requests.send(request).await.map_err(|_| Failure::Ended),
+        None => Ok(()),
     }
 }
 
