@@ -10,13 +10,18 @@ use std::path::Path;
 use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
+/// What is served, and shown by reflection.
+const SERVED: &str = "envoy/service/ratelimit/v3/rls.proto";
+/// What is asked of a control plane.
+const ASKED: [&str; 2] = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
 const ENTRY: &str = ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let mut files = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
+    let served = protox::compile([SERVED], ["proto"])?;
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
-    std::fs::write(Path::new(&out).join("protocol.bin"), prost::Message::encode_to_vec(&files))?;
+    std::fs::write(Path::new(&out).join("protocol.bin"), prost::Message::encode_to_vec(&served))?;
+    let mut files = protox::compile([SERVED].into_iter().chain(ASKED), ["proto"])?;
     read_entries_as_bytes(&mut files)?;
     tonic_prost_build::configure().bytes(ENTRY).emit_rerun_if_changed(false).compile_fds(files)?;
     Ok(())

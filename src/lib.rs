@@ -23,6 +23,7 @@
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
+//! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
 //! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
@@ -55,3 +56,4 @@ pub mod settings;
 pub mod store;
 pub mod telemetry;
 pub mod watch;
+pub mod xds;

@@ -101,6 +101,21 @@ fn explain_names_the_rule_that_is_hit() {
 }
 
 #[test]
+fn check_and_explain_take_overlays() {
+    let files = Policies::of(&daily("user", 5));
+    files.write("overlays/good.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 2 }\n");
+    files.write("overlays/bad.yaml", "overlay:\n- key: user\n  rate_limit: { burst: two }\n");
+    let [policy, good, bad] = ["policy.yaml", "overlays/good.yaml", "overlays/bad.yaml"].map(|name| files.file(name));
+    let [policy, good, bad] = [&policy, &good, &bad].map(|path| path.to_str().unwrap());
+    assert_eq!(output(["check", policy, "--overlay", good]).status.code(), Some(0));
+    let ended = output(["check", policy, "--overlay", good, "--overlay", bad]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(stderr(&ended).contains("overlays/bad.yaml:3:24"), "{}", stderr(&ended));
+    let told = stdout(&output(["explain", "test", "user=ann", "--policy", policy, "--overlay", good]));
+    assert!(told.contains("gcra: evenly, 2 at once"), "{told}");
+}
+
+#[test]
 fn schema_prints_json() {
     let ended = output(["schema"]);
     assert_eq!(ended.status.code(), Some(0));

@@ -13,6 +13,7 @@
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
 //! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
+//! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -47,3 +48,4 @@ mod support;
 mod tidy;
 mod tls;
 mod vectors;
+mod xds;

@@ -37,7 +37,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "policy",
         rooms: "algorithm descriptor",
-        foreign: "foldhash hashbrown serde_json sha2 std::sync::Arc strsim",
+        foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
     Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io" },
@@ -73,19 +73,25 @@ const HOUSE: &[Row] = &[
     Row { place: "grpc/connection", rooms: "", foreign: "hyper hyper_util rand tokio_util tracing" },
     Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
     Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
+    // Brings policies as text; what they mean is not its own.
+    Row {
+        place: "xds",
+        rooms: "grpc::proto policy::Source telemetry::metrics",
+        foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
+    },
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
     Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
         rooms: "algorithm::Charge grpc::convert grpc::headers grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
-                policy::source::files store::memory store::redis telemetry::log telemetry::stats telemetry::statsd",
+                policy::source::files store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin algorithm grpc limiter policy settings store telemetry watch",
+        rooms: "admin algorithm grpc limiter policy settings store telemetry watch xds",
         foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
     },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },

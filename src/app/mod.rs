@@ -4,9 +4,11 @@
 //! once; then the service runs until it is told to stop, and drains.
 
 mod certificates;
+mod control_plane;
 mod json;
 pub mod listener;
 mod pages;
+mod policies;
 mod readiness;
 mod serving;
 mod statistics;
@@ -21,20 +23,19 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use self::certificates::Certificates;
 use self::listener::Listener;
+use self::policies::{First, Installer};
 use self::serving::Serving;
 use self::statistics::Statistics;
 use self::stores::Stores;
 use self::workers::Workers;
-use crate::admin::{self, Facts, PolicyFacts};
+use crate::admin::{self, Facts};
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
-use crate::policy::source::{files, watch};
-use crate::policy::{self, Source};
-use crate::settings::{Endpoint, ListenSettings, PolicySettings, Settings, ShutdownSettings};
+use crate::settings::{Endpoint, ListenSettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
 
 /// What has to be there before the service can run.
@@ -46,16 +47,25 @@ pub struct Prepared {
     stats: Option<TcpListener>,
 }
 
-/// The policies at the start, or why there are none.
-struct First {
-    read: watch::Reading,
-    loaded: Result<policy::Loaded, String>,
-}
-
 struct Listeners {
     grpc: Listener,
     http: TcpListener,
     admin: TcpListener,
+}
+
+impl Listeners {
+    /// Logs where they listen, and what to try where they serve examples.
+    fn announce(&self, are_examples: bool) {
+        announce("grpc", self.grpc.endpoint());
+        announce("http", self.http.local_addr());
+        announce("admin", self.admin.local_addr());
+        if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, self.grpc.endpoint()) {
+            let port = address.port();
+            info!(
+                "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+            );
+        }
+    }
 }
 
 /// Everything that keeps the service from starting.
@@ -76,9 +86,9 @@ impl std::error::Error for CannotStart {}
 /// All that failed, not only the first.
 pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
-    let policies = load_first(&settings.policy);
-    if let (Err(report), false) = (&policies.loaded, settings.readiness.start_without_policy) {
-        problems.0.push(report.clone());
+    let policies = First::load(settings);
+    if let (Some(problem), false) = (policies.problem(), settings.readiness.start_without_policy) {
+        problems.0.push(problem.to_owned());
     }
     let listeners = bind(&settings.listen, &mut problems).await;
     let stats = statistics::bind(&settings.stats, &mut problems).await;
@@ -88,20 +98,6 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     match (listeners, certificates, problems.0.as_slice()) {
         (Some(listeners), Ok(certificates), []) => Ok(Prepared { listeners, policies, certificates, stats }),
         (_, _, _) => Err(problems),
-    }
-}
-
-fn load_first(settings: &PolicySettings) -> First {
-    if settings.places.paths.is_empty() {
-        let why = "error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY";
-        return First { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
-    }
-    match files::read(&settings.places) {
-        Ok(sources) => {
-            let loaded = policy::load(&sources, &settings.options).map_err(|report| report.to_string());
-            First { read: Ok(sources), loaded }
-        }
-        Err(report) => First { loaded: Err(report.to_string()), read: Err(report) },
     }
 }
 
@@ -155,26 +151,16 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         tokio::spawn(readiness::follow_store(stores.clone(), all_connected, watched, Arc::clone(&facts)));
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
+    prepared.listeners.announce(settings.policy.are_examples);
     let Listeners { grpc, http, admin } = prepared.listeners;
-    announce("grpc", grpc.endpoint());
-    announce("http", http.local_addr());
-    announce("admin", admin.local_addr());
-    if settings.policy.are_examples {
-        show_how_to_try(&grpc);
-    }
-    let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
-    let pages = pages::all(&policies, &metrics);
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
-    let mut background = vec![
-        tokio::spawn(log_end(
-            "http",
-            admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end()),
-        )),
-        tokio::spawn(log_end("admin", admin::serve_admin(admin, Arc::clone(&facts), pages, end()))),
-    ];
+    let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
+    let http = admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end());
+    let admin = admin::serve_admin(admin, Arc::clone(&facts), pages::all(&policies, &metrics), end());
+    let mut background = vec![tokio::spawn(log_end("http", http)), tokio::spawn(log_end("admin", admin))];
     background.extend(statistics.serve(prepared.stats, &metrics, end()));
-    let reload = tokio::spawn(reload(settings.policy, read, installer));
+    let reload = tokio::spawn(policies::follow(settings.policy, settings.xds, read, installer));
     let tend = tokio::spawn(stores.tend());
     let follow = tokio::spawn(follow(prepared.certificates, metrics));
 
@@ -233,76 +219,5 @@ fn announce(protocol: &str, address: std::io::Result<impl fmt::Display>) {
 async fn follow(certificates: Option<Certificates>, metrics: Arc<Metrics>) {
     if let Some(certificates) = certificates {
         certificates.follow(metrics).await;
-    }
-}
-
-fn show_how_to_try(grpc: &Listener) {
-    if let Ok(Endpoint::Tcp(address)) = grpc.endpoint() {
-        let port = address.port();
-        info!(
-            "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
-        );
-    }
-}
-
-/// Puts changed policies in force, also the first after a start without any.
-async fn reload(settings: PolicySettings, known: watch::Reading, installer: Installer) {
-    if settings.places.paths.is_empty() {
-        return;
-    }
-    let options = settings.options;
-    watch::watch(settings.places, known, |read| {
-        let loaded = read.and_then(|sources| policy::load(&sources, &options).map(|loaded| (sources, loaded)));
-        match loaded {
-            Ok((sources, loaded)) => installer.install(&sources, loaded),
-            Err(report) => installer.refuse(&report),
-        }
-    })
-    .await;
-}
-
-/// Puts policies in force and tells of it.
-struct Installer {
-    policies: Arc<InForce>,
-    facts: Arc<Facts>,
-    metrics: Arc<Metrics>,
-}
-
-impl Installer {
-    /// Puts the first policies in force, or says why there are none; what was read for them.
-    fn begin(&self, first: First) -> watch::Reading {
-        match first.loaded {
-            Ok(loaded) => self.install(first.read.as_deref().unwrap_or_default(), loaded),
-            Err(report) => self.refuse(&report),
-        }
-        first.read
-    }
-
-    fn install(&self, sources: &[Source], loaded: policy::Loaded) {
-        let policies = loaded.policies;
-        let facts = PolicyFacts {
-            version: policies.version().to_owned(),
-            loaded_at: jiff::Timestamp::now().to_string(),
-            files: sources.iter().map(|source| source.name.clone()).collect(),
-            domains: policies.policies().map(|policy| policy.domain().to_owned()).collect(),
-            rules: policies.rules().count(),
-            last_error: None,
-        };
-        if !loaded.warnings.is_empty() {
-            warn!("policy warnings:\n{}", loaded.warnings);
-        }
-        info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
-        self.policies.install(policies);
-        self.metrics.policy_load(true);
-        self.facts.loaded(facts);
-    }
-
-    fn refuse(&self, report: &impl fmt::Display) {
-        match self.policies.snapshot().is_some() {
-            true => error!("a change of the policies is refused, the running ones stay in force:\n{report}"),
-            false => error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}"),
-        }
-        self.metrics.policy_load(false);
-        self.facts.refused(report.to_string());
     }
 }

@@ -96,7 +96,11 @@ impl Cli {
 /// # Errors
 /// Where the system has no room for a runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    // Dropped, it would wait for a name that is being resolved or a file that is being read, however long.
+    runtime.shutdown_background();
+    Ok(done)
 }
 
 /// Reads and compiles policies: how many files there were, and what came of them.

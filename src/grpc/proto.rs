@@ -26,6 +26,11 @@ pub mod envoy {
         }
     }
     pub mod service {
+        pub mod discovery {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.discovery.v3");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 tonic::include_proto!("envoy.service.ratelimit.v3");
@@ -39,6 +44,22 @@ pub mod envoy {
     }
 }
 
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
+    }
+}
+
+pub mod ratelimit {
+    pub mod config {
+        pub mod ratelimit {
+            pub mod v3 {
+                tonic::include_proto!("ratelimit.config.ratelimit.v3");
+            }
+        }
+    }
+}
+
 pub use envoy::config::core::v3::HeaderValue;
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 pub use envoy::service::ratelimit::v3::{
@@ -46,5 +67,5 @@ pub use envoy::service::ratelimit::v3::{
 };
 pub use envoy::r#type::v3::RateLimitUnit;
 
-/// The files of `proto/` as they are written, for reflection and JSON.
+/// The files of `proto/` that are served, as they are written, for reflection and JSON.
 pub const PROTOCOL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/protocol.bin"));

@@ -237,6 +237,8 @@ impl Findings {
     /// Looks up the places.
     pub(super) fn report(mut self, sources: &[Source]) -> Report {
         self.list.sort_by_key(|finding| (finding.span, finding.severity));
+        // What an overlay says of many rules can be wrong for each of them.
+        self.list.dedup_by(|one, other| one.span == other.span && one.message == other.message);
         let problems = self.list.into_iter().map(|finding| finding.placed(sources)).collect();
         Report { problems, left_out: self.left_out }
     }

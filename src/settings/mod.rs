@@ -15,6 +15,7 @@ mod shutdown;
 mod stats;
 mod store;
 mod tls;
+mod xds;
 
 use std::fmt;
 
@@ -29,6 +30,7 @@ pub use self::shutdown::ShutdownSettings;
 pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{Place, StoreSettings, place};
 use crate::grpc::tls::TlsFiles;
+use crate::xds::ControlPlane;
 
 /// All flags of `serve`, as written.
 #[derive(Debug, clap::Args)]
@@ -36,6 +38,8 @@ use crate::grpc::tls::TlsFiles;
 pub struct Flags {
     #[command(flatten)]
     policy: policy::Flags,
+    #[command(flatten)]
+    xds: xds::Flags,
     #[command(flatten)]
     listen: listen::Flags,
     #[command(flatten)]
@@ -61,6 +65,8 @@ pub struct Flags {
 pub struct Settings {
     /// Where policies come from.
     pub policy: PolicySettings,
+    /// The control plane, where they come from one.
+    pub xds: Option<ControlPlane>,
     /// Where the process listens.
     pub listen: ListenSettings,
     /// Its certificates for gRPC; `None`: it speaks in the clear.
@@ -116,7 +122,8 @@ impl Flags {
         let store = self.store.resolve(&mut problems);
         let settings = Settings {
             readiness: self.readiness.resolve(&store, &mut problems),
-            policy: self.policy.resolve(),
+            policy: self.policy.resolve(self.xds.xds.is_some(), &mut problems),
+            xds: self.xds.resolve(&mut problems),
             listen,
             tls: self.tls.resolve(&mut problems),
             store,
@@ -152,6 +159,28 @@ mod tests {
         assert_eq!(settings.listen.grpc.to_string(), "0.0.0.0:8081");
         assert_eq!(settings.store.memory.max_bytes, 256 << 20);
         assert_eq!(settings.store.memory.domain_max_bytes, 128 << 20);
+    }
+
+    #[test]
+    fn a_control_plane_takes_the_place_of_files() {
+        let (settings, problems) = resolve(&["--xds", "dns:///envoy-gateway:18001", "--overlay", "a.yaml"]);
+        assert_eq!(problems, []);
+        assert!(settings.policy.places.paths.is_empty() && !settings.policy.are_examples);
+        assert_eq!(settings.policy.places.overlays, [std::path::PathBuf::from("a.yaml")]);
+        let plane = settings.xds.unwrap();
+        assert_eq!((plane.target.to_string(), plane.node_id), ("envoy-gateway:18001".into(), "default".into()));
+        assert_eq!((plane.backoff_min.as_millis(), plane.max_message_bytes), (500, 4 << 20));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_with_a_control_plane_is_said_at_once() {
+        let connection = ["--xds", "nowhere", "--policy", "a.yaml", "--xds-key", "key.pem", "--xds-ca", "ca.pem"];
+        let rest = ["--xds-header", "bad", "--xds-node-metadata", "a=b,c", "--xds-backoff-max", "1ms"];
+        let (_, problems) = resolve(&[connection.as_slice(), rest.as_slice()].concat());
+        let flags: Vec<_> = problems.iter().map(|problem| problem.flag).collect();
+        let all =
+            ["--policy", "--xds", "--xds-node-metadata", "--xds-header", "--xds-key", "--xds-ca", "--xds-backoff-max"];
+        assert_eq!(flags, all);
     }
 
     #[test]

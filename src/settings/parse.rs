@@ -42,6 +42,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     length.ok_or_else(|| format!("expected a duration such as 500ms or 10s, found `{text}`"))
 }
 
+/// A length of time that is not nothing.
+pub(super) fn some_time(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    (!length.is_zero()).then_some(length).ok_or_else(|| format!("expected a duration above 0, found `{text}`"))
+}
+
 /// A whole number of at least 1.
 pub(super) fn count(text: &str) -> Result<usize, String> {
     let number = text.trim().parse().ok().filter(|number| *number > 0);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::{Problem, Problems};
 use crate::algorithm::Charge;
 use crate::policy::source::files::{Places, Which};
 use crate::policy::{Dialect, Options};
@@ -52,6 +53,9 @@ pub struct Reading {
         value_parser = charge
     )]
     fixed_window_charge: Charge,
+    /// A file of options for rules that somebody else writes, by patterns of domain, key, value and name. May be given again.
+    #[arg(long, env = "TOLLGATE_OVERLAY", value_name = "FILE", value_delimiter = ',')]
+    overlay: Vec<PathBuf>,
 }
 
 /// Where policies come from, and how they are read.
@@ -66,8 +70,13 @@ pub struct PolicySettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(self) -> PolicySettings {
-        let are_examples = self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
+    /// `elsewhere`: policies come from a control plane.
+    pub(super) fn resolve(self, elsewhere: bool, problems: &mut Problems) -> PolicySettings {
+        if elsewhere && !self.policy.is_empty() {
+            let what = "policies come from --xds or from --policy, not from both".to_owned();
+            problems.0.push(Problem { flag: "--policy", what });
+        }
+        let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
         PolicySettings { places: self.reading.places(&paths), options: self.reading.options(), are_examples }
     }
@@ -81,7 +90,7 @@ impl Reading {
             dot_files: self.policy_dot_files,
             prefix: self.policy_file_prefix.clone(),
         };
-        Places { paths: paths.to_owned(), which }
+        Places { paths: paths.to_owned(), overlays: self.overlay.clone(), which }
     }
 
     /// How it is compiled.

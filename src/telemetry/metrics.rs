@@ -59,6 +59,10 @@ pub struct Metrics {
     pub local_decisions: Counter,
     /// Requests of which a denial was remembered.
     pub deny_cache_hits: Counter,
+    /// 1 while there is a connection to the control plane.
+    pub xds_connected: Gauge,
+    /// Attempts to connect to it after the first.
+    pub xds_reconnects: Counter,
     /// Processes that share the store, as far as is known.
     pub replicas: Gauge,
     store_connections: Gauge,
@@ -125,6 +129,8 @@ impl Metrics {
             dropped_charges: Counter::default(),
             local_decisions: Counter::default(),
             deny_cache_hits,
+            xds_connected: Gauge::default(),
+            xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
             store_connections,
             store_connects: Counter::default(),
@@ -161,6 +167,10 @@ impl Metrics {
         registry.register("local_decisions", local, self.local_decisions.clone());
         let remembered = "Requests of which a denial was remembered";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
+        let connected = "1 while there is a connection to the control plane";
+        registry.register("xds_connected", connected, self.xds_connected.clone());
+        let again = "Attempts to connect to the control plane after the first";
+        registry.register("xds_reconnects", again, self.xds_reconnects.clone());
         registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
         let connections = "Connections to servers of the store";
         registry.register("store_connections", connections, self.store_connections.clone());

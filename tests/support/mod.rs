@@ -1,6 +1,7 @@
 //! What the tests start, ask and stop.
 
 pub(crate) mod certificates;
+pub(crate) mod control_plane;
 pub(crate) mod envoy;
 pub(crate) mod http2;
 pub(crate) mod load;

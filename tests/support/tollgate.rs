@@ -26,8 +26,12 @@ impl Tollgate {
 
     /// The same with more flags; a flag given here wins.
     pub(crate) fn serve_with(policy: &Path, flags: &[&str]) -> Self {
-        let mut process =
-            Process::start("tollgate", command(["serve"]).args(quiet(flags)).arg("--policy").arg(policy).args(flags));
+        Self::serve_by(&[&["--policy", policy.to_str().unwrap()], flags].concat())
+    }
+
+    /// Serves by flags alone.
+    pub(crate) fn serve_by(flags: &[&str]) -> Self {
+        let mut process = Process::start("tollgate", command(["serve"]).args(quiet(flags)).args(flags));
         let address = |process: &mut Process, protocol: &str| {
             process.wait_for_line(&format!("where it listens for {protocol}"), |line| listening(line, protocol))
         };

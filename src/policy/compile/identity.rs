@@ -25,9 +25,9 @@ impl Path {
         Self { text: String::new(), parts: vec![b"rule".to_vec(), domain.as_bytes().to_vec()] }
     }
 
-    pub(super) fn below(&self, rule: &written::Rule) -> Self {
+    /// One step further down; `is_shared`: all values that match have one counter.
+    pub(super) fn below(&self, rule: &written::Rule, is_shared: bool) -> Self {
         let value = rule.value.as_ref().map(|value| value.value.as_str());
-        let is_shared = rule.share_threshold.as_ref().is_some_and(|share| share.value);
         let compares = match value {
             None => b'k',
             Some(value) if value.contains('*') => b'w',

@@ -1,6 +1,7 @@
 //! What a `rate_limit` imposes.
 
-use super::options::{Chooser, Said, written as options_of};
+use super::layers::{Layers, Said};
+use super::options::Chooser;
 use super::units::{self, Unit};
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -9,7 +10,7 @@ use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
-use crate::policy::document::written::{self, AlgorithmWord, Options};
+use crate::policy::document::written::{self, AlgorithmWord};
 use crate::policy::report::{Finding, Span, Spanned, shown};
 use crate::policy::rule::{Imposes, Lease};
 
@@ -41,22 +42,21 @@ impl Default for Terms {
 
 /// Compiles a limit; where it cannot work, it imposes nothing and says why. `fixed_window_charge`: when hits of fixed windows are
 /// written where nobody says so.
-pub(super) fn compile(
-    limit: &written::Limit,
-    defaults: &Options,
+pub(super) fn compile<'w>(
+    limit: &'w written::Limit,
+    layers: &Layers<'w>,
     fixed_window_charge: Charge,
     report: &mut dyn FnMut(Finding),
 ) -> Terms {
     check_names(limit, report);
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
     if limit.unlimited.as_ref().is_some_and(|unlimited| unlimited.value) {
-        check_unlimited(limit, report);
+        check_unlimited(limit, layers, report);
         return Terms { imposes: Imposes::Unlimited, name, ..Terms::default() };
     }
-    let own = &limit.options;
-    let algorithm = own.algorithm.as_ref().or(defaults.algorithm.as_ref());
-    let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| algorithm.value);
-    let mut compiler = Compiler { limit, fixed_window_charge, chooser: Chooser { own, defaults, algorithm, report } };
+    let algorithm = layers.said(|options| &options.algorithm);
+    let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
+    let mut compiler = Compiler { limit, fixed_window_charge, chooser: Chooser { layers, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
         return Terms::default();
@@ -80,7 +80,7 @@ fn check_names(limit: &written::Limit, report: &mut dyn FnMut(Finding)) {
     }
 }
 
-fn check_unlimited(limit: &written::Limit, report: &mut dyn FnMut(Finding)) {
+fn check_unlimited(limit: &written::Limit, layers: &Layers<'_>, report: &mut dyn FnMut(Finding)) {
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
@@ -93,7 +93,7 @@ fn check_unlimited(limit: &written::Limit, report: &mut dyn FnMut(Finding)) {
         report(Finding::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
-    for (word, span) in windows.into_iter().chain(options_of(&limit.options)) {
+    for (word, span) in windows.into_iter().chain(layers.of_it_alone()) {
         report(Finding::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
     }
 }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `units` | lengths of time and sizes |
 //! | `limit` | what a `rate_limit` imposes: its windows and its options |
-//! | `options` | which option applies to which algorithm, and whether the rule or the file's defaults say it |
+//! | `layers` | who speaks of a rule: itself, its metadata, overlays, the file's defaults |
+//! | `options` | which option applies to which algorithm |
 //! | `identity` | what a rule's counters, and a set's version, are named after |
 //! | `unreachable`, `advice` | what can work and is probably not meant |
 
 pub(super) mod advice;
 mod identity;
+mod layers;
 mod limit;
 mod options;
 mod units;
@@ -25,6 +27,7 @@ use super::rule::{Extras, Imposes, Modes, Rule};
 use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
 use crate::algorithm::Charge;
 use identity::{Path, Version};
+use layers::{Entry, Layers};
 use limit::Terms;
 
 /// Rules in all, 2 kB each while they are compiled (measured). More is a file that another program writes without a bound.
@@ -35,11 +38,18 @@ const MAX_DOMAINS: usize = 100_000;
 pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Report> {
     let mut findings = Findings::default();
     let mut domains: BTreeMap<String, Vec<written::Document>> = BTreeMap::new();
+    let mut overlays: Vec<written::Entry> = Vec::new();
     for (file, source) in (0..).zip(sources) {
-        for document in document::read(file, text_of(source), options.dialect, &mut findings) {
-            domains.entry(document.domain.value.clone()).or_default().push(document);
+        for root in document::read(file, text_of(source), options.dialect, &mut findings) {
+            match root {
+                written::Root::Policy(document) => {
+                    domains.entry(document.domain.value.clone()).or_default().push(*document);
+                }
+                written::Root::Overlay(entries) => overlays.extend(entries),
+            }
         }
     }
+    let overlays = Entry::all(&overlays, &mut findings);
     if let Some(document) = domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first()) {
         findings.push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
         return Err(findings.report(sources));
@@ -49,13 +59,16 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
         if !options.merge_domains {
             refuse_second(domain, documents, &mut findings);
         }
-        let policy = Compiler::new(domain, first_id, options, &mut findings, &mut version).policy(documents);
+        let overlays = overlays.iter().filter(|entry| entry.is_for(domain)).collect();
+        let policy =
+            Compiler::new(domain, (first_id, options), overlays, &mut findings, &mut version).policy(documents);
         first_id = first_id.saturating_add(policy.rules.len());
         policies.push(policy);
     }
     if findings.errors() > 0 {
         return Err(findings.report(sources));
     }
+    overlays.iter().for_each(|entry| entry.miss(&mut findings));
     let policies = PolicySet { version: version.finish(), policies };
     Ok(Loaded { policies, warnings: findings.report(sources) })
 }
@@ -76,6 +89,8 @@ struct Compiler<'a> {
     first_id: usize,
     fixed_window_charge: Charge,
     rules: Vec<Rule>,
+    /// The entries of overlays that are for the domain.
+    overlays: Vec<&'a Entry<'a>>,
     findings: &'a mut Findings,
     version: &'a mut Version,
     /// Names of limits, and where which rule replaces which.
@@ -92,8 +107,8 @@ type Written<'w> = (&'w written::Rule, &'w written::Options);
 impl<'a> Compiler<'a> {
     fn new(
         domain: &str,
-        first_id: usize,
-        options: Options,
+        (first_id, options): (usize, Options),
+        overlays: Vec<&'a Entry<'a>>,
         findings: &'a mut Findings,
         version: &'a mut Version,
     ) -> Self {
@@ -103,6 +118,7 @@ impl<'a> Compiler<'a> {
             place: format!("domain `{domain}`"),
             first_id,
             rules: Vec::new(),
+            overlays,
             findings,
             version,
             names: HashSet::new(),
@@ -164,8 +180,10 @@ impl<'a> Compiler<'a> {
     /// Compiles a rule and all below; its number in the policy.
     fn rule(&mut self, rule: &written::Rule, defaults: &written::Options, above: &Path) -> Option<u32> {
         let index = self.rules.len();
-        let path = above.below(rule);
-        let terms = self.terms(rule, defaults, &path);
+        let layers = Layers::of(rule, &self.overlays, defaults);
+        let modes = modes(rule, &layers);
+        let path = above.below(rule, modes.share_threshold);
+        let terms = self.terms(rule, &layers, &path);
         let identity = path.identity(terms.algorithm, &terms.imposes);
         let compiled = Rule {
             id: self.first_id.saturating_add(index),
@@ -174,7 +192,7 @@ impl<'a> Compiler<'a> {
             key: Pattern::new(&rule.key.value),
             value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
             identity,
-            modes: modes(rule, &terms),
+            modes: Modes { inherits_override: terms.inherits_override, ..modes },
             extras: extras(rule, &terms),
             imposes: terms.imposes,
             children: Level::default(),
@@ -187,19 +205,16 @@ impl<'a> Compiler<'a> {
         u32::try_from(index).ok()
     }
 
-    fn terms(&mut self, rule: &written::Rule, defaults: &written::Options, path: &Path) -> Terms {
+    fn terms<'w>(&mut self, rule: &'w written::Rule, layers: &Layers<'w>, path: &Path) -> Terms {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let charge = self.fixed_window_charge;
-        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, defaults, charge, &mut report));
+        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, layers, charge, &mut report));
         let terms = terms.unwrap_or_default();
         advice::give(rule, &terms, &mut report);
-        let stars = |text: &str| text.contains('*');
-        if let Some(share) = rule.share_threshold.as_ref().filter(|share| share.value)
-            && !stars(&rule.key.value)
-            && !rule.value.as_ref().is_some_and(|value| stars(&value.value))
-        {
+        let share = layers.switch(|switches| &switches.share_threshold);
+        if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
             let error =
                 Finding::error(share.span, "share_threshold needs a `*` in the value whose counters are shared");
             report(error.note("without a value too all values have counters of their own: write `value: \"*\"`"));
@@ -211,15 +226,21 @@ impl<'a> Compiler<'a> {
     }
 }
 
-fn modes(rule: &written::Rule, terms: &Terms) -> Modes {
+/// What is switched on; whether the limit inherits overrides is not known yet.
+fn modes(rule: &written::Rule, layers: &Layers<'_>) -> Modes {
     Modes {
-        shadow: rule.shadow_mode,
-        quota: rule.quota_mode,
-        inherits_override: terms.inherits_override,
-        detailed_metric: rule.detailed_metric,
-        value_to_metric: rule.value_to_metric,
-        share_threshold: rule.share_threshold.as_ref().is_some_and(|share| share.value),
+        shadow: layers.is_on(|switches| &switches.shadow_mode),
+        quota: layers.is_on(|switches| &switches.quota_mode),
+        inherits_override: false,
+        detailed_metric: layers.is_on(|switches| &switches.detailed_metric),
+        value_to_metric: layers.is_on(|switches| &switches.value_to_metric),
+        share_threshold: is_wild(rule) && layers.is_on(|switches| &switches.share_threshold),
     }
+}
+
+/// Whether there is a `*`, and so something to share.
+fn is_wild(rule: &written::Rule) -> bool {
+    rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
 fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {

@@ -1,33 +1,15 @@
-//! Which option applies to which algorithm, and who says it: the rule, or the defaults of its file.
+//! Which option applies to which algorithm.
 //!
-//! An option that does not apply is an error where the rule says it, and passed over where it comes from the defaults, which
-//! are written for limits of many kinds.
+//! An option that does not apply is an error where the rule says it, and passed over where it comes from overlays or defaults,
+//! which are written for limits of many kinds.
 
+use super::layers::{Layers, Said};
 use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_of};
 use crate::policy::report::{Finding, Span, Spanned};
 
-/// An option that applies.
-#[derive(Debug)]
-pub(super) struct Said<'w, T> {
-    pub(super) value: &'w T,
-    pub(super) span: Span,
-    /// By the rule itself.
-    pub(super) own: bool,
-}
-
-impl<T> Clone for Said<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-// Derived, this would hold only for values that are `Copy`; it is a reference to one.
-impl<T> Copy for Said<'_, T> {}
-
 /// The options of one limit.
 pub(super) struct Chooser<'w, 'r> {
-    pub(super) own: &'w Options,
-    pub(super) defaults: &'w Options,
+    pub(super) layers: &'r Layers<'w>,
     pub(super) algorithm: AlgorithmWord,
     pub(super) report: &'r mut dyn FnMut(Finding),
 }
@@ -46,7 +28,7 @@ impl AlgorithmWord {
 impl<'w> Chooser<'w, '_> {
     /// An option of every algorithm.
     pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
-        said(get(self.own), true).or_else(|| said(get(self.defaults), false))
+        self.layers.said(get)
     }
 
     /// An option that only some algorithms have.
@@ -59,20 +41,16 @@ impl<'w> Chooser<'w, '_> {
         if algorithms.contains(&self.algorithm) {
             return self.any(get);
         }
-        if let Some(own) = get(self.own) {
+        for span in self.layers.has_to_apply(get) {
             let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.word()).collect();
-            let error = Finding::error(own.span, format!("`{word}` does not apply to {}", self.algorithm.word()));
+            let error = Finding::error(span, format!("`{word}` does not apply to {}", self.algorithm.word()));
             (self.report)(error.note(format!("it is an option of {}", names.join(" and "))));
         }
         None
     }
 }
 
-fn said<T>(option: &Option<Spanned<T>>, own: bool) -> Option<Said<'_, T>> {
-    option.as_ref().map(|option| Said { value: &option.value, span: option.span, own })
-}
-
-/// The options that a limit says itself, by name, with where they stand.
+/// The options that are said, by name, with where they stand.
 pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, Span)> {
     fn at<T>(option: &Option<Spanned<T>>) -> Option<Span> {
         option.as_ref().map(|option| option.span)

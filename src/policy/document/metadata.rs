@@ -9,13 +9,20 @@ use super::scalar;
 use super::yaml::{Content, Node, NodeId};
 use crate::policy::report::Finding;
 
+/// The key of metadata under which we are spoken to.
+pub(super) const OURS: &str = "tollgate";
+
 impl Reader<'_> {
-    /// The rule's metadata.
+    /// The rule's metadata, without what is for us.
     pub(super) fn metadata(&mut self, fields: &Fields) -> Option<Value> {
         let id = fields.get(self, "metadata")?;
         let node = self.node(id)?;
         match &node.content {
-            Content::Map(_) => self.json(id),
+            Content::Map(_) => {
+                let Value::Object(mut map) = self.json(id)? else { return None };
+                let had_ours = map.shift_remove(OURS).is_some();
+                (!(had_ours && map.is_empty())).then_some(Value::Object(map))
+            }
             Content::List(_) | Content::Scalar { .. } => {
                 self.report(Finding::error(node.span, "metadata must be a mapping"));
                 None

@@ -9,11 +9,13 @@
 //! | `vocabulary` | every word of a policy, once |
 //! | `fields` | mappings against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
+//! | `overlay` | what is said of a rule elsewhere than in it |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
 mod fields;
 mod metadata;
+mod overlay;
 mod scalar;
 pub(super) mod schema;
 mod vocabulary;
@@ -25,14 +27,14 @@ use super::report::{Finding, Findings, shown};
 use fields::{Fields, Reader};
 use vocabulary::Level;
 use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
-use written::{Document, Lease, Limit, Options, Rule, Window};
+use written::{Document, Lease, Limit, Options, Root, Rule, Window};
 use yaml::{Content, NodeId, Tree};
 
 /// Levels of rules. Envoy sends descriptors of a handful of entries; this is room, and a bound.
 pub(super) const MAX_DEPTH: usize = 32;
 
 /// Reads all documents of a file.
-pub(super) fn read(file: u32, text: &str, dialect: Dialect, findings: &mut Findings) -> Vec<Document> {
+pub(super) fn read(file: u32, text: &str, dialect: Dialect, findings: &mut Findings) -> Vec<Root> {
     let errors = findings.errors();
     let tree = Tree::parse(file, text, findings);
     let is_empty = |content: &Content| match content {
@@ -48,7 +50,7 @@ pub(super) fn read(file: u32, text: &str, dialect: Dialect, findings: &mut Findi
     }
     let mut reader = Reader { tree: &tree, dialect, findings, path: String::new() };
     let read = reader.those_read(&written);
-    read.iter().filter_map(|root| reader.document(*root)).collect()
+    read.iter().filter_map(|root| reader.root(*root)).collect()
 }
 
 impl Reader<'_> {
@@ -63,6 +65,13 @@ impl Reader<'_> {
             self.report(Finding::warning(span, "passed over: only the first document of a file is read"));
         }
         std::slice::from_ref(first)
+    }
+
+    fn root(&mut self, root: NodeId) -> Option<Root> {
+        if self.is_overlay(root) {
+            return self.overlay(root).map(Root::Overlay);
+        }
+        self.document(root).map(Box::new).map(Root::Policy)
     }
 
     fn document(&mut self, root: NodeId) -> Option<Document> {
@@ -106,29 +115,10 @@ impl Reader<'_> {
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
         let limit = self.section(fields, "rate_limit", Level::Limit).map(|found| self.limit(&found));
-        let shadow_mode = self.flag(fields, "shadow_mode");
-        let quota_mode = self.flag(fields, "quota_mode");
-        let share_threshold = self.truth(fields, "share_threshold");
-        let detailed_metric = self.flag(fields, "detailed_metric");
-        let value_to_metric = self.flag(fields, "value_to_metric");
-        let metadata = self.metadata(fields);
+        let switches = self.switches(fields);
+        let (metadata, layer) = (self.metadata(fields), self.said_in_metadata(fields));
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
-        Some(Rule {
-            key: key?,
-            value,
-            limit,
-            shadow_mode,
-            quota_mode,
-            share_threshold,
-            detailed_metric,
-            value_to_metric,
-            metadata,
-            children,
-        })
-    }
-
-    fn flag(&mut self, fields: &Fields, word: &str) -> bool {
-        self.truth(fields, word).is_some_and(|truth| truth.value)
+        Some(Rule { key: key?, value, limit, switches, metadata, layer, children })
     }
 
     fn limit(&mut self, fields: &Fields) -> Limit {

@@ -4,9 +4,20 @@ use serde_json::{Map, Value, json};
 
 use super::vocabulary::{Form, Level, Word};
 
-/// A JSON Schema (draft 2020-12) of policy files.
+/// A JSON Schema (draft 2020-12) of policy files; that of overlays is its `#/$defs/overlay`.
 pub fn json_schema() -> Value {
-    let levels = [Level::Defaults, Level::Rule, Level::Limit, Level::Window, Level::Replaced, Level::Lease];
+    let levels = [
+        Level::Defaults,
+        Level::Rule,
+        Level::Limit,
+        Level::Window,
+        Level::Replaced,
+        Level::Lease,
+        Level::Overlay,
+        Level::Entry,
+        Level::Overlaid,
+        Level::Tollgate,
+    ];
     let definitions: Map<_, _> = levels.into_iter().map(|level| (name(level).to_owned(), object(level))).collect();
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
@@ -63,7 +74,10 @@ fn form(form: Form) -> Value {
         Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
         Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
-        Form::Anything => json!({ "type": ["object", "null"] }),
+        // Of metadata, which is the only one, we know a part.
+        Form::Anything => {
+            json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Level::Tollgate) } })
+        }
     }
 }
 
@@ -88,6 +102,10 @@ fn name(level: Level) -> &'static str {
         Level::Window => "window",
         Level::Replaced => "replaced",
         Level::Lease => "lease",
+        Level::Overlay => "overlay",
+        Level::Entry => "entry",
+        Level::Overlaid => "overlaid",
+        Level::Tollgate => "tollgate",
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
 use Form::{Anything, Count, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
-use Level::{Defaults, File, Lease, Limit, Replaced, Rule, Window};
+use Level::{Defaults, Entry, File, Lease, Limit, Overlaid, Overlay, Replaced, Rule, Tollgate, Window};
 
 /// What kind of mapping a word stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +17,14 @@ pub(in crate::policy) enum Level {
     Window,
     Replaced,
     Lease,
+    /// A document that speaks of rules which stand elsewhere,
+    Overlay,
+    /// an item of it,
+    Entry,
+    /// and the options there.
+    Overlaid,
+    /// What the metadata of a rule says to us.
+    Tollgate,
 }
 
 /// What a word takes.
@@ -60,12 +68,12 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     must("key", &[Rule], Text, "the entry's key; `*` stands for any text, as often as wanted"),
     may("value", &[Rule], Text, "the entry's value; without it any value, each counted on its own; `*` stands for any text"),
     may("rate_limit", &[Rule], Map(Limit), "what the rule imposes on descriptors that end here"),
-    may("shadow_mode", &[Rule], Truth, "judge and count, never deny"),
-    may("quota_mode", &[Rule], Truth, "a vote: a request is denied where all limits in this mode deny"),
-    may("share_threshold", &[Rule], Truth, "one counter for all values that match the wildcard"),
-    may("detailed_metric", &[Rule], Truth, "name the values of the request in this rule's metrics"),
-    may("value_to_metric", &[Rule], Truth, "name this entry's value in metrics"),
-    may("metadata", &[Rule], Anything, "any content; given to the caller as dynamic metadata"),
+    may("shadow_mode", SWITCH, Truth, "judge and count, never deny"),
+    may("quota_mode", SWITCH, Truth, "a vote: a request is denied where all limits in this mode deny"),
+    may("share_threshold", SWITCH, Truth, "one counter for all values that match the wildcard"),
+    may("detailed_metric", SWITCH, Truth, "name the values of the request in this rule's metrics"),
+    may("value_to_metric", SWITCH, Truth, "name this entry's value in metrics"),
+    may("metadata", &[Rule], Anything, "any content; given to the caller as dynamic metadata, without `tollgate`: options as an item of an overlay has them"),
 
     may("requests_per_unit", &[Limit, Window], Count(u32::MAX as u64), "hits per unit; 0 is a ban"),
     may("unit", &[Limit, Window], Unit, "the period: second, minute, hour, day, week, month, year, or a length such as 250ms, 10s, 15m, 6h, 7d"),
@@ -88,11 +96,19 @@ pub(in crate::policy) static WORDS: &[Word] = &[
 
     must("name", &[Replaced], Text, "the name of a limit"),
 
+    must("overlay", &[Overlay], Maps(Entry), "options for rules that stand elsewhere; the first item that matches a rule and says an option is heard"),
+    may("domain", &[Entry], Text, "of these rules; `*` stands for any text; without it any domain"),
+    may("key", &[Entry], Text, "of the rule itself, as it is written; `*` stands for any text"),
+    may("value", &[Entry], Text, "of the rule itself, as it is written; empty where the rule has none; `*` stands for any text"),
+    may("name", &[Entry], Text, "of the rule's limit; empty where it has none; `*` stands for any text"),
+    may("rate_limit", &[Entry, Tollgate], Map(Overlaid), "options of the limit, but for amounts and periods"),
+
     must("size", &[Lease], Size, "how much at once: a part of the limit such as 1%, or hits"),
     must("ttl", &[Lease], Unit, "how long unused hits are kept"),
 ];
 
-const OPTION: &[Level] = &[Limit, Defaults];
+const OPTION: &[Level] = &[Limit, Defaults, Overlaid];
+const SWITCH: &[Level] = &[Rule, Entry, Tollgate];
 
 const fn may(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
     Word { name, levels, form, required: false, meaning }
@@ -155,6 +171,10 @@ impl Level {
             Window => "an item of `windows`",
             Replaced => "an item of `replaces`",
             Lease => "`lease`",
+            Overlay => "an overlay",
+            Entry => "an item of `overlay`",
+            Overlaid => "`rate_limit`",
+            Tollgate => "`tollgate`",
         }
     }
 
@@ -168,6 +188,10 @@ impl Level {
             Window => "in an item of windows",
             Replaced => "in an item of replaces",
             Lease => "in lease",
+            Overlay => "at the top of an overlay",
+            Entry => "in an item of overlay",
+            Overlaid => "in rate_limit of an overlay",
+            Tollgate => "in tollgate of metadata",
         }
     }
 }
@@ -178,7 +202,7 @@ mod tests {
 
     #[test]
     fn no_word_stands_twice_in_one_place() {
-        for level in [File, Defaults, Rule, Limit, Window, Replaced, Lease] {
+        for level in [File, Defaults, Rule, Limit, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate] {
             let mut names: Vec<_> = level.words().map(|word| word.name).collect();
             let count = names.len();
             names.sort_unstable();

@@ -4,7 +4,14 @@ use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Charge, OnStoreError};
 use crate::policy::report::{Span, Spanned};
 
-/// One document: the rules of a domain.
+/// One document of a file.
+#[derive(Debug)]
+pub(in crate::policy) enum Root {
+    Policy(Box<Document>),
+    Overlay(Vec<Entry>),
+}
+
+/// A policy: the rules of a domain.
 #[derive(Debug)]
 pub(in crate::policy) struct Document {
     pub(in crate::policy) domain: Spanned<String>,
@@ -20,12 +27,11 @@ pub(in crate::policy) struct Rule {
     /// Never empty.
     pub(in crate::policy) value: Option<Spanned<String>>,
     pub(in crate::policy) limit: Option<Limit>,
-    pub(in crate::policy) shadow_mode: bool,
-    pub(in crate::policy) quota_mode: bool,
-    pub(in crate::policy) share_threshold: Option<Spanned<bool>>,
-    pub(in crate::policy) detailed_metric: bool,
-    pub(in crate::policy) value_to_metric: bool,
+    pub(in crate::policy) switches: Switches,
+    /// Without what is said to us in it.
     pub(in crate::policy) metadata: Option<serde_json::Value>,
+    /// What the metadata says to us.
+    pub(in crate::policy) layer: Option<Box<Layer>>,
     pub(in crate::policy) children: Vec<Rule>,
 }
 
@@ -51,7 +57,35 @@ pub(in crate::policy) struct Window {
     pub(in crate::policy) unit: Option<Spanned<String>>,
 }
 
-/// Options that a limit and the defaults of a file share.
+/// What an overlay says of the rules that its patterns match.
+#[derive(Debug)]
+pub(in crate::policy) struct Entry {
+    pub(in crate::policy) span: Span,
+    pub(in crate::policy) domain: Option<Spanned<String>>,
+    pub(in crate::policy) key: Option<Spanned<String>>,
+    pub(in crate::policy) value: Option<Spanned<String>>,
+    pub(in crate::policy) name: Option<Spanned<String>>,
+    pub(in crate::policy) layer: Layer,
+}
+
+/// What can be said of a rule elsewhere than in it.
+#[derive(Debug, Default)]
+pub(in crate::policy) struct Layer {
+    pub(in crate::policy) options: Options,
+    pub(in crate::policy) switches: Switches,
+}
+
+/// What a rule switches on, beside its limit.
+#[derive(Debug, Default)]
+pub(in crate::policy) struct Switches {
+    pub(in crate::policy) shadow_mode: Option<Spanned<bool>>,
+    pub(in crate::policy) quota_mode: Option<Spanned<bool>>,
+    pub(in crate::policy) share_threshold: Option<Spanned<bool>>,
+    pub(in crate::policy) detailed_metric: Option<Spanned<bool>>,
+    pub(in crate::policy) value_to_metric: Option<Spanned<bool>>,
+}
+
+/// Options that a limit, the defaults of a file and overlays share.
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Options {
     pub(in crate::policy) algorithm: Option<Spanned<AlgorithmWord>>,

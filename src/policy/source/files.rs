@@ -20,6 +20,8 @@ const MAX_FOLDERS: usize = 10_000;
 pub struct Places {
     /// Files, and directories with all that is below.
     pub paths: Vec<PathBuf>,
+    /// Files of options for rules that stand elsewhere; they come after the others.
+    pub overlays: Vec<PathBuf>,
     /// Which files of directories count.
     pub which: Which,
 }
@@ -44,20 +46,15 @@ pub struct Which {
 /// # Errors
 /// Everything that cannot be read.
 pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
-    let Places { paths, which } = places;
+    let Places { paths, overlays, which } = places;
     let mut reading = Reading { which, sources: vec![], folders: 0, bytes: 0, report: Report::default() };
-    for path in paths {
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => reading.directory(path, path, 1),
-            Ok(_) => reading.file(path),
-            Err(error) => reading.fail(path, &error),
-        }
-    }
+    paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
     if let (true, Some(path)) = (found_none, paths.first()) {
         // Not the wish to lift all limits: a volume that is not mounted looks like this.
         reading.report.push_unreadable(&path.display().to_string(), "no *.yaml or *.yml is here".to_owned());
     }
+    overlays.iter().for_each(|path| reading.path(path));
     if reading.folders > MAX_FOLDERS {
         reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} folders"));
     }
@@ -73,6 +70,14 @@ struct Reading<'w> {
 }
 
 impl Reading<'_> {
+    fn path(&mut self, path: &Path) {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => self.directory(path, path, 1),
+            Ok(_) => self.file(path),
+            Err(error) => self.fail(path, &error),
+        }
+    }
+
     /// `root`: the directory that was given, `path` it or one below.
     fn directory(&mut self, root: &Path, path: &Path, depth: usize) {
         self.folders = self.folders.saturating_add(1);
@@ -175,7 +180,7 @@ mod tests {
     }
 
     fn names_of(root: &Path, which: Which) -> Vec<String> {
-        let sources = read(&Places { paths: vec![root.to_owned()], which }).unwrap();
+        let sources = read(&Places { paths: vec![root.to_owned()], which, overlays: vec![] }).unwrap();
         let relative = |source: &Source| Path::new(&source.name).strip_prefix(root).unwrap().display().to_string();
         sources.iter().map(relative).collect()
     }
@@ -232,6 +237,18 @@ mod tests {
         assert_eq!(report.len(), 3);
         let text = report.to_string();
         assert!(text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"), "{text}");
+    }
+
+    #[test]
+    fn an_overlay_does_not_take_the_place_of_a_volume_that_is_not_mounted() {
+        let root = tempfile::tempdir().unwrap();
+        let (empty, overlay) = (root.path().join("empty"), root.path().join("overlay.yaml"));
+        fs::create_dir(&empty).unwrap();
+        fs::write(&overlay, "overlay: []").unwrap();
+        let places = |paths| Places { paths, overlays: vec![overlay.clone()], ..Places::default() };
+        let report = read(&places(vec![empty])).unwrap_err();
+        assert!(report.to_string().contains("no *.yaml"), "{report}");
+        assert_eq!(read(&places(vec![])).unwrap().len(), 1);
     }
 
     #[cfg(unix)]

@@ -5,6 +5,7 @@ mod examples;
 mod limits;
 mod matching;
 mod metric_keys;
+mod overlays;
 mod quirks;
 mod reports;
 mod robust;

@@ -1,0 +1,117 @@
+//! The policies of the process: the first ones, and those that files or a control plane bring later.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tracing::{error, info, warn};
+
+use super::control_plane;
+use crate::admin::{Facts, PolicyFacts};
+use crate::limiter::InForce;
+use crate::policy::source::files;
+use crate::policy::source::watch::{self, Reading};
+use crate::policy::{self, Loaded, Source};
+use crate::settings::{PolicySettings, Settings};
+use crate::telemetry::metrics::Metrics;
+use crate::xds::ControlPlane;
+
+/// The policies at the start.
+pub(super) struct First {
+    read: Reading,
+    /// `None`: a control plane is yet to say them.
+    loaded: Result<Option<Loaded>, String>,
+}
+
+impl First {
+    /// Reads and compiles what there is.
+    pub(super) fn load(settings: &Settings) -> Self {
+        let (policy, is_remote) = (&settings.policy, settings.xds.is_some());
+        if policy.places.paths.is_empty() && !is_remote {
+            let why = "error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY";
+            return Self { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
+        }
+        match files::read(&policy.places) {
+            Ok(sources) => {
+                let loaded = policy::load(&sources, &policy.options).map_err(|report| report.to_string());
+                Self { read: Ok(sources), loaded: loaded.map(|loaded| (!is_remote).then_some(loaded)) }
+            }
+            Err(report) => Self { loaded: Err(report.to_string()), read: Err(report) },
+        }
+    }
+
+    /// Why there are none, where there should be.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.loaded.as_ref().err().map(String::as_str)
+    }
+}
+
+/// Follows for ever what brings policies. `known`: what was read at the start.
+pub(super) async fn follow(
+    settings: PolicySettings,
+    plane: Option<ControlPlane>,
+    known: Reading,
+    installer: Installer,
+) {
+    if let Some(plane) = plane {
+        return control_plane::follow(plane, settings, known.unwrap_or_default(), installer).await;
+    }
+    if settings.places.paths.is_empty() {
+        return;
+    }
+    let options = settings.options;
+    watch::watch(settings.places, known, |read| {
+        let loaded = read.and_then(|sources| policy::load(&sources, &options).map(|loaded| (sources, loaded)));
+        match loaded {
+            Ok((sources, loaded)) => installer.install(&sources, loaded),
+            Err(report) => installer.refuse(&report),
+        }
+    })
+    .await;
+}
+
+/// Puts policies in force and tells of it.
+pub(super) struct Installer {
+    pub(super) policies: Arc<InForce>,
+    pub(super) facts: Arc<Facts>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Installer {
+    /// Puts the first policies in force, or says why there are none; what was read for them.
+    pub(super) fn begin(&self, first: First) -> Reading {
+        match first.loaded {
+            Ok(Some(loaded)) => self.install(first.read.as_deref().unwrap_or_default(), loaded),
+            Ok(None) => {}
+            Err(report) => self.refuse(&report),
+        }
+        first.read
+    }
+
+    pub(super) fn install(&self, sources: &[Source], loaded: Loaded) {
+        let policies = loaded.policies;
+        let facts = PolicyFacts {
+            version: policies.version().to_owned(),
+            loaded_at: jiff::Timestamp::now().to_string(),
+            files: sources.iter().map(|source| source.name.clone()).collect(),
+            domains: policies.policies().map(|policy| policy.domain().to_owned()).collect(),
+            rules: policies.rules().count(),
+            last_error: None,
+        };
+        if !loaded.warnings.is_empty() {
+            warn!("policy warnings:\n{}", loaded.warnings);
+        }
+        info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
+        self.policies.install(policies);
+        self.metrics.policy_load(true);
+        self.facts.loaded(facts);
+    }
+
+    pub(super) fn refuse(&self, report: &impl fmt::Display) {
+        match self.policies.snapshot().is_some() {
+            true => error!("a change of the policies is refused, the running ones stay in force:\n{report}"),
+            false => error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}"),
+        }
+        self.metrics.policy_load(false);
+        self.facts.refused(report.to_string());
+    }
+}

@@ -1,0 +1,159 @@
+//! Who speaks of a rule, and is heard before whom: the rule itself, its metadata, the entries of overlays that match it, the
+//! defaults of its file. Of each option the first that says it.
+
+use std::cell::Cell;
+
+use smallvec::SmallVec;
+
+use super::options;
+use crate::policy::document::written::{self, Options, Switches};
+use crate::policy::matcher::Pattern;
+use crate::policy::report::{Finding, Findings, Span, Spanned};
+
+/// Entries of all overlays: each is compared with each rule of the domains that it is for.
+const MAX_ENTRIES: usize = 1_000;
+
+/// What is said of one rule, in the order in which it is heard.
+pub(super) struct Layers<'w>(SmallVec<[Layer<'w>; 4]>);
+
+#[derive(Clone, Copy)]
+struct Layer<'w> {
+    options: Option<&'w Options>,
+    switches: Option<&'w Switches>,
+    /// By the rule or its metadata, and so of it alone.
+    of_it_alone: bool,
+    /// Has to apply: said of the rule alone, or beside the algorithm which that rule has.
+    own: bool,
+}
+
+/// An option that is said.
+#[derive(Debug)]
+pub(super) struct Said<'w, T> {
+    pub(super) value: &'w T,
+    pub(super) span: Span,
+    /// It has to apply. What is said of many rules at once is passed over where it does not.
+    pub(super) own: bool,
+}
+
+impl<T> Clone for Said<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// Derived, this would hold only for values that are `Copy`; it is a reference to one.
+impl<T> Copy for Said<'_, T> {}
+
+impl<'w> Layers<'w> {
+    pub(super) fn of(rule: &'w written::Rule, overlays: &[&'w Entry<'w>], defaults: &'w Options) -> Self {
+        let itself = (rule.limit.as_ref().map(|limit| &limit.options), Some(&rule.switches), true);
+        let of_layer = |layer: &'w written::Layer, alone| (Some(&layer.options), Some(&layer.switches), alone);
+        let metadata = rule.layer.as_deref().map(|layer| of_layer(layer, true));
+        let entries = overlays.iter().filter(|entry| entry.matches(rule));
+        let entries = entries.map(|entry| of_layer(&entry.written.layer, false));
+        let all = std::iter::once(itself).chain(metadata).chain(entries).chain([(Some(defaults), None, false)]);
+        let layer = |(options, switches, of_it_alone)| Layer { options, switches, of_it_alone, own: of_it_alone };
+        let mut layers = Self(all.map(layer).collect());
+        let chooses = |layer: &&mut Layer<'_>| layer.options.is_some_and(|options| options.algorithm.is_some());
+        if let Some(chooser) = layers.0.iter_mut().find(chooses).filter(|layer| layer.switches.is_some()) {
+            chooser.own = true;
+        }
+        layers
+    }
+
+    /// An option, by whom it is said first.
+    pub(super) fn said<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
+        self.0.iter().find_map(|layer| said(get(layer.options?).as_ref(), layer.own))
+    }
+
+    /// An option everywhere that it has to apply.
+    pub(super) fn has_to_apply<T: 'w>(
+        &self,
+        get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
+    ) -> impl Iterator<Item = Span> {
+        self.0.iter().filter(|layer| layer.own).filter_map(move |layer| Some(get(layer.options?).as_ref()?.span))
+    }
+
+    /// The options that are said of this rule alone, by name.
+    pub(super) fn of_it_alone(&self) -> impl Iterator<Item = (&'static str, Span)> {
+        self.0.iter().filter(|layer| layer.of_it_alone).filter_map(|layer| layer.options).flat_map(options::written)
+    }
+
+    /// A switch, by whom it is said first.
+    pub(super) fn switch(&self, get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>) -> Option<Said<'w, bool>> {
+        self.0.iter().find_map(|layer| said(get(layer.switches?).as_ref(), layer.of_it_alone))
+    }
+
+    /// Whether a switch is on.
+    pub(super) fn is_on(&self, get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>) -> bool {
+        self.switch(get).is_some_and(|said| *said.value)
+    }
+}
+
+fn said<T>(option: Option<&Spanned<T>>, own: bool) -> Option<Said<'_, T>> {
+    option.map(|option| Said { value: &option.value, span: option.span, own })
+}
+
+/// An entry of an overlay, and whether a rule has met it.
+pub(super) struct Entry<'w> {
+    written: &'w written::Entry,
+    domain: Option<Pattern>,
+    key: Option<Pattern>,
+    value: Option<Pattern>,
+    name: Option<Pattern>,
+    is_met: Cell<bool>,
+}
+
+impl<'w> Entry<'w> {
+    /// Reads the patterns of all entries, in order.
+    pub(super) fn all(overlays: &'w [written::Entry], findings: &mut Findings) -> Vec<Self> {
+        if let Some(beyond) = overlays.get(MAX_ENTRIES) {
+            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
+        }
+        for silent in overlays.iter().filter(|entry| says_nothing(&entry.layer)) {
+            let warning =
+                Finding::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
+            findings.push(warning.note("it may have options under `rate_limit`, and the switches of a rule"));
+        }
+        let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
+        let entry = |written: &'w written::Entry| Self {
+            written,
+            domain: pattern(&written.domain),
+            key: pattern(&written.key),
+            value: pattern(&written.value),
+            name: pattern(&written.name),
+            is_met: Cell::new(false),
+        };
+        overlays.iter().take(MAX_ENTRIES).map(entry).collect()
+    }
+
+    /// Whether it may speak of rules of this domain.
+    pub(super) fn is_for(&self, domain: &str) -> bool {
+        self.domain.as_ref().is_none_or(|pattern| pattern.matches(domain.as_bytes()))
+    }
+
+    fn matches(&self, rule: &written::Rule) -> bool {
+        let fits = |pattern: &Option<Pattern>, text: Option<&Spanned<String>>| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(text.map_or(b"", |text| text.value.as_bytes())))
+        };
+        let name = rule.limit.as_ref().and_then(|limit| limit.name.as_ref());
+        let is_it =
+            fits(&self.key, Some(&rule.key)) && fits(&self.value, rule.value.as_ref()) && fits(&self.name, name);
+        self.is_met.set(self.is_met.get() || is_it);
+        is_it
+    }
+
+    /// Warns of it where no rule has met it.
+    pub(super) fn miss(&self, findings: &mut Findings) {
+        if !self.is_met.get() {
+            let warning = Finding::warning(self.written.span, "no rule matches this entry of the overlay");
+            findings.push(warning.note("domain, key, value and name are those of the rule itself, as it is written"));
+        }
+    }
+}
+
+fn says_nothing(layer: &written::Layer) -> bool {
+    let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } = &layer.switches;
+    let switches = [shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric];
+    options::written(&layer.options).next().is_none() && switches.into_iter().all(Option::is_none)
+}

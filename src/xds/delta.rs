@@ -1,0 +1,186 @@
+//! Incremental: a response is what has changed, and the configuration is the sum of all of them.
+
+use std::collections::BTreeMap;
+
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+
+use super::resource::{self, MAX_BYTES, MAX_RESOURCES, TYPE_URL};
+use super::{Answer, Failure, Protocol, Update, refusal};
+use crate::grpc::proto::envoy::config::core::v3::Node;
+use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use crate::grpc::proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use crate::policy::Source;
+
+/// Resources by name.
+type Resources = BTreeMap<String, Held>;
+
+/// What is remembered.
+///
+/// A change that is refused is remembered all the same, since the control plane does not say it again: what comes next may
+/// be what it lacked. A new stream begins with what is in force, and there it does say it again.
+#[derive(Debug)]
+pub(super) struct Delta {
+    node: Node,
+    in_force: Resources,
+    told: Resources,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    version: String,
+    /// What it reads as, or why it cannot be read.
+    content: Result<Source, String>,
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Ok(source) => source.text.len(),
+            Err(reason) => reason.len(),
+        }
+    }
+}
+
+impl Delta {
+    pub(super) fn new(node: Node) -> Self {
+        Self { node, in_force: Resources::new(), told: Resources::new() }
+    }
+
+    fn request(&self) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
+            node: Some(self.node.clone()),
+            type_url: TYPE_URL.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+
+    /// Remembers what a response says.
+    fn hear(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), Failure> {
+        for name in removed {
+            self.told.remove(name);
+        }
+        for Resource { name, version, resource } in resources {
+            // Without content it says only that the resource is there still.
+            let Some(any) = resource else { continue };
+            let content = resource::read(&any, &mut MAX_BYTES.clone());
+            self.told.insert(name, Held { version, content });
+        }
+        let bytes = self.told.values().map(Held::bytes).fold(0, usize::saturating_add);
+        match (self.told.len(), bytes) {
+            (count, _) if count > MAX_RESOURCES => {
+                Err(Failure::TooMuch(format!("more than {MAX_RESOURCES} resources")))
+            }
+            (_, bytes) if bytes > MAX_BYTES => {
+                Err(Failure::TooMuch(format!("more than {MAX_BYTES} bytes of policies")))
+            }
+            (_, _) => Ok(()),
+        }
+    }
+
+    /// All that was said, as one configuration.
+    fn update(&self) -> Update {
+        self.told.values().map(|held| held.content.clone()).collect()
+    }
+}
+
+impl Protocol for Delta {
+    type Request = DeltaDiscoveryRequest;
+    type Response = DeltaDiscoveryResponse;
+
+    fn open(&mut self) -> DeltaDiscoveryRequest {
+        self.told.clone_from(&self.in_force);
+        let versions = self.in_force.iter().map(|(name, held)| (name.clone(), held.version.clone()));
+        DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..self.request() }
+    }
+
+    fn take(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+        apply: &mut impl FnMut(Update) -> Result<(), String>,
+    ) -> Result<Option<Answer<DeltaDiscoveryRequest>>, Failure> {
+        if response.type_url != TYPE_URL {
+            return Ok(None);
+        }
+        self.hear(response.resources, &response.removed_resources)?;
+        let error_detail = apply(self.update()).err().map(|reason| refusal(&reason));
+        let is_refusal = error_detail.is_some();
+        if !is_refusal {
+            self.in_force.clone_from(&self.told);
+        }
+        let request = DeltaDiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
+        Ok(Some(Answer { request, is_refusal }))
+    }
+
+    async fn call(
+        mut client: AggregatedDiscoveryServiceClient<Channel>,
+        requests: Request<ReceiverStream<DeltaDiscoveryRequest>>,
+    ) -> Result<Streaming<DeltaDiscoveryResponse>, Status> {
+        Ok(client.delta_aggregated_resources(requests).await?.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+    use prost::Message as _;
+    use prost_types::Any;
+
+    fn resource(name: &str, version: &str) -> Resource {
+        let config = RateLimitConfig { name: name.into(), domain: name.into(), descriptors: vec![] };
+        let any = Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() };
+        Resource { name: name.into(), version: version.into(), resource: Some(any) }
+    }
+
+    /// Takes a response over unless `refuse`, and tells the names of what was to be applied, or why that is nothing.
+    fn take(
+        delta: &mut Delta,
+        resources: Vec<Resource>,
+        removed: &[&str],
+        refuse: bool,
+    ) -> Result<Vec<String>, String> {
+        let mut seen = Ok(vec![]);
+        let response = DeltaDiscoveryResponse {
+            resources,
+            removed_resources: removed.iter().map(ToString::to_string).collect(),
+            type_url: TYPE_URL.to_owned(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        let mut apply = |update: Update| {
+            seen = update.map(|sources| sources.into_iter().map(|source| source.name).collect());
+            if refuse { Err("refused".to_owned()) } else { seen.clone().map(|_| ()) }
+        };
+        let answer = delta.take(response, &mut apply).unwrap().unwrap();
+        assert_eq!(answer.is_refusal, refuse || seen.is_err());
+        seen
+    }
+
+    #[test]
+    fn changes_add_up() {
+        let mut delta = Delta::new(Node::default());
+        assert_eq!(take(&mut delta, vec![resource("b", "1"), resource("a", "1")], &[], false).unwrap(), ["a", "b"]);
+        assert_eq!(take(&mut delta, vec![resource("c", "1")], &["a"], false).unwrap(), ["b", "c"]);
+        assert_eq!(take(&mut delta, vec![], &["b", "c", "unknown"], false).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_new_stream_begins_with_the_versions_in_force() {
+        let mut delta = Delta::new(Node::default());
+        assert!(delta.open().initial_resource_versions.is_empty());
+        take(&mut delta, vec![resource("a", "1")], &[], false).unwrap();
+        take(&mut delta, vec![resource("a", "2"), resource("b", "1")], &[], true).unwrap();
+        assert_eq!(delta.open().initial_resource_versions, [("a".into(), "1".into())].into());
+    }
+
+    #[test]
+    fn what_was_refused_is_not_lost_when_the_rest_is_mended() {
+        let mut delta = Delta::new(Node::default());
+        let broken = Any { type_url: TYPE_URL.to_owned(), value: vec![0xff] };
+        let broken = Resource { name: "a".into(), version: "1".into(), resource: Some(broken) };
+        let reason = take(&mut delta, vec![broken, resource("b", "1")], &[], false).unwrap_err();
+        assert!(reason.contains("RateLimitConfig"), "{reason}");
+        assert_eq!(take(&mut delta, vec![resource("a", "2")], &[], false).unwrap(), ["a", "b"]);
+    }
+}

@@ -1,0 +1,36 @@
+//! What responses hold: `RateLimitConfig`s in envelopes, so many and so much of them.
+
+use prost::Message as _;
+use prost_types::Any;
+
+use super::{Update, yaml};
+use crate::grpc::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use crate::policy::Source;
+
+/// The only type that is asked for.
+pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+/// Resources of a configuration.
+pub(super) const MAX_RESOURCES: usize = 100_000;
+/// Bytes of all of them as text: as many as of files.
+pub(super) const MAX_BYTES: usize = 256 * 1024 * 1024;
+
+/// Reads all resources of a response.
+pub(super) fn read_all(resources: &[Any]) -> Update {
+    if resources.len() > MAX_RESOURCES {
+        return Err(format!("at most {MAX_RESOURCES} resources, found {}", resources.len()));
+    }
+    let mut room = MAX_BYTES;
+    resources.iter().map(|any| read(any, &mut room)).collect()
+}
+
+/// Reads one; `room`: the bytes that its text may have, of which it takes what it has.
+pub(super) fn read(any: &Any, room: &mut usize) -> Result<Source, String> {
+    if any.type_url != TYPE_URL {
+        return Err(format!("expected a resource of type {TYPE_URL}, found `{}`", any.type_url.escape_debug()));
+    }
+    let config = RateLimitConfig::decode(any.value.as_slice())
+        .map_err(|error| format!("a resource is not a RateLimitConfig: {error}"))?;
+    let source = yaml::source(&config, *room).ok_or_else(|| format!("more than {MAX_BYTES} bytes of policies"))?;
+    *room = room.saturating_sub(source.text.len());
+    Ok(source)
+}

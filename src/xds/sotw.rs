@@ -1,0 +1,114 @@
+//! State of the world: each response is the whole configuration, and is taken over or refused as a whole.
+
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+
+use super::resource::{self, TYPE_URL};
+use super::{Answer, Failure, Protocol, Update, refusal};
+use crate::grpc::proto::envoy::config::core::v3::Node;
+use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use crate::grpc::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+
+/// What is remembered: the version that is in force.
+#[derive(Debug)]
+pub(super) struct StateOfTheWorld {
+    node: Node,
+    version: String,
+}
+
+impl StateOfTheWorld {
+    pub(super) fn new(node: Node) -> Self {
+        Self { node, version: String::new() }
+    }
+
+    /// No names of resources: all that there are.
+    fn request(&self) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: Some(self.node.clone()),
+            type_url: TYPE_URL.to_owned(),
+            ..DiscoveryRequest::default()
+        }
+    }
+}
+
+impl Protocol for StateOfTheWorld {
+    type Request = DiscoveryRequest;
+    type Response = DiscoveryResponse;
+
+    fn open(&mut self) -> DiscoveryRequest {
+        self.request()
+    }
+
+    fn take(
+        &mut self,
+        response: DiscoveryResponse,
+        apply: &mut impl FnMut(Update) -> Result<(), String>,
+    ) -> Result<Option<Answer<DiscoveryRequest>>, Failure> {
+        if response.type_url != TYPE_URL {
+            return Ok(None);
+        }
+        let error_detail = apply(resource::read_all(&response.resources)).err().map(|reason| refusal(&reason));
+        let is_refusal = error_detail.is_some();
+        if !is_refusal {
+            self.version = response.version_info;
+        }
+        let request = DiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
+        Ok(Some(Answer { request, is_refusal }))
+    }
+
+    async fn call(
+        mut client: AggregatedDiscoveryServiceClient<Channel>,
+        requests: Request<ReceiverStream<DiscoveryRequest>>,
+    ) -> Result<Streaming<DiscoveryResponse>, Status> {
+        Ok(client.stream_aggregated_resources(requests).await?.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(version: &str, type_url: &str) -> DiscoveryResponse {
+        DiscoveryResponse {
+            version_info: version.to_owned(),
+            type_url: type_url.to_owned(),
+            nonce: format!("nonce of {version}"),
+            ..DiscoveryResponse::default()
+        }
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_last_response_that_was_taken() {
+        let mut asking = StateOfTheWorld::new(Node::default());
+        assert_eq!((asking.open().version_info.as_str(), asking.open().response_nonce.as_str()), ("", ""));
+        let taken = asking.take(response("1", TYPE_URL), &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!((taken.request.version_info.as_str(), taken.request.response_nonce.as_str()), ("1", "nonce of 1"));
+        assert_eq!(taken.request.error_detail, None);
+
+        let refused = asking.take(response("2", TYPE_URL), &mut |_| Err("no".into())).unwrap().unwrap();
+        assert_eq!(
+            (refused.request.version_info.as_str(), refused.request.response_nonce.as_str()),
+            ("1", "nonce of 2")
+        );
+        let detail = refused.request.error_detail.unwrap();
+        assert_eq!((detail.code, detail.message.as_str()), (3, "no"));
+        assert_eq!((asking.open().version_info.as_str(), asking.open().response_nonce.as_str()), ("1", ""));
+    }
+
+    #[test]
+    fn what_is_of_another_type_is_not_for_us() {
+        let mut asking = StateOfTheWorld::new(Node::default());
+        let clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        let answer = asking.take(response("1", clusters), &mut |_| unreachable!("nothing to apply")).unwrap();
+        assert!(answer.is_none());
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_at_a_line() {
+        let reason = "a line of forty letters or thereabouts\n".repeat(100);
+        let message = refusal(&reason).message;
+        assert!(message.len() <= super::super::MAX_REASON && message.ends_with("thereabouts"), "{message}");
+    }
+}

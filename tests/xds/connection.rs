@@ -1,0 +1,161 @@
+//! How a control plane is reached, lost and found again.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{broken, comes_to, daily, follow, metric, ready, refuses};
+use crate::support::control_plane::ControlPlane;
+use crate::support::redis::tls::{Clients, Tls};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+/// What an end takes at most where nothing has to be finished: much less than any time that is waited here.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_control_plane_that_is_killed_is_found_again_and_told_what_is_in_force() {
+    let mut plane = ControlPlane::start(&[daily("user", 5)]);
+    let service = follow(&plane, &[]);
+    comes_to(&service, Some(5)).await;
+    plane.kill();
+    becomes("it is missed", PATIENCE, || metric(&service, "tollgate_xds_connected"), |connected| *connected == 0).await;
+    comes_to(&service, Some(5)).await;
+    plane.restart();
+    let first = plane.wait_for_request("the first request", |_| true);
+    assert_eq!((&first["version_info"], &first["response_nonce"]), (&json!("1"), &json!(null)));
+    plane.serve("2", &[daily("user", 7)]);
+    comes_to(&service, Some(7)).await;
+    assert!(metric(&service, "tollgate_xds_reconnects_total").await > 0);
+}
+
+#[tokio::test]
+async fn a_new_stream_after_a_refusal_names_the_version_in_force() {
+    let mut plane = ControlPlane::start(&[daily("user", 5)]);
+    let service = follow(&plane, &[]);
+    comes_to(&service, Some(5)).await;
+    plane.serve("2", &[broken()]);
+    plane.wait_for_request("that the second is refused", refuses);
+    plane.restart();
+    let first = plane.wait_for_request("the first request", |_| true);
+    assert_eq!((&first["version_info"], &first["response_nonce"]), (&json!("1"), &json!(null)));
+    comes_to(&service, Some(5)).await;
+}
+
+#[tokio::test]
+async fn certificates_headers_and_metadata_arrive() {
+    let tls = Tls::new(Clients::Certified);
+    let (certificate, key) = tls.server();
+    let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
+    let plane = ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
+    let (certificate, key) = tls.client();
+    let (certificate, key, authority) = (certificate.to_str().unwrap(), key.to_str().unwrap(), &paths[2]);
+    let own = ["--xds-tls", "--xds-ca", authority, "--xds-cert", certificate, "--xds-key", key];
+    let told = [
+        "--xds-header",
+        "authorization=Bearer a=b",
+        "--xds-header",
+        "x-team=edge",
+        "--xds-node-metadata",
+        "zone=a,rack=7",
+    ];
+    let service = follow(&plane, &[&own[..], &told[..], &["--xds-server-name", "localhost"]].concat());
+    comes_to(&service, Some(5)).await;
+    let headers = plane.events("stream")[0]["headers"].to_string();
+    assert!(
+        headers.contains(r#"["authorization","Bearer a=b"]"#) && headers.contains(r#"["x-team","edge"]"#),
+        "{headers}"
+    );
+    let node = &plane.events("request")[0]["node"];
+    assert_eq!(node["metadata"], json!({ "zone": "a", "rack": "7" }));
+    assert_eq!(node["user_agent_name"], "tollgate");
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_vouches_for_is_not_believed_and_files_are_read_again() {
+    let tls = Tls::new(Clients::Certified);
+    let (certificate, key) = tls.server();
+    let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
+    let plane = ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
+    let files = tempfile::tempdir().unwrap();
+    let own = ["ca.pem", "client.pem", "client.key"].map(|name| files.path().join(name));
+    let texts = own.each_ref().map(|path| path.to_str().unwrap());
+    std::fs::copy(Tls::new(Clients::Anyone).authority(), &own[0]).unwrap();
+    let flags = ["--xds-tls", "--xds-ca", texts[0], "--xds-cert", texts[1], "--xds-key", texts[2]];
+    let mut service = follow(&plane, &flags);
+    service.process.wait_for_line("that a file is missing", |line| line.contains("client.pem").then_some(()));
+    std::fs::copy(tls.client().1, &own[2]).unwrap();
+    std::fs::copy(tls.client().0, &own[1]).unwrap();
+    service
+        .process
+        .wait_for_line("that it does not believe", |line| line.contains("invalid peer certificate").then_some(()));
+    assert_eq!(ready(&service).await, 503);
+    std::fs::copy(tls.authority(), &own[0]).unwrap();
+    comes_to(&service, Some(5)).await;
+}
+
+#[tokio::test]
+async fn a_response_that_is_too_large_ends_the_stream_and_the_running_policies_stay() {
+    let plane = ControlPlane::start(&[daily("user", 5)]);
+    let mut service = follow(&plane, &["--xds-max-message", "1KiB"]);
+    comes_to(&service, Some(5)).await;
+    plane.serve("2", &[daily(&"x".repeat(2_000), 5)]);
+    service.process.wait_for_line("that it is too large", |line| line.contains("too large").then_some(()));
+    comes_to(&service, Some(5)).await;
+    plane.serve("3", &[daily("user", 7)]);
+    comes_to(&service, Some(7)).await;
+}
+
+#[tokio::test]
+async fn a_control_plane_that_hangs_is_noticed() {
+    let plane = ControlPlane::start(&[daily("user", 5)]);
+    let service = follow(&plane, &["--xds-keepalive", "100ms"]);
+    comes_to(&service, Some(5)).await;
+    plane.hang();
+    let missed = |connected: &u64| *connected == 0;
+    // Its time to give a sign of life is 20 s.
+    becomes("it is missed", PATIENCE * 3, || metric(&service, "tollgate_xds_connected"), missed).await;
+    comes_to(&service, Some(5)).await;
+    ends_at_once(service).await;
+}
+
+#[tokio::test]
+async fn the_process_ends_at_once_whatever_it_waits_for() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (what, address) in [("an answer", silent.local_addr().unwrap()), ("the next attempt", closed)] {
+        let tls: &[&[&str]] = &[&[], &["--xds-tls"]];
+        for tls in tls {
+            let target = address.to_string();
+            let flags = ["--xds", &target, "--xds-backoff-min", "1h", "--xds-backoff-max", "1h"];
+            let mut service = Tollgate::serve_by(&[&flags, *tls].concat());
+            if address == closed {
+                service.process.wait_for_line(what, |line| line.contains("cannot connect").then_some(()));
+            } else {
+                silent.accept().unwrap();
+            }
+            assert_eq!(ready(&service).await, 503);
+            ends_at_once(service).await;
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_an_overlay_is_said_before_anything_is_served() {
+    let files = crate::support::policy::Policies::of("overlay:\n- key: user\n  rate_limit: { algoritm: gcra }\n");
+    let overlay = files.file("policy.yaml");
+    let flags = ["serve", "--xds", "127.0.0.1:1", "--overlay", overlay.to_str().unwrap()];
+    let quiet = crate::support::tollgate::quiet(&[]);
+    let ended = crate::support::tollgate::output([&flags[..], &quiet[..]].concat());
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("policy.yaml:3:17") && said.contains("did you mean `algorithm`?"), "{said}");
+}
+
+/// On another thread, so that clients of this one can hang up.
+async fn ends_at_once(mut service: Tollgate) {
+    let begun = Instant::now();
+    let ended = tokio::task::spawn_blocking(move || service.terminate()).await.unwrap();
+    assert!(ended.success() && begun.elapsed() < AT_ONCE, "{ended}, after {:?}", begun.elapsed());
+}

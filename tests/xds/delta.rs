@@ -1,0 +1,57 @@
+//! The incremental way.
+
+use serde_json::{Value, json};
+
+use super::{broken, comes_to, daily, follow, metric, refuses};
+use crate::support::control_plane::ControlPlane;
+use crate::support::{PATIENCE, becomes};
+
+fn other(amount: u32) -> Value {
+    json!({ "name": "other", "domain": "other", "descriptors": [super::limit("user", amount)] })
+}
+
+#[tokio::test]
+async fn what_is_added_changed_and_removed_adds_up() {
+    let mut plane = ControlPlane::start(&[daily("user", 5)]);
+    let service = follow(&plane, &["--xds-delta"]);
+    comes_to(&service, Some(5)).await;
+    plane.serve("2", &[daily("user", 5), other(1)]);
+    let taken = plane.wait_for_request("that the second is taken", |request| request["response_nonce"] == "2");
+    assert!(!refuses(&taken));
+    assert_eq!(plane.events("delta")[1]["changed"], json!(["other"]));
+    comes_to(&service, Some(5)).await;
+    plane.serve("3", &[daily("user", 7), other(1)]);
+    comes_to(&service, Some(7)).await;
+    plane.serve("4", &[other(1)]);
+    comes_to(&service, None).await;
+}
+
+#[tokio::test]
+async fn a_bad_change_is_refused_and_what_came_with_it_is_not_lost() {
+    let mut plane = ControlPlane::start(&[other(1)]);
+    let service = follow(&plane, &["--xds-delta"]);
+    comes_to(&service, None).await;
+    let bad = json!({ "name": "bad", "domain": "bad", "descriptors": broken()["descriptors"].clone() });
+    plane.serve("2", &[other(1), daily("user", 5), bad]);
+    let refused = plane.wait_for_request("that the second is refused", refuses);
+    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("`unknown` is not a unit"), "{refused}");
+    comes_to(&service, None).await;
+    plane.serve("3", &[other(1), daily("user", 5)]);
+    comes_to(&service, Some(5)).await;
+    assert_eq!(plane.events("delta")[2], json!({ "event": "delta", "changed": [], "removed": ["bad"] }));
+}
+
+#[tokio::test]
+async fn a_new_stream_says_what_is_known_already() {
+    let mut plane = ControlPlane::start(&[daily("user", 5)]);
+    let service = follow(&plane, &["--xds-delta"]);
+    comes_to(&service, Some(5)).await;
+    plane.restart();
+    becomes("it is tried again", PATIENCE, || metric(&service, "tollgate_xds_reconnects_total"), |count| *count > 0)
+        .await;
+    let first = plane.wait_for_request("the first request", |_| true);
+    assert!(first["initial_resource_versions"]["test"].is_string(), "{first}");
+    comes_to(&service, Some(5)).await;
+    plane.serve("2", &[daily("user", 7)]);
+    comes_to(&service, Some(7)).await;
+}
