@@ -56,6 +56,7 @@ const HOUSE: &[Row] = &[
         rooms: "",
         foreign: "arc_swap futures_util rand redis sha1 std::fs std::io tokio tracing",
     },
+    Row { place: "store/redis/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls webpki" },
     // Where policies and the trait of stores meet.
     Row {
         place: "limiter",
@@ -94,6 +95,7 @@ const HOUSE: &[Row] = &[
         rooms: "admin algorithm grpc limiter policy settings store telemetry watch xds",
         foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
     },
+    Row { place: "app/control_plane", rooms: "", foreign: "parking_lot" },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",

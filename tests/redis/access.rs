@@ -61,6 +61,19 @@ async fn an_own_authority_is_trusted() {
 }
 
 #[tokio::test]
+async fn a_server_may_show_the_trusted_certificate_itself() {
+    let (tls, other) = (Tls::of_itself(), Tls::of_itself());
+    let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
+    let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
+    let [authority, stranger] = [&tls, &other].map(|tls| tls.authority().to_str().unwrap().to_owned());
+    let elsewhere = redis.url().replace("127.0.0.1", "127.0.0.2");
+    works_at(&redis.url(), &["--redis-ca", &authority]).await;
+    refused(&redis.url(), &["--redis-ca", &stranger], "certificate").await;
+    refused(&elsewhere, &["--redis-ca", &authority], "certificate").await;
+    works_at(&elsewhere, &["--redis-ca", &authority, "--redis-any-hostname", "--redis-prefix", "b:"]).await;
+}
+
+#[tokio::test]
 async fn a_certificate_for_another_host_is_good_where_that_is_said() {
     let tls = Tls::new(Clients::Anyone);
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];

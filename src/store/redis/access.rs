@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
-    TlsCertificates,
-};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 
+use super::tls;
 use super::url::{Address, RedisUrl};
 
 /// How to connect to every node of a store.
@@ -54,6 +55,10 @@ pub(super) enum ConnectError {
     #[error("{path}: {error}")]
     File { path: String, error: std::io::Error },
     #[error(transparent)]
+    Socket(#[from] std::io::Error),
+    #[error("{0}")]
+    Tls(String),
+    #[error(transparent)]
     Redis(#[from] redis::RedisError),
     #[error("no connection within {0:?}")]
     Late(Duration),
@@ -68,8 +73,32 @@ impl Access {
         self
     }
 
-    /// A client for one node.
-    pub(super) fn client(&self, address: &Address) -> Result<Client, ConnectError> {
+    /// A connection to one node, greeted. Calls on it have no time limit of its own.
+    pub(super) async fn connect(&self, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
+        match address {
+            Address::Unix(path) => self.greet(UnixStream::connect(path).await?).await,
+            Address::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                if !self.tls {
+                    return self.greet(stream).await;
+                }
+                self.greet(tls::shake_hands(self, host, stream).await?).await
+            }
+        }
+    }
+
+    async fn greet(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<MultiplexedConnection, ConnectError> {
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let (connection, driver) = MultiplexedConnection::new_with_config(&self.login()?, stream, config).await?;
+        tokio::spawn(driver);
+        Ok(connection)
+    }
+
+    fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
         let mut login =
             RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
         if let Some(user) = &self.user {
@@ -83,37 +112,10 @@ impl Access {
             }
             None => {}
         }
-        let info = |address: ConnectionAddr| -> Result<ConnectionInfo, ConnectError> {
-            let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-            Ok(address.into_connection_info()?.set_redis_settings(login).set_tcp_settings(tcp))
-        };
-        match address {
-            Address::Unix(path) => Ok(Client::open(info(ConnectionAddr::Unix(path.clone()))?)?),
-            Address::Tcp(host, port) if !self.tls => Ok(Client::open(info(ConnectionAddr::Tcp(host.clone(), *port))?)?),
-            Address::Tcp(host, port) => {
-                let (host, port) = (host.clone(), *port);
-                let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
-                let client = Client::build_with_tls(info(address)?, self.certificates()?)?;
-                if !self.any_hostname {
-                    return Ok(client);
-                }
-                let (info, mut address) =
-                    (client.get_connection_info().clone(), client.get_connection_info().addr().clone());
-                address.set_danger_accept_invalid_hostnames(true);
-                Ok(Client::open(info.set_addr(address))?)
-            }
-        }
-    }
-
-    fn certificates(&self) -> Result<TlsCertificates, ConnectError> {
-        let client_tls = self.certificate.as_ref().map(|(certificate, key)| -> Result<_, ConnectError> {
-            Ok(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
-        });
-        let root_cert = self.ca.as_ref().map(|path| read(path));
-        Ok(TlsCertificates { client_tls: client_tls.transpose()?, root_cert: root_cert.transpose()? })
+        Ok(login)
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
     std::fs::read(path).map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }

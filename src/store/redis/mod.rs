@@ -9,7 +9,7 @@
 //! | `lua/`, `script` | the scripts |
 //! | `question`, `answer` | what goes to them and what comes back |
 //! | `plan`, `key` | which slot judges what, and what counters are called |
-//! | `url`, `access`, `slot` | where, as whom, and which slot |
+//! | `url`, `access`, `tls`, `slot` | where, as whom, whom to trust, and which slot |
 //! | `calls` | one script call: the command, and what is sent again |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
@@ -34,6 +34,7 @@ mod single;
 mod slot;
 mod take_back;
 mod tallies;
+mod tls;
 mod url;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
@@ -92,10 +92,7 @@ struct Connector {
 
 impl Connector {
     async fn connect(&self) -> Result<Link, ConnectError> {
-        let client = self.access.client(&self.address)?;
-        // Each call has its own deadline.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connect = client.get_multiplexed_async_connection_with_config(&config);
+        let connect = self.access.connect(&self.address);
         let patience = self.access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         let connected = timeout(patience, connect).await.map_err(|_| ConnectError::Late(patience))?;
         Ok(Link::new(connected?, &self.metrics))

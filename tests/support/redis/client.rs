@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, RedisConnectionInfo, RedisResult, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _, RedisConnectionInfo,
+    RedisResult, Value,
 };
 
 use super::Redis;
@@ -61,15 +62,14 @@ impl Redis {
     }
 
     fn client(&self) -> RedisResult<Client> {
-        let info = self.url().into_connection_info()?;
+        // Where there are certificates, they are the service's to prove; tests have the socket.
+        let address = self.setup.tls.as_ref().map(|_| ConnectionAddr::Unix(self.socket()));
+        let info =
+            address.map_or_else(|| self.url().into_connection_info(), |address| address.into_connection_info())?;
         // Old servers count the introduction that they do not know as an error.
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let login = self.setup.password.iter().fold(login, |login, password| login.set_password(password));
-        let info = info.set_redis_settings(login);
-        match &self.setup.tls {
-            Some(tls) => Client::build_with_tls(info, tls.certificates()),
-            None => Client::open(info),
-        }
+        Client::open(info.set_redis_settings(login))
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use redis::{ClientTlsConfig, TlsCertificates};
 use tempfile::TempDir;
 
 /// Whom a server talks to.
@@ -42,6 +41,20 @@ impl Tls {
         tls
     }
 
+    /// One certificate that is authority and server in one, as `openssl req -x509` makes it.
+    pub(crate) fn of_itself() -> Self {
+        let tls = Self::new(Clients::Anyone);
+        let (key, mut itself) = (KeyPair::generate().unwrap(), named("itself", &["127.0.0.1", "localhost"]));
+        itself.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = itself.self_signed(&key).unwrap().pem();
+        let (place, key_place) = tls.server();
+        for path in [tls.authority(), place] {
+            std::fs::write(path, &certificate).unwrap();
+        }
+        std::fs::write(key_place, key.serialize_pem()).unwrap();
+        tls
+    }
+
     /// The authority's own certificate.
     pub(crate) fn authority(&self) -> PathBuf {
         self.path().join("authority.crt")
@@ -69,14 +82,6 @@ impl Tls {
             "tls-replication yes".to_owned(),
             "tls-cluster yes".to_owned(),
         ]
-    }
-
-    /// What a client needs to be let in.
-    pub(super) fn certificates(&self) -> TlsCertificates {
-        let (certificate, key) = self.client();
-        let read = |path: &Path| std::fs::read(path).unwrap();
-        let client_tls = ClientTlsConfig { client_cert: read(&certificate), client_key: read(&key) };
-        TlsCertificates { client_tls: Some(client_tls), root_cert: Some(read(&self.authority())) }
     }
 
     fn path(&self) -> &Path {
