@@ -23,7 +23,10 @@ pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<Page> 
 
 fn stats(metrics: &Metrics) -> String {
     let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-    let counted = metrics.render().unwrap_or_else(|error| error.to_string());
+    let counted = match metrics.stats() {
+        Some(stats) => stats.text(),
+        None => metrics.render().unwrap_or_else(|error| error.to_string()),
+    };
     format!("# {name} {version}, process {}\n{counted}", std::process::id())
 }
 

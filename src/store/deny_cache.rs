@@ -183,12 +183,15 @@ impl<S: Store> Store for DenyCache<S> {
             .iter()
             .map(|check| if may_answer(check, checks) { self.denials.find(check, asked) } else { None })
             .collect();
-        if known.iter().all(Option::is_none) {
+        let hits = u64::try_from(known.iter().flatten().count()).unwrap_or(u64::MAX);
+        let all = u64::try_from(known.len()).unwrap_or(u64::MAX);
+        self.denials.metrics.deny_cache_misses.inc_by(all.saturating_sub(hits));
+        if hits == 0 {
             let outcomes = self.store.decide(checks, prior, deadline).await;
             self.denials.learn_all(checks, &outcomes, asked);
             return outcomes;
         }
-        self.denials.metrics.deny_cache_hits.inc();
+        self.denials.metrics.deny_cache_hits.inc_by(hits);
         self.charge_anyway(checks, &known, deadline);
         let enforced = |(check, known): (&Check<'_>, &Option<Outcome>)| known.is_some() && check.role == Role::Enforce;
         let is_denied = prior == Prior::Open && checks.iter().zip(&known).any(enforced);

@@ -57,8 +57,10 @@ pub struct Metrics {
     pub dropped_charges: Counter,
     /// Checks that this process decided alone, by its share of the limit.
     pub local_decisions: Counter,
-    /// Requests of which a denial was remembered.
+    /// Checks that a remembered denial answered.
     pub deny_cache_hits: Counter,
+    /// Checks that none did, where denials are remembered.
+    pub deny_cache_misses: Counter,
     /// 1 while there is a connection to the control plane.
     pub xds_connected: Gauge,
     /// Attempts to connect to it after the first.
@@ -105,13 +107,20 @@ impl Metrics {
 
     /// The same, with the statistics of envoyproxy/ratelimit where somebody wants them.
     pub fn with_stats(stats: Option<Stats>) -> Arc<Self> {
-        let deny_cache_hits = Counter::default();
-        let remembered = deny_cache_hits.clone();
-        let hits = move || i64::try_from(remembered.get()).unwrap_or(i64::MAX);
+        let (deny_cache_hits, deny_cache_misses) = (Counter::default(), Counter::default());
+        let read = |counter: &Counter| {
+            let counter = counter.clone();
+            move || i64::try_from(counter.get()).unwrap_or(i64::MAX)
+        };
+        let (hits, misses) = (read(&deny_cache_hits), read(&deny_cache_misses));
+        let (found, sought) = (hits.clone(), misses.clone());
         let store_connections = Gauge::default();
         let connected = store_connections.clone();
         let stats = stats.map(|stats| {
-            let stats = stats.with_gauge("ratelimit.localcache.hitCount", hits);
+            let stats = stats
+                .with_gauge("ratelimit.localcache.hitCount", hits)
+                .with_gauge("ratelimit.localcache.missCount", misses)
+                .with_gauge("ratelimit.localcache.lookupCount", move || found().saturating_add(sought()));
             Arc::new(stats.with_gauge("ratelimit.redis_pool.cx_active", move || connected.get()))
         });
         let metrics = Self {
@@ -129,6 +138,7 @@ impl Metrics {
             dropped_charges: Counter::default(),
             local_decisions: Counter::default(),
             deny_cache_hits,
+            deny_cache_misses,
             xds_connected: Gauge::default(),
             xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
@@ -165,8 +175,10 @@ impl Metrics {
         registry.register("dropped_charges", dropped, self.dropped_charges.clone());
         let local = "Checks decided by this process alone, by its share of the limit, while the store was away";
         registry.register("local_decisions", local, self.local_decisions.clone());
-        let remembered = "Requests of which a denial was remembered";
+        let remembered = "Checks that a remembered denial answered";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
+        let asked = "Checks that no remembered denial answered, where denials are remembered";
+        registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
         let connected = "1 while there is a connection to the control plane";
         registry.register("xds_connected", connected, self.xds_connected.clone());
         let again = "Attempts to connect to the control plane after the first";
@@ -237,12 +249,6 @@ impl Metrics {
     /// The statistics of envoyproxy/ratelimit, where they are on.
     pub fn stats(&self) -> Option<&Arc<Stats>> {
         self.stats.as_ref()
-    }
-
-    /// Those statistics as text, or how to switch them on.
-    pub fn stats_text(&self) -> String {
-        let off = || "statistics are off; --statsd or --stats-prometheus-listen switches them on\n".to_owned();
-        self.stats().map_or_else(off, |stats| stats.text())
     }
 
     /// Counts an attempt to load the policies.

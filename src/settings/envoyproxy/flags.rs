@@ -7,6 +7,9 @@ use super::{Flag, Reader, words};
 /// Time for a decision of callers that set none: there they wait without an end. Envoy always sets one.
 const STORE_TIMEOUT: &str = "1s";
 
+/// How long a denial is remembered: there until the window ends, and whatever is given back meanwhile.
+const DENY_CACHE_MAX: &str = "60s";
+
 pub(super) fn put(reader: &mut Reader<'_>) {
     listen(reader);
     log(reader);
@@ -219,7 +222,7 @@ fn store(reader: &mut Reader<'_>) {
     reader.switch("--ready-while-store", reader.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"));
     reader.put("--store-timeout", STORE_TIMEOUT);
     let remembers = reader.integer("LOCAL_CACHE_SIZE_IN_BYTES") > 0;
-    reader.put("--deny-cache-max", if remembers { "1s" } else { "0s" });
+    reader.put("--deny-cache-max", if remembers { DENY_CACHE_MAX } else { "0s" });
 }
 
 fn per_second(reader: &mut Reader<'_>) {

@@ -92,7 +92,7 @@ const CASES: &[(&str, &str)] = &[
     ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", "--redis-any-hostname"),
     ("CACHE_KEY_PREFIX=p: REDIS_TIMEOUT=2s", "--redis-prefix p: + --redis-connect-timeout 2s"),
     ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true", "--ready-while-store"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES=1024", "--deny-cache-max 1s"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES=1024", "--deny-cache-max 60s"),
     ("REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=tcp REDIS_PERSECOND_URL=h:2 REDIS_PERSECOND_AUTH=u:p", "--per-second-store redis://h:2 + --per-second-user u + --per-second-password p"),
     ("REDIS_PERSECOND_URL=h:2", ""),
     ("PORT= USE_STATSD= REDIS_TIMEOUT=", ""),
