@@ -25,7 +25,7 @@ pub struct Serve {
     /// Take the settings from the variables that envoyproxy/ratelimit reads, see `tollgate settings`; flags after this one win.
     /// Under the name `ratelimit` that is so without it.
     // Replaced by flags before these are read.
-    #[arg(long)]
+    #[arg(long, help_heading = "In the place of envoyproxy/ratelimit")]
     envoyproxy_env: bool,
     #[arg(skip)]
     notes: Vec<String>,

@@ -10,6 +10,7 @@ const MAX_NAME: usize = 128;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Answers")]
 pub(super) struct Flags {
     /// Write durations to the microsecond. Proxies truncate them to whole seconds, so the default rounds up.
     #[arg(long, env = "TOLLGATE_EXACT_DURATIONS")]

@@ -8,6 +8,7 @@ use crate::grpc::server::Connections;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Bounds")]
 pub(super) struct Flags {
     /// Descriptors that a request may have.
     #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "64")]

@@ -8,6 +8,7 @@ use super::Problems;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Listeners")]
 pub(super) struct Flags {
     /// Address for gRPC, or unix:/path for a socket; port 0 takes a free one, which is logged.
     #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]

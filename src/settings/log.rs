@@ -5,6 +5,7 @@ use crate::telemetry::log::LogFormat;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Log")]
 pub(super) struct Flags {
     /// How much is logged: error, warn, info, debug, or a filter such as tollgate=debug,h2=warn.
     #[arg(long, env = "TOLLGATE_LOG", value_name = "FILTER", default_value = "info")]

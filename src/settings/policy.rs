@@ -12,6 +12,7 @@ const EXAMPLES: &str = "config/policies";
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Policies")]
 pub(super) struct Flags {
     /// A policy file, or a directory that is read recursively (*.yaml, *.yml; dot files are not). May be given again.
     /// Without any, config/policies is served where that exists.
@@ -24,6 +25,7 @@ pub(super) struct Flags {
 /// How policies are read; the subcommands that read some share it.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Policies")]
 pub struct Reading {
     /// Let several files speak of one domain: their rules are put together, in the order of the files' names.
     #[arg(long, env = "TOLLGATE_MERGE_DOMAINS")]

@@ -4,6 +4,7 @@ use super::{Problem, Problems, StoreSettings};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Readiness")]
 pub(super) struct Flags {
     /// Start although the policies are missing or wrong, which is logged; calls are UNAVAILABLE until good ones are there.
     #[arg(long, env = "TOLLGATE_START_WITHOUT_POLICY")]

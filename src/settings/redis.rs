@@ -9,6 +9,7 @@ use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 /// The flags.
+#[command(next_help_heading = "Redis")]
 pub struct Flags {
     /// The ACL user; the URL's wins.
     #[arg(long, env = "TOLLGATE_REDIS_USER", value_name = "NAME")]

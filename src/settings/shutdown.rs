@@ -6,6 +6,7 @@ use super::{Problems, parse};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Shutdown")]
 pub(super) struct Flags {
     /// After SIGTERM, time in which the process serves on while health says NOT_SERVING, so that callers go elsewhere.
     #[arg(long, env = "TOLLGATE_DRAIN_DELAY", value_name = "DURATION", default_value = "3s")]

@@ -10,6 +10,7 @@ use crate::telemetry::statsd::{self, Dialect, Protocol, Rewrite, Target};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Statistics of envoyproxy/ratelimit")]
 pub(super) struct Flags {
     /// Address for envoyproxy/ratelimit's statistics as Prometheus reads them; `:9090` is that port of every address.
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_LISTEN", value_name = "ADDR")]

@@ -9,6 +9,7 @@ use crate::store::redis::{RedisOptions, RedisUrl};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Store")]
 pub(super) struct Flags {
     /// Where counters live: memory, redis://HOST, rediss://HOST, redis+unix:///PATH, redis-cluster://HOST,HOST,
     /// redis-sentinel://MASTER@HOST,HOST; rediss-cluster and rediss-sentinel with TLS.

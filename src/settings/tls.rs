@@ -7,6 +7,7 @@ use crate::grpc::tls::{Clients, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "TLS of gRPC")]
 pub(super) struct Flags {
     /// PEM file of the certificate for gRPC with its chain. It is read again when it changes, together with its key.
     #[arg(long, env = "TOLLGATE_GRPC_TLS_CERT", value_name = "FILE")]

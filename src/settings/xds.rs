@@ -7,6 +7,7 @@ use crate::xds::{ControlPlane, Header, Target, Tls};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Policies from a control plane")]
 pub(super) struct Flags {
     /// Take the policies from the control plane at this address, by Envoy's xDS, instead of files.
     #[arg(long, env = "TOLLGATE_XDS", value_name = "HOST:PORT")]
