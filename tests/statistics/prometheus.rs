@@ -26,6 +26,8 @@ async fn dashboards_of_envoyproxy_ratelimit_find_what_they_ask_for() {
     health.check(HealthCheckRequest::default()).await.unwrap();
     insta::assert_snapshot!(shown(&mut serving.service, "/metrics").await, @r#"
     ratelimit_localcache_hitCount 0
+    ratelimit_localcache_lookupCount 0
+    ratelimit_localcache_missCount 0
     ratelimit_redis_pool_cx_active 0
     ratelimit_service_config_load_success 1
     ratelimit_service_rate_limit_elsewhere_domain_not_found 1
