@@ -110,7 +110,7 @@ impl Gateway {
 fn listener(ann: u32) -> Value {
     let limit = |unit: &str, amount: u32| json!({ "unit": unit, "requests_per_unit": amount });
     let rule = |key: &str, value: &str, limit: Value| json!({ "key": key, "value": value, "rate_limit": limit });
-    let mut shadow = rule("masked_remote_address", "127.0.0.0/8", limit("HOUR", 1));
+    let mut shadow = rule("masked_remote_address", "127.0.0.0/8", limit("YEAR", 1));
     shadow["shadow_mode"] = json!(true);
     let app = [
         rule("rule-0-match-0", "rule-0-match-0", limit("YEAR", ann)),

@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `plain` | as the sample of Istio deploys it: a ConfigMap, a Redis, no TLS |
 //! | `variables` | what one or two variables more change |
+//! | `redis` | how it is led to Redis |
 //! | `gateway` | as Envoy Gateway deploys it: certificates everywhere, a control plane, an Envoy with its filter |
 //! | `defects` | what that service can be made to do wrong; more of that is in `requests`, `answers`, `drain`, `statistics` and `tls` |
 
 mod defects;
 mod gateway;
 mod plain;
+mod redis;
 mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

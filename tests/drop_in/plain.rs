@@ -235,6 +235,22 @@ async fn no_policy_at_all_is_a_configuration_without_limits() {
 }
 
 #[tokio::test]
+async fn health_may_need_a_policy_at_any_time() {
+    let mut istio = Istio::with("").await;
+    let link = istio.map.files.file("ratelimit/config/policy.yaml");
+    std::fs::remove_file(&link).unwrap();
+    let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")];
+    let mut service = Ratelimit::start(&istio.variables(&more));
+    service.wait_for("the store is connected");
+    assert_eq!(service.health().await, 500);
+    istio.map.swap(&daily("user", 5));
+    istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");
+    becomes("there is one", PATIENCE, || service.health(), |status| *status == 200).await;
+    std::fs::remove_file(link).unwrap();
+    becomes("there is none", PATIENCE, || service.health(), |status| *status == 500).await;
+}
+
+#[tokio::test]
 async fn the_root_may_be_a_link_that_is_swapped() {
     let files = Policies::none();
     for (version, amount) in [("v1", 5), ("v2", 7)] {

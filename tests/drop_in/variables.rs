@@ -3,29 +3,22 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use redis::Value;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::{Istio, Ratelimit, listening, output};
+use crate::support::PATIENCE;
 use crate::support::policy::daily;
-use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
 
 const PROMETHEUS: [(&str, &str); 2] = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":0")];
 
 /// A policy for domain `test`, whose rules are given as `key: rate_limit`.
-fn policy(rules: &[(&str, &str)]) -> String {
+pub(super) fn policy(rules: &[(&str, &str)]) -> String {
     let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
     format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
-}
-
-/// How many keys there are; they need not be text.
-async fn keys(redis: &Redis, pattern: &str) -> u64 {
-    redis.ask(&["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", pattern]).await.unwrap()
 }
 
 async fn left(client: &Client, key: &str) -> u32 {
@@ -36,47 +29,6 @@ async fn left(client: &Client, key: &str) -> u32 {
 
 fn statistics(service: &mut Ratelimit) -> Web {
     Web::new(listening(&mut service.process, "stats"))
-}
-
-#[tokio::test]
-async fn redis_persecond_has_the_limits_of_a_second_and_no_other() {
-    let other = Redis::start_as(Setup { password: Some("secret"), ..Setup::default() }).await;
-    let rules = [
-        ("second", "unit: second, requests_per_unit: 1000000"),
-        ("minute", "unit: minute, requests_per_unit: 1000000"),
-    ];
-    let istio = Istio::with(&policy(&rules)).await;
-    let address = other.address.to_string();
-    let more = [
-        ("REDIS_PERSECOND", "true"),
-        ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
-        ("REDIS_PERSECOND_URL", &address),
-        ("REDIS_PERSECOND_AUTH", "secret"),
-    ];
-    let mut service = istio.serve(&more).await;
-    let client = service.client().await;
-    assert!(client.hit("minute", "ann").await);
-    assert_eq!(other.command(&["DBSIZE"]).await, Value::Int(0));
-    assert!(client.hit("second", "ann").await);
-    assert_eq!(other.command(&["DBSIZE"]).await, Value::Int(1));
-}
-
-#[tokio::test]
-async fn a_unix_socket_a_password_and_a_prefix_lead_to_redis() {
-    let redis = Redis::start_as(Setup { password: Some("se:cret"), ..Setup::default() }).await;
-    let (istio, socket) = (Istio::with(&daily("user", 5)).await, redis.socket());
-    let more = [
-        ("REDIS_SOCKET_TYPE", "unix"),
-        ("REDIS_URL", socket.to_str().unwrap()),
-        ("REDIS_AUTH", "default:se:cret"),
-        ("CACHE_KEY_PREFIX", "mine:"),
-    ];
-    let mut service = istio.serve(&more).await;
-    assert!(service.client().await.hit("user", "ann").await);
-    let all = keys(&redis, "*").await;
-    assert!(all > 0 && keys(&redis, "mine:*").await == all, "{all}");
-    let told = service.process.log().join("\n");
-    assert!(!told.contains("cret"), "{told}");
 }
 
 #[tokio::test]
@@ -198,16 +150,6 @@ async fn in_shadow_mode_nothing_is_refused_and_the_statuses_tell() {
         assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, code));
     }
     assert_eq!(statistics.metric("ratelimit_service_global_shadow_mode").await, 2);
-}
-
-#[tokio::test]
-async fn health_follows_redis_where_that_is_asked_for() {
-    let istio = Istio::with(&daily("user", 5)).await;
-    let service = istio.serve(&[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")]).await;
-    let steady = istio.serve(&[]).await;
-    istio.redis.kill();
-    becomes("it is not healthy", PATIENCE, || service.health(), |status| *status == 500).await;
-    assert_eq!(steady.health().await, 200);
 }
 
 #[test]
