@@ -50,6 +50,22 @@ async fn a_number_of_hits_above_2_to_63_gives_nothing_back() {
     assert_eq!(client.status(taking(0)).await.limit_remaining, 2);
 }
 
+#[tokio::test]
+async fn a_redis_that_hangs_keeps_nobody_waiting_and_is_not_called_the_callers_fault() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    assert!(client.hit("user", "ann").await);
+    istio.redis.pause();
+    let begun = Instant::now();
+    let undecided = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+    assert_eq!(undecided.code(), tonic::Code::Unavailable);
+    let body = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+    assert_eq!(service.http.send("POST", "/json", body).await.status, 503);
+    assert!(begun.elapsed() < 2 * AT_ONCE, "{:?}", begun.elapsed());
+    istio.redis.resume();
+}
+
 #[test]
 fn a_signal_while_it_waits_for_redis_ends_it() {
     let (map, silent) = (ConfigMap::of(&daily("user", 5)), TcpListener::bind("127.0.0.1:0").unwrap());

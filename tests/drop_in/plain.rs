@@ -11,6 +11,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::variables::policy;
 use super::{ConfigMap, Istio, Ratelimit};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, channel, descriptor, limit, request};
@@ -143,6 +144,38 @@ async fn shadow_and_quota_mode_answer_as_that_service_does() {
 }
 
 #[tokio::test]
+async fn every_descriptor_counts_whatever_becomes_of_the_others() {
+    let rules = [
+        ("a", "unit: year, requests_per_unit: 5"),
+        ("b", "unit: year, requests_per_unit: 1"),
+        ("never", "unit: day"),
+        ("now", "unit: second, requests_per_unit: 4294967295"),
+    ];
+    let istio = Istio::with(&policy(&rules)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let (a, b) = (|| descriptor(&[("a", "")]), || descriptor(&[("b", "")]));
+    let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
+    // One counter twice is two hits. There the first would tell what is left before the second; here both tell what is left after the request.
+    let twice = [yearly(Code::Ok, 5, 3), yearly(Code::Ok, 5, 3), yearly(Code::Ok, 1, 0)];
+    answers(&client, vec![a(), a(), b()], Code::Ok, &twice).await;
+    for left in [2, 1] {
+        let over = [yearly(Code::OverLimit, 1, 0), yearly(Code::Ok, 5, left)];
+        answers(&client, vec![b(), a()], Code::OverLimit, &over).await;
+    }
+    let mut asked = request(vec![a(), taking(0, &[("a", "")])]);
+    asked.hits_addend = 3;
+    let answer = client.ask(asked).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit, "what the descriptor says wins, else the request");
+    answers(&client, vec![a()], Code::OverLimit, &[yearly(Code::OverLimit, 5, 0)]).await;
+    // There it would say when the window ends, and be as much over in the next one; here a ban has no end.
+    let never = client.status(descriptor(&[("never", "")])).await;
+    assert_eq!(never, of(Code::OverLimit, Unit::Day, 0, 0));
+    answers(&client, vec![descriptor(&[("now", "")])], Code::Ok, &[of(Code::Ok, Unit::Second, u32::MAX, u32::MAX - 1)])
+        .await;
+}
+
+#[tokio::test]
 async fn json_is_decided_and_what_is_no_request_is_400() {
     let istio = Istio::with(&daily("user", 1)).await;
     let service = istio.serve(&[]).await;
@@ -231,7 +264,15 @@ async fn no_policy_at_all_is_a_configuration_without_limits() {
     let istio = Istio::with("").await;
     std::fs::remove_file(istio.map.files.file("ratelimit/config/policy.yaml")).unwrap();
     let mut service = istio.serve(&[]).await;
-    assert_eq!(service.client().await.limit("user", "ann").await, None);
+    let client = service.client().await;
+    let becomes = async |what: &str, amount| {
+        becomes(what, PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
+    };
+    becomes("there is none", None).await;
+    istio.map.files.write("ratelimit/config/below/policy.yaml", &daily("user", 5));
+    becomes("a file below is noticed", Some(5)).await;
+    std::fs::rename(istio.map.files.file("ratelimit/config/below"), istio.map.files.file("elsewhere")).unwrap();
+    becomes("a file that goes elsewhere is noticed", None).await;
 }
 
 #[tokio::test]

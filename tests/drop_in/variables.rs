@@ -71,6 +71,18 @@ async fn what_is_over_stops_the_counting_of_the_rest_where_that_is_asked_for() {
     }
 }
 
+#[tokio::test]
+async fn what_is_over_in_shadow_mode_stops_no_counting() {
+    let watched = "  - key: watched\n    shadow_mode: true\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
+    let istio = Istio::with(&(policy(&[("real", "unit: year, requests_per_unit: 2")]) + watched)).await;
+    let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]).await;
+    let client = service.client().await;
+    for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
+        let both = request(vec![descriptor(&[("watched", "")]), descriptor(&[("real", "")])]);
+        assert_eq!(client.ask(both).await.unwrap().overall_code(), expected);
+    }
+}
+
 // Waiting for an end blocks a thread, and the client's connection has to be ended meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn grpc_uds_is_a_socket_that_goes_with_the_process() {
@@ -94,6 +106,19 @@ async fn headers_tell_the_tightest_limit_under_the_names_that_are_set() {
     let headers: Vec<_> = answer.response_headers_to_add.into_iter().map(|one| (one.key, one.value)).collect();
     let expected = [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1"), ("X-Reset", &reset)];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[tokio::test]
+async fn headers_are_of_the_last_limit_that_denies() {
+    let rules = [("tight", "unit: year, requests_per_unit: 1"), ("wide", "unit: year, requests_per_unit: 2")];
+    let istio = Istio::with(&policy(&rules)).await;
+    let mut service = istio.serve(&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")]).await;
+    let client = service.client().await;
+    for limit in ["1", "1", "2"] {
+        let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
+        let headers = client.ask(both).await.unwrap().response_headers_to_add;
+        assert_eq!((headers[0].key.as_str(), headers[0].value.as_str()), ("RateLimit-Limit", limit));
+    }
 }
 
 #[tokio::test]
