@@ -158,7 +158,8 @@ fn command_at(socket: &Path, policies: &Policies) -> std::process::Command {
     serve
 }
 
-async fn client_of(socket: &Path) -> Client {
+/// A client of a socket.
+pub(crate) async fn client_of(socket: &Path) -> Client {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_| {
         let socket = socket.clone();

@@ -14,6 +14,7 @@
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
 //! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
 //! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
+//! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -32,6 +33,7 @@
 mod answers;
 mod commands;
 mod drain;
+mod drop_in;
 mod envoy;
 mod fuzz_smoke;
 mod health;

@@ -90,13 +90,17 @@ async fn readiness_follows_the_store_where_it_is_told_so() {
 }
 
 #[test]
-fn readiness_cannot_both_follow_the_store_and_do_without_it() {
+fn readiness_cannot_both_follow_something_and_do_without_it() {
     let policies = Policies::of(&daily("user", 5));
     let mut both = command(quiet(&[]));
     both.arg("--policy").arg(policies.path()).args(["--ready-while-store", "--ready-without-store"]);
     let ended = both.output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("--ready-while-store: contradicts --ready-without-store"));
+    let mut both = command(quiet(&[]));
+    both.arg("--policy").arg(policies.path()).args(["--ready-while-policy", "--ready-without-policy"]);
+    let told = String::from_utf8(both.output().unwrap().stderr).unwrap();
+    assert!(told.contains("--ready-while-policy: contradicts --ready-without-policy"), "{told}");
 }
 
 /// All that can be asked whether a service is ready.

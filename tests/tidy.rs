@@ -40,7 +40,7 @@ const HOUSE: &[Row] = &[
         foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
-    Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io" },
+    Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io std::os" },
     // Stores know of no policy, and the clock is theirs.
     Row {
         place: "store",

@@ -7,16 +7,36 @@ use tokio::sync::watch;
 /// What the process says of itself over HTTP, and whether it is ready, which others may follow.
 #[derive(Debug)]
 pub struct Facts {
+    needs: Needs,
     state: watch::Sender<Readiness>,
     policies: Mutex<PolicyFacts>,
+}
+
+/// What of policies has to be there for the process to be ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    NoPolicy,
+    /// They have been loaded once, though there may be none among them.
+    Load,
+    /// There is one in force.
+    Policy,
 }
 
 /// Whether the process should be asked: one fact, which every probe tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    has_policy: bool,
+    policy: PolicyState,
     store: StoreState,
     is_draining: bool,
+}
+
+/// How far policies are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PolicyState {
+    NotYet,
+    There,
+    Empty,
 }
 
 /// How far a store is there.
@@ -45,16 +65,18 @@ pub struct PolicyFacts {
 }
 
 impl Facts {
-    /// Nothing is there yet. `needs_policy`: whether the process is only ready with one.
-    pub fn new(needs_policy: bool) -> Self {
-        let nothing = Readiness { has_policy: !needs_policy, store: StoreState::NotYet, is_draining: false };
-        Self { state: watch::Sender::new(nothing), policies: Mutex::default() }
+    /// Nothing is there yet.
+    pub fn new(needs: Needs) -> Self {
+        let policy = if needs == Needs::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
+        let nothing = Readiness { policy, store: StoreState::NotYet, is_draining: false };
+        Self { needs, state: watch::Sender::new(nothing), policies: Mutex::default() }
     }
 
     /// A policy set was put in force, from wherever.
     pub fn loaded(&self, facts: PolicyFacts) {
+        let is_empty = self.needs == Needs::Policy && facts.domains.is_empty();
         *self.policies.lock() = facts;
-        self.change(|state| state.has_policy = true);
+        self.change(|state| state.policy = if is_empty { PolicyState::Empty } else { PolicyState::There });
     }
 
     /// The store was reached, or need not be.
@@ -110,10 +132,11 @@ impl Readiness {
     fn reason(self) -> Option<&'static str> {
         match self {
             Self { is_draining: true, .. } => Some("draining\n"),
-            Self { has_policy: false, .. } => Some("no policy is loaded yet\n"),
+            Self { policy: PolicyState::NotYet, .. } => Some("no policy is loaded yet\n"),
+            Self { policy: PolicyState::Empty, .. } => Some("no policy is in force\n"),
             Self { store: StoreState::NotYet, .. } => Some("the store has not been reached yet\n"),
             Self { store: StoreState::Lost, .. } => Some("no connection to the store is open\n"),
-            Self { store: StoreState::There, .. } => None,
+            Self { policy: PolicyState::There, store: StoreState::There, .. } => None,
         }
     }
 }
@@ -124,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_until_it_is_there() {
-        let facts = Facts::new(true);
+        let facts = Facts::new(Needs::Load);
         let readiness = facts.readiness();
         assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
         facts.loaded(PolicyFacts::default());
@@ -140,8 +163,20 @@ mod tests {
 
     #[test]
     fn a_policy_may_be_let_out() {
-        let facts = Facts::new(false);
+        let facts = Facts::new(Needs::NoPolicy);
         facts.store_is_ready();
         assert_eq!(facts.unready(), None);
+    }
+
+    #[test]
+    fn a_policy_may_have_to_be_in_force() {
+        let facts = Facts::new(Needs::Policy);
+        facts.store_is_ready();
+        assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
+        let one = PolicyFacts { domains: vec!["d".to_owned()], ..PolicyFacts::default() };
+        for (loaded, reason) in [(one, None), (PolicyFacts::default(), Some("no policy is in force\n"))] {
+            facts.loaded(loaded);
+            assert_eq!(facts.unready(), reason);
+        }
     }
 }

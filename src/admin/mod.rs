@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 
 pub use self::decide::{Decide, Decided};
-pub use self::facts::{Facts, PolicyFacts, Readiness};
+pub use self::facts::{Facts, Needs, PolicyFacts, Readiness};
 use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 

@@ -124,7 +124,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let sending = statistics.send(&metrics)?;
     let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
     let policies = InForce::new(Arc::clone(&metrics));
-    let (facts, health) = (Arc::new(Facts::new(!settings.readiness.ready_without_policy)), Health::new().await);
+    let (facts, health) = (Arc::new(Facts::new(readiness::needs(&settings.readiness))), Health::new().await);
 
     let installer =
         Installer { policies: Arc::clone(&policies), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };

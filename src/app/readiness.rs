@@ -10,11 +10,21 @@ use tracing::{info, warn};
 
 use super::serving::Service;
 use super::stores::Stores;
-use crate::admin::Facts;
+use crate::admin::{Facts, Needs};
 use crate::grpc::health::Health;
+use crate::settings::ReadinessSettings;
 
 /// How often it is looked whether a connection to the store is open.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What of policies has to be there.
+pub(super) fn needs(settings: &ReadinessSettings) -> Needs {
+    match (settings.ready_while_policy, settings.ready_without_policy) {
+        (true, _) => Needs::Policy,
+        (false, true) => Needs::NoPolicy,
+        (false, false) => Needs::Load,
+    }
+}
 
 /// Says over gRPC what is said over HTTP: at once, and then whenever it changes.
 pub(super) async fn tell(facts: &Facts, health: &Health) -> JoinHandle<()> {

@@ -12,6 +12,9 @@ pub(super) struct Flags {
     /// Be ready before there is a policy.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_POLICY")]
     ready_without_policy: bool,
+    /// Be ready only while there is a policy; otherwise it is enough that there may be, as a control plane says that has none.
+    #[arg(long, env = "TOLLGATE_READY_WHILE_POLICY")]
+    ready_while_policy: bool,
     /// Be ready only while a connection to the store is open; otherwise once it has been reached is enough.
     #[arg(long, env = "TOLLGATE_READY_WHILE_STORE")]
     ready_while_store: bool,
@@ -24,12 +27,18 @@ pub struct ReadinessSettings {
     pub start_without_policy: bool,
     /// Whether it is ready without one.
     pub ready_without_policy: bool,
+    /// Whether it is ready only while there is one.
+    pub ready_while_policy: bool,
     /// Whether it is ready only while it is connected to its store.
     pub ready_while_store: bool,
 }
 
 impl Flags {
     pub(super) fn resolve(&self, store: &StoreSettings, problems: &mut Problems) -> ReadinessSettings {
+        if self.ready_while_policy && self.ready_without_policy {
+            let what = "contradicts --ready-without-policy; give one of them".to_owned();
+            problems.0.push(Problem { flag: "--ready-while-policy", what });
+        }
         if self.ready_while_store && store.ready_without {
             let what = "contradicts --ready-without-store; give one of them".to_owned();
             problems.0.push(Problem { flag: "--ready-while-store", what });
@@ -37,6 +46,7 @@ impl Flags {
         ReadinessSettings {
             start_without_policy: self.start_without_policy,
             ready_without_policy: self.ready_without_policy,
+            ready_while_policy: self.ready_while_policy,
             ready_while_store: self.ready_while_store,
         }
     }

@@ -1,7 +1,9 @@
 //! Policies from files and directories.
 
-use std::fs::{self, File};
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::policy::{Report, Source};
@@ -29,8 +31,8 @@ pub struct Places {
 /// Which files of directories count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Whether policies are told by a line that begins with `domain:`, and not by `*.yaml` and `*.yml` alone. A directory without
-    /// any is then no policy at all, where it otherwise is an error.
+    /// Whether policies are told by a line that begins with `domain:`, before any that shows an example of one as Markdown does,
+    /// and not by `*.yaml` and `*.yml` alone. A directory without any is then no policy at all, where it otherwise is an error.
     pub by_content: bool,
     /// Whether names that begin with a dot count.
     pub dot_files: bool,
@@ -40,14 +42,16 @@ pub struct Which {
 
 /// Reads files, and directories with all that is below: `*.yaml` and `*.yml`, in sorted order.
 ///
-/// Names that begin with a dot are passed over in directories, symlinks are followed: so a Kubernetes ConfigMap, which is
-/// a folder of links into `..data`, is read once. [`Which`] may say otherwise.
+/// Names that begin with a dot are passed over in directories, unless [`Which`] says otherwise; symlinks are followed, and a
+/// file that is found under several names counts once. So a Kubernetes ConfigMap, which is a folder of links into `..data`,
+/// is read once either way.
 ///
 /// # Errors
 /// Everything that cannot be read.
 pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
     let Places { paths, overlays, which } = places;
-    let mut reading = Reading { which, sources: vec![], folders: 0, bytes: 0, report: Report::default() };
+    let mut reading =
+        Reading { which, sources: vec![], found: HashSet::new(), folders: 0, bytes: 0, report: Report::default() };
     paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
     if let (true, Some(path)) = (found_none, paths.first()) {
@@ -64,6 +68,8 @@ pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
 struct Reading<'w> {
     which: &'w Which,
     sources: Vec<Source>,
+    /// Files of directories so far, by device and inode.
+    found: HashSet<(u64, u64)>,
     folders: usize,
     bytes: u64,
     report: Report,
@@ -97,6 +103,7 @@ impl Reading<'_> {
             match fs::metadata(child) {
                 Ok(metadata) if metadata.is_dir() => self.directory(root, child, depth.saturating_add(1)),
                 Ok(_) if !self.which.is_named(root, child) => {}
+                Ok(metadata) if self.has_found(&metadata) => {}
                 Ok(metadata) if is_yaml(child) && metadata.is_file() => self.file(child),
                 Ok(metadata) if self.which.by_content && metadata.is_file() => self.file_of_another_name(child),
                 // Not a policy; a pipe would be waited for.
@@ -106,6 +113,11 @@ impl Reading<'_> {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Whether this is a file that has been found under another name; from now on it is.
+    fn has_found(&mut self, metadata: &Metadata) -> bool {
+        metadata.is_file() && !self.found.insert((metadata.dev(), metadata.ino()))
     }
 
     fn file(&mut self, path: &Path) {
@@ -124,7 +136,8 @@ impl Reading<'_> {
     /// A file that does not look like a policy from outside. What is none, a README or a picture, is passed over.
     fn file_of_another_name(&mut self, path: &Path) {
         let text = contents(path, MAX_BYTES.saturating_sub(self.bytes)).unwrap_or_default();
-        if text.lines().any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:")) {
+        let mut lines = text.lines().take_while(|line| !line.starts_with("```"));
+        if lines.any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:")) {
             self.add(path, text);
         }
     }
@@ -204,7 +217,8 @@ mod tests {
         {
             fs::write(root.path().join(name), "# a policy\ndomain: d\n").unwrap();
         }
-        fs::write(root.path().join("config/README.md"), "The domain: is explained elsewhere\n").unwrap();
+        let readme = "The domain: is explained elsewhere\n```yaml\ndomain: d\n```\n";
+        fs::write(root.path().join("config/README.md"), readme).unwrap();
         fs::write(root.path().join("config/image"), [0xff, 0x00]).unwrap();
         let which = |dot_files, prefix: &str| Which { by_content: true, dot_files, prefix: prefix.to_owned() };
         let below = ["config/a", "config/b.json", "config/empty.yml", "config.e.conf"];
@@ -225,6 +239,7 @@ mod tests {
         symlink("..2026_11_21", root.path().join("..data")).unwrap();
         symlink("..data/edge.yaml", root.path().join("edge.yaml")).unwrap();
         assert_eq!(names(root.path()), ["edge.yaml"]);
+        assert_eq!(names_of(root.path(), Which { dot_files: true, ..Which::default() }), ["..2026_11_21/edge.yaml"]);
     }
 
     #[test]

@@ -91,8 +91,10 @@ fn policies(reader: &mut Reader<'_>) {
         }
         other => return reader.problem("CONFIG_TYPE", &format!("expected FILE or GRPC_XDS_SOTW, found `{other}`")),
     };
-    let needs_one = first_is_awaited || reader.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED");
-    reader.switch("--ready-without-policy", !needs_one);
+    match reader.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED") {
+        true => reader.switch("--ready-while-policy", true),
+        false => reader.switch("--ready-without-policy", !first_is_awaited),
+    }
 }
 
 fn files(reader: &mut Reader<'_>) {

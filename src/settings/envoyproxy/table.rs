@@ -114,7 +114,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Part("--response-header-names")),
     v("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", Part("--response-header-names")),
     v("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", Part("--response-header-names")),
-    v("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Bool, "false", Part("--ready-without-policy")),
+    v("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Bool, "false", Part("--ready-while-policy")),
     v("SHADOW_MODE", Bool, "false", Part("--shadow-mode")),
     v("QUOTA_MODE", Bool, "false", Part("--quota-mode")),
     v("RESPONSE_DYNAMIC_METADATA", Bool, "false", Part("--dynamic-metadata")),

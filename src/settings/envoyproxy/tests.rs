@@ -76,7 +76,7 @@ const CASES: &[(&str, &str)] = &[
     ("RUNTIME_IGNOREDOTFILES=true", "no --policy-dot-files"),
     ("MERGE_DOMAIN_CONFIG=true", "--merge-domains"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "--fixed-window-charge blamed"),
-    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", "no --ready-without-policy"),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true", "--ready-while-policy + no --ready-without-policy"),
     ("LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X", "--response-headers legacy + --response-header-names RateLimit-Limit,RateLimit-Remaining,X"),
     ("SHADOW_MODE=true QUOTA_MODE=true", "--shadow-mode + --quota-mode"),
     ("RESPONSE_DYNAMIC_METADATA=true", "--dynamic-metadata"),

@@ -1,0 +1,165 @@
+//! What envoyproxy/ratelimit can be made to do wrong, and this cannot.
+//!
+//! Not here, since they are tested where they belong: overrides with an unknown unit over gRPC (`requests`), a watch of health
+//! that is open at the end (`drain`), metadata that stays between requests (`answers`), series of detailed metrics and overrides
+//! (`statistics`), files beside certificates (`tls`).
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{ConfigMap, Istio, Ratelimit, listening, output};
+use crate::support::policy::daily;
+use crate::support::rls::{descriptor, limit, request};
+use crate::support::web::Web;
+
+/// What an end takes at most where nothing has to be finished: much less than any time that is waited here.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn an_override_with_an_unknown_unit_is_the_callers_fault_and_the_process_lives() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    for unit in [0, 8, -1, i32::MAX] {
+        let own = RateLimitDescriptor { limit: limit(1, unit), ..descriptor(&[("user", "ann")]) };
+        let refused = client.ask(request(vec![own])).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{unit}");
+        let limit = json!({ "requestsPerUnit": 1, "unit": unit });
+        let descriptor = json!({ "entries": [{ "key": "user", "value": "ann" }], "limit": limit });
+        let body = json!({ "domain": "test", "descriptors": [descriptor] }).to_string();
+        assert_eq!(service.http.send("POST", "/json", body).await.status, 400, "{unit}");
+    }
+    assert!(client.hit("user", "ann").await);
+}
+
+#[tokio::test]
+async fn a_number_of_hits_above_2_to_63_gives_nothing_back() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let taking = |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
+    assert_eq!(client.status(taking(3)).await.limit_remaining, 2);
+    for hits in [1 << 63, u64::MAX] {
+        let refused = client.ask(request(vec![taking(hits)])).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+    assert_eq!(client.status(taking(0)).await.limit_remaining, 2);
+}
+
+#[tokio::test]
+async fn a_redis_that_hangs_keeps_nobody_waiting_and_is_not_called_the_callers_fault() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    assert!(client.hit("user", "ann").await);
+    istio.redis.pause();
+    let begun = Instant::now();
+    let undecided = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+    assert_eq!(undecided.code(), tonic::Code::Unavailable);
+    let body = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+    assert_eq!(service.http.send("POST", "/json", body).await.status, 503);
+    assert!(begun.elapsed() < 2 * AT_ONCE, "{:?}", begun.elapsed());
+    istio.redis.resume();
+}
+
+#[test]
+fn a_signal_while_it_waits_for_redis_ends_it() {
+    let (map, silent) = (ConfigMap::of(&daily("user", 5)), TcpListener::bind("127.0.0.1:0").unwrap());
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for address in [silent.local_addr().unwrap(), closed] {
+        let url = address.to_string();
+        let root = [("RUNTIME_ROOT", map.root()), ("RUNTIME_SUBDIRECTORY", "ratelimit"), ("LOG_LEVEL", "info")];
+        let redis = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", &url), ("USE_STATSD", "false")];
+        let mut service = Ratelimit::start(&[&root[..], &redis].concat());
+        let begun = Instant::now();
+        assert_eq!(service.terminate().code(), Some(0));
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn series_of_unknown_domains_and_of_values_are_bounded() {
+    let policy = "domain: test\ndescriptors:\n- {key: user, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}\n";
+    let istio = Istio::with(policy).await;
+    let more = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":0"), ("TOLLGATE_STATS_MAX_SERIES", "4")];
+    let mut service = istio.serve(&more).await;
+    let client = service.client().await;
+    for number in 0..50 {
+        client.hit("user", &number.to_string()).await;
+        let mut elsewhere = request(vec![descriptor(&[("user", "ann")])]);
+        elsewhere.domain = format!("domain-{number}");
+        client.ask(elsewhere).await.unwrap();
+    }
+    let text = Web::new(listening(&mut service.process, "stats")).get("/metrics").await.body;
+    let of = |what: &str| text.lines().filter(|line| !line.starts_with('#') && line.contains(what)).collect::<Vec<_>>();
+    let (hits, domains) = (of("_total_hits{"), of("_domain_not_found"));
+    assert!(hits.len() <= 5 && hits.iter().any(|line| line.contains("key1=\"other\"")), "{hits:#?}");
+    assert!(domains.len() <= 5 && domains.iter().any(|line| line.contains("other")), "{domains:#?}");
+    let own = service.http.get("/metrics").await.body;
+    assert!(!own.contains("domain-7"), "{own}");
+}
+
+#[tokio::test]
+async fn entries_that_read_the_same_when_they_are_joined_count_apart() {
+    let policy = "
+domain: test
+descriptors:
+- {key: a, rate_limit: &one {unit: year, requests_per_unit: 1}, descriptors: [{key: d, rate_limit: *one}]}
+- {key: a_b, rate_limit: *one, descriptors: [{key: d, rate_limit: *one}]}
+";
+    let istio = Istio::with(policy).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    for entries in [
+        &[("a", "b_c")][..],
+        &[("a_b", "c")],
+        &[("a", "b"), ("d", "c_d")],
+        &[("a", "b_d"), ("d", "c")],
+        &[("a_b", "d"), ("d", "c")],
+    ] {
+        let status = client.status(descriptor(entries)).await;
+        assert_eq!((status.code(), status.current_limit.is_some()), (Code::Ok, true), "{entries:?}");
+        assert_eq!(client.status(descriptor(entries)).await.code(), Code::OverLimit, "{entries:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
+    let mut istio = Istio::with(&daily("user", 5)).await;
+    let dots = [("RUNTIME_IGNOREDOTFILES", "false")];
+    let mut service = istio.serve(&dots).await;
+    let client = service.client().await;
+    assert_eq!(client.limit("user", "ann").await, Some(5));
+    istio.map.swap(&daily("user", 7));
+    let limit = || client.limit("user", "ann");
+    crate::support::becomes("the swap is served", crate::support::PATIENCE, limit, |limit| *limit == Some(7)).await;
+    // Two files are two, whatever they are called.
+    istio.map.files.write("ratelimit/config/.policy.yaml", &daily("user", 9));
+    service.wait_for("a change of the policies is refused");
+    service.wait_for(".policy.yaml:1:9");
+    assert_eq!(client.limit("user", "ann").await, Some(7));
+}
+
+#[tokio::test]
+async fn a_readme_among_the_policies_is_no_policy_whatever_it_shows() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let readme = "# Limits\n\nA file begins so:\n\n```yaml\ndomain: test\ndescriptors: [...]\n```\n";
+    istio.map.files.write("ratelimit/config/README.md", readme);
+    let mut service = istio.serve(&[]).await;
+    assert_eq!(service.client().await.limit("user", "ann").await, Some(5));
+}
+
+#[tokio::test]
+async fn a_second_instance_on_the_same_ports_is_an_error() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut first = istio.serve(&[]).await;
+    let port = first.grpc().port().to_string();
+    let ended = output(&istio.variables(&[("GRPC_PORT", &port)]));
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")), "{told}");
+}

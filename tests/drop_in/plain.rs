@@ -1,0 +1,357 @@
+//! As the sample of Istio deploys it: a ConfigMap, a Redis, no TLS.
+
+use std::time::SystemTime;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::rate_limit::Unit;
+use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::variables::policy;
+use super::{ConfigMap, Istio, Ratelimit};
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::{Client, channel, descriptor, limit, request};
+use crate::support::{PATIENCE, becomes};
+
+const POLICY: &str = r#"
+domain: test
+descriptors:
+  - key: PATH
+    value: "/productpage"
+    rate_limit: { unit: YEAR, requests_per_unit: 2 }
+  - key: PATH
+    value: "/api/*"
+    rate_limit: { unit: day, requests_per_unit: 10 }
+  - key: PATH
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+    descriptors:
+      - key: method
+        rate_limit: { unit: week, requests_per_unit: 5, name: writes }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: month, requests_per_unit: 1 }
+  - key: vote
+    quota_mode: true
+    rate_limit: { unit: year, requests_per_unit: 1 }
+  - key: free
+    rate_limit: { unlimited: true }
+  - key: strict
+    rate_limit: { unit: year, requests_per_unit: 7, replaces: [{ name: writes }] }
+"#;
+const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
+const ASK: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+
+/// The lengths of that service's units: months and years are not the calendar's.
+const fn seconds(unit: Unit) -> u64 {
+    match unit {
+        Unit::Unknown => 0,
+        Unit::Second => 1,
+        Unit::Minute => 60,
+        Unit::Hour => 3_600,
+        Unit::Day => 86_400,
+        Unit::Week => 604_800,
+        Unit::Month => 30 * 86_400,
+        Unit::Year => 365 * 86_400,
+    }
+}
+
+/// Asks, and checks all fields of the statuses but the time until the window ends against `expected`; that against the clock.
+async fn answers(client: &Client, descriptors: Vec<RateLimitDescriptor>, overall: Code, expected: &[DescriptorStatus]) {
+    let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let begun = now();
+    let mut answer = client.ask(request(descriptors)).await.unwrap();
+    let ended = now();
+    for status in &mut answer.statuses {
+        let Some(limit) = &status.current_limit else { continue };
+        let unit = seconds(limit.unit());
+        let left = |at: u64| i64::try_from(unit - at % unit).unwrap();
+        let reset = status.duration_until_reset.take().expect("a limit has an end of its window");
+        assert!((begun..=ended).any(|at| reset.seconds == left(at)), "{reset:?} of {limit:?} at {begun}");
+        assert_eq!(reset.nanos, 0);
+    }
+    assert_eq!(answer.statuses, expected);
+    assert_eq!(answer.overall_code(), overall);
+    assert_eq!((answer.response_headers_to_add.len(), answer.dynamic_metadata), (0, None));
+}
+
+fn of(code: Code, unit: Unit, requests_per_unit: u32, limit_remaining: u32) -> DescriptorStatus {
+    let limit = RateLimit { requests_per_unit, unit: unit.into(), ..Default::default() };
+    DescriptorStatus { code: code.into(), current_limit: Some(limit), limit_remaining, ..Default::default() }
+}
+
+fn named(name: &str, mut status: DescriptorStatus) -> DescriptorStatus {
+    status.current_limit.as_mut().unwrap().name = name.to_owned();
+    status
+}
+
+/// Without a limit.
+fn none(limit_remaining: u32) -> DescriptorStatus {
+    DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..Default::default() }
+}
+
+fn taking(hits: u64, entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
+}
+
+#[tokio::test]
+async fn answers_have_in_every_field_what_that_service_says() {
+    let istio = Istio::with(POLICY).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let page = || vec![descriptor(&[("PATH", "/productpage")])];
+    for (code, left) in [(Code::Ok, 1), (Code::Ok, 0), (Code::OverLimit, 0), (Code::OverLimit, 0)] {
+        answers(&client, page(), code, &[of(code, Unit::Year, 2, left)]).await;
+    }
+    // Hits that do not fit are counted all the same; 0 hits are a look.
+    let api = |hits| vec![taking(hits, &[("PATH", "/api/x")])];
+    answers(&client, api(8), Code::Ok, &[of(Code::Ok, Unit::Day, 10, 2)]).await;
+    answers(&client, api(0), Code::Ok, &[of(Code::Ok, Unit::Day, 10, 2)]).await;
+    answers(&client, api(5), Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 10, 0)]).await;
+    answers(&client, api(1), Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 10, 0)]).await;
+    answers(&client, vec![taking(1, &[("PATH", "/api/y")])], Code::Ok, &[of(Code::Ok, Unit::Day, 10, 9)]).await;
+    // The rule of the last entry counts, and no other.
+    let write = || descriptor(&[("PATH", "/x"), ("method", "PUT")]);
+    let other = vec![descriptor(&[("PATH", "/x")]), write(), descriptor(&[("PATH", "/x"), ("deeper", "1")])];
+    let writes = named("writes", of(Code::Ok, Unit::Week, 5, 4));
+    answers(&client, other, Code::Ok, &[of(Code::Ok, Unit::Hour, 100, 99), writes, none(0)]).await;
+    // A limit that another replaces says nothing and counts nothing.
+    let replaced = vec![write(), descriptor(&[("strict", "")])];
+    answers(&client, replaced, Code::Ok, &[none(0), of(Code::Ok, Unit::Year, 7, 6)]).await;
+    answers(&client, vec![write()], Code::Ok, &[named("writes", of(Code::Ok, Unit::Week, 5, 3))]).await;
+    answers(&client, vec![descriptor(&[("free", "")])], Code::Ok, &[none(u32::MAX)]).await;
+    let own = RateLimitDescriptor { limit: limit(3, 7), ..descriptor(&[("PATH", "/productpage"), ("own", "")]) };
+    answers(&client, vec![own], Code::Ok, &[of(Code::Ok, Unit::Week, 3, 2)]).await;
+}
+
+#[tokio::test]
+async fn shadow_and_quota_mode_answer_as_that_service_does() {
+    let istio = Istio::with(POLICY).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let watched = || vec![descriptor(&[("watched", "x")])];
+    for _ in 0..2 {
+        answers(&client, watched(), Code::Ok, &[of(Code::Ok, Unit::Month, 1, 0)]).await;
+    }
+    let vote = |value| descriptor(&[("vote", value)]);
+    answers(&client, vec![vote("a")], Code::Ok, &[of(Code::Ok, Unit::Year, 1, 0)]).await;
+    let over = of(Code::OverLimit, Unit::Year, 1, 0);
+    answers(&client, vec![vote("a"), vote("b")], Code::Ok, &[over.clone(), of(Code::Ok, Unit::Year, 1, 0)]).await;
+    answers(&client, vec![vote("a"), vote("b")], Code::OverLimit, &[over.clone(), over]).await;
+}
+
+#[tokio::test]
+async fn every_descriptor_counts_whatever_becomes_of_the_others() {
+    let rules = [
+        ("a", "unit: year, requests_per_unit: 5"),
+        ("b", "unit: year, requests_per_unit: 1"),
+        ("never", "unit: day"),
+        ("now", "unit: second, requests_per_unit: 4294967295"),
+    ];
+    let istio = Istio::with(&policy(&rules)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let (a, b) = (|| descriptor(&[("a", "")]), || descriptor(&[("b", "")]));
+    let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
+    // One counter twice is two hits. There the first would tell what is left before the second; here both tell what is left after the request.
+    let twice = [yearly(Code::Ok, 5, 3), yearly(Code::Ok, 5, 3), yearly(Code::Ok, 1, 0)];
+    answers(&client, vec![a(), a(), b()], Code::Ok, &twice).await;
+    for left in [2, 1] {
+        let over = [yearly(Code::OverLimit, 1, 0), yearly(Code::Ok, 5, left)];
+        answers(&client, vec![b(), a()], Code::OverLimit, &over).await;
+    }
+    let mut asked = request(vec![a(), taking(0, &[("a", "")])]);
+    asked.hits_addend = 3;
+    let answer = client.ask(asked).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit, "what the descriptor says wins, else the request");
+    answers(&client, vec![a()], Code::OverLimit, &[yearly(Code::OverLimit, 5, 0)]).await;
+    // There it would say when the window ends, and be as much over in the next one; here a ban has no end.
+    let never = client.status(descriptor(&[("never", "")])).await;
+    assert_eq!(never, of(Code::OverLimit, Unit::Day, 0, 0));
+    answers(&client, vec![descriptor(&[("now", "")])], Code::Ok, &[of(Code::Ok, Unit::Second, u32::MAX, u32::MAX - 1)])
+        .await;
+}
+
+#[tokio::test]
+async fn json_is_decided_and_what_is_no_request_is_400() {
+    let istio = Istio::with(&daily("user", 1)).await;
+    let service = istio.serve(&[]).await;
+    let (first, second) =
+        (service.http.send("POST", "/json", ASK).await, service.http.send("POST", "/json", ASK).await);
+    let statuses = |text: &str| {
+        let mut answer: Value = serde_json::from_str(text).unwrap();
+        let status = answer["statuses"][0].as_object_mut().unwrap();
+        assert!(status.remove("durationUntilReset").unwrap().as_str().unwrap().ends_with('s'));
+        answer
+    };
+    let limit = json!({ "requestsPerUnit": 1, "unit": "DAY" });
+    let expected = |code| json!({ "overallCode": code, "statuses": [{ "code": code, "currentLimit": limit }] });
+    assert_eq!((first.status, statuses(&first.body)), (200, expected("OK")));
+    assert_eq!((second.status, statuses(&second.body)), (429, expected("OVER_LIMIT")));
+    assert_eq!(second.header("content-type"), "application/json");
+    for wrong in ["", "{}", r#"{"domain": "test", "descriptors": [], "more": 1}"#] {
+        assert_eq!(service.http.send("POST", "/json", wrong).await.status, 400, "{wrong}");
+    }
+    assert_eq!(service.http.get("/elsewhere").await.status, 404);
+}
+
+#[tokio::test]
+async fn health_and_the_pages_are_where_they_were() {
+    let istio = Istio::with(POLICY).await;
+    let mut service = istio.serve(&[]).await;
+    let health = service.http.get("/healthcheck").await;
+    assert_eq!((health.status, health.body.as_str()), (200, "OK"));
+    let mut grpc = HealthClient::new(channel(service.grpc()).await);
+    for name in ["", "ratelimit"] {
+        let asked = HealthCheckRequest { service: name.to_owned() };
+        assert_eq!(grpc.check(asked).await.unwrap().into_inner().status(), ServingStatus::Serving);
+    }
+    let unknown = grpc.check(HealthCheckRequest { service: "other".to_owned() }).await;
+    assert_eq!(unknown.unwrap_err().code(), tonic::Code::NotFound);
+    insta::assert_snapshot!(service.admin.get("/rlconfig").await.body, @r"
+    test.PATH_/productpage: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false
+    test.PATH_/api/*: unit=DAY requests_per_unit=10, shadow_mode: false, quota_mode: false
+    test.PATH: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false
+    test.PATH.method: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false
+    test.watched: unit=MONTH requests_per_unit=1, shadow_mode: true, quota_mode: false
+    test.vote: unit=YEAR requests_per_unit=1, shadow_mode: false, quota_mode: true
+    test.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+    test.strict: unit=YEAR requests_per_unit=7, shadow_mode: false, quota_mode: false
+    ");
+    for path in ["/", "/stats"] {
+        assert_eq!(service.admin.get(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
+    let mut istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    assert!(client.hit("user", "ann").await);
+    istio.map.swap(BROKEN);
+    service.wait_for("a change of the policies is refused");
+    service.wait_for("kee");
+    assert_eq!((client.limit("user", "ann").await, service.health().await), (Some(5), 200));
+    istio.map.swap(&daily("user", 2));
+    becomes("the change is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == Some(2)).await;
+    assert!(client.hit("user", "ann").await && !client.hit("user", "ann").await, "counters go on");
+}
+
+#[tokio::test]
+async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_one_is_asked_for() {
+    for (asked_for, health) in [("false", 200), ("true", 500)] {
+        let mut istio = Istio::with(BROKEN).await;
+        let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", asked_for)];
+        let mut service = Ratelimit::start(&istio.variables(&more));
+        service.wait_for("the store is connected");
+        becomes("its health is that", PATIENCE, || service.health(), |status| *status == health).await;
+        let client = service.client().await;
+        client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+        service.wait_for("kee");
+        istio.map.swap(&daily("user", 5));
+        let ask = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+        becomes("it answers", PATIENCE, ask, Result::is_ok).await.unwrap();
+        assert_eq!(service.health().await, 200);
+    }
+}
+
+#[tokio::test]
+async fn no_policy_at_all_is_a_configuration_without_limits() {
+    let istio = Istio::with("").await;
+    std::fs::remove_file(istio.map.files.file("ratelimit/config/policy.yaml")).unwrap();
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let becomes = async |what: &str, amount| {
+        becomes(what, PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
+    };
+    becomes("there is none", None).await;
+    istio.map.files.write("ratelimit/config/below/policy.yaml", &daily("user", 5));
+    becomes("a file below is noticed", Some(5)).await;
+    std::fs::rename(istio.map.files.file("ratelimit/config/below"), istio.map.files.file("elsewhere")).unwrap();
+    becomes("a file that goes elsewhere is noticed", None).await;
+}
+
+#[tokio::test]
+async fn health_may_need_a_policy_at_any_time() {
+    let mut istio = Istio::with("").await;
+    let link = istio.map.files.file("ratelimit/config/policy.yaml");
+    std::fs::remove_file(&link).unwrap();
+    let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")];
+    let mut service = Ratelimit::start(&istio.variables(&more));
+    service.wait_for("the store is connected");
+    assert_eq!(service.health().await, 500);
+    istio.map.swap(&daily("user", 5));
+    istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");
+    becomes("there is one", PATIENCE, || service.health(), |status| *status == 200).await;
+    std::fs::remove_file(link).unwrap();
+    becomes("there is none", PATIENCE, || service.health(), |status| *status == 500).await;
+}
+
+#[tokio::test]
+async fn the_root_may_be_a_link_that_is_swapped() {
+    let files = Policies::none();
+    for (version, amount) in [("v1", 5), ("v2", 7)] {
+        files.write(&format!("{version}/ratelimit/config/policy.yaml"), &daily("user", amount));
+        files.write(&format!("{version}/ratelimit/other/policy.yaml"), BROKEN);
+    }
+    files.link("current", "v1");
+    let (root, istio) = (files.file("current"), Istio::with("").await);
+    let more = [("RUNTIME_ROOT", root.to_str().unwrap()), ("RUNTIME_WATCH_ROOT", "true")];
+    let mut service = istio.serve(&more).await;
+    let client = service.client().await;
+    assert_eq!(client.limit("user", "ann").await, Some(5));
+    files.link("current", "v2");
+    becomes("the other is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == Some(7)).await;
+}
+
+#[tokio::test]
+async fn ipv6_any_takes_ipv4_as_well() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return; // A machine without IPv6.
+    }
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(&[("HOST", "::"), ("GRPC_HOST", "::"), ("DEBUG_HOST", "::")]).await;
+    assert!(service.client().await.hit("user", "ann").await);
+    assert!(service.admin.get("/rlconfig").await.body.starts_with("test.user: "));
+}
+
+#[tokio::test]
+async fn every_signal_ends_it_with_exit_code_0() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut service = istio.serve(&[]).await;
+        service.process.signal(signal);
+        assert_eq!(service.process.wait_for_end().code(), Some(0), "{signal:?}");
+    }
+    let mut with_all_defaults = istio.serve(&[("TOLLGATE_DRAIN_DELAY", "3s")]).await;
+    assert_eq!(with_all_defaults.terminate().code(), Some(0));
+}
+
+#[tokio::test]
+async fn without_redis_it_listens_and_is_healthy_once_there_is_one() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    istio.redis.kill();
+    let mut service = Ratelimit::start(&istio.variables(&[]));
+    let client = service.client().await;
+    assert_eq!(service.health().await, 500);
+    client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+    assert_eq!(client.limit("other", "ann").await, None, "what has no limit needs no Redis");
+    istio.redis.restart().await;
+    becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
+    assert!(client.hit("user", "ann").await);
+}
+
+#[test]
+fn a_config_map_is_what_kubernetes_mounts() {
+    let mut map = ConfigMap::of("a");
+    map.swap("b");
+    let folder = map.files.file("ratelimit/config");
+    assert_eq!(std::fs::read_to_string(folder.join("policy.yaml")).unwrap(), "b");
+    let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["..2", "..data", "policy.yaml"]);
+}

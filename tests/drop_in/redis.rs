@@ -1,0 +1,121 @@
+//! How its variables lead to Redis: sockets, passwords, certificates, and every topology.
+
+use redis::Value;
+
+use super::Istio;
+use super::variables::policy;
+use crate::support::policy::daily;
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::redis::sentinels::{MASTER, Sentinels, Watch};
+use crate::support::redis::tls::{Clients, Tls};
+use crate::support::redis::{Redis, Setup};
+use crate::support::{PATIENCE, becomes};
+
+/// How many keys there are; they need not be text.
+async fn keys(redis: &Redis, pattern: &str) -> u64 {
+    redis.ask(&["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", pattern]).await.unwrap()
+}
+
+/// Serves five a day by these variables, which lead elsewhere than Istio's, and takes them.
+async fn takes_five(more: &[(&str, &str)]) {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let mut service = istio.serve(more).await;
+    let client = service.client().await;
+    for expected in [true, true, true, true, true, false] {
+        assert_eq!(client.hit("user", "ann").await, expected);
+    }
+    assert_eq!(keys(&istio.redis, "*").await, 0, "it is not asked");
+}
+
+#[tokio::test]
+async fn redis_persecond_has_the_limits_of_a_second_and_no_other() {
+    let other = Redis::start_as(Setup { password: Some("secret"), ..Setup::default() }).await;
+    let rules = [
+        ("second", "unit: second, requests_per_unit: 1000000"),
+        ("minute", "unit: minute, requests_per_unit: 1000000"),
+    ];
+    let istio = Istio::with(&policy(&rules)).await;
+    let address = other.address.to_string();
+    let more = [
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
+        ("REDIS_PERSECOND_URL", &address),
+        ("REDIS_PERSECOND_AUTH", "secret"),
+    ];
+    let mut service = istio.serve(&more).await;
+    let client = service.client().await;
+    assert!(client.hit("minute", "ann").await);
+    assert_eq!(other.command(&["DBSIZE"]).await, Value::Int(0));
+    assert!(client.hit("second", "ann").await);
+    assert_eq!(other.command(&["DBSIZE"]).await, Value::Int(1));
+}
+
+#[tokio::test]
+async fn a_unix_socket_a_password_and_a_prefix_lead_to_redis() {
+    let redis = Redis::start_as(Setup { password: Some("se:cret"), ..Setup::default() }).await;
+    let (istio, socket) = (Istio::with(&daily("user", 5)).await, redis.socket());
+    let more = [
+        ("REDIS_SOCKET_TYPE", "unix"),
+        ("REDIS_URL", socket.to_str().unwrap()),
+        ("REDIS_AUTH", "default:se:cret"),
+        ("CACHE_KEY_PREFIX", "mine:"),
+    ];
+    let mut service = istio.serve(&more).await;
+    assert!(service.client().await.hit("user", "ann").await);
+    assert!(keys(&redis, "mine:*").await > 0);
+    assert_eq!(keys(&redis, "[^m]*").await, 0);
+    let told = service.process.log().join("\n");
+    assert!(!told.contains("cret"), "{told}");
+}
+
+#[tokio::test]
+async fn health_follows_redis_where_that_is_asked_for() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let service = istio.serve(&[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")]).await;
+    let steady = istio.serve(&[]).await;
+    istio.redis.kill();
+    becomes("it is not healthy", PATIENCE, || service.health(), |status| *status == 500).await;
+    assert_eq!(steady.health().await, 200);
+}
+
+#[tokio::test]
+async fn a_cluster_is_told_by_its_seeds() {
+    let layout = Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() };
+    let cluster = Cluster::start_as(layout).await;
+    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
+    takes_five(&[("REDIS_TYPE", "cluster"), ("REDIS_URL", &seeds.join(","))]).await;
+}
+
+#[tokio::test]
+async fn sentinels_have_a_password_of_their_own() {
+    let setup = Setup { password: Some("data"), ..Setup::default() };
+    let group = Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() }).await;
+    group.master().await;
+    let addresses: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
+    let url = format!("{MASTER},{}", addresses.join(","));
+    let own = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", url.as_str())];
+    takes_five(&[&own[..], &[("REDIS_AUTH", "data"), ("REDIS_SENTINEL_AUTH", "watch")]].concat()).await;
+}
+
+#[tokio::test]
+async fn certificates_are_checked_and_shown_and_the_name_may_be_another() {
+    let tls = Tls::new(Clients::Certified);
+    let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
+    let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
+    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
+    let right = redis.address.to_string();
+    let other = right.replace("127.0.0.1", "127.0.0.2");
+    for (url, any_name) in [(right.as_str(), "false"), (&other, "true"), (&format!("redis://{right}"), "false")] {
+        let own = [
+            ("REDIS_URL", url),
+            ("REDIS_TLS", "true"),
+            ("REDIS_TLS_CACERT", authority),
+            ("REDIS_TLS_CLIENT_CERT", certificate),
+            ("REDIS_TLS_CLIENT_KEY", key),
+            ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", any_name),
+            ("CACHE_KEY_PREFIX", url),
+        ];
+        takes_five(&own).await;
+    }
+}

@@ -1,0 +1,235 @@
+//! What one or two variables more change; which flags they are is a test of `src/settings/envoyproxy`.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{Istio, Ratelimit, listening, output};
+use crate::support::PATIENCE;
+use crate::support::policy::daily;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::web::Web;
+
+const PROMETHEUS: [(&str, &str); 2] = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":0")];
+
+/// A policy for domain `test`, whose rules are given as `key: rate_limit`.
+pub(super) fn policy(rules: &[(&str, &str)]) -> String {
+    let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
+    format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
+}
+
+async fn left(client: &Client, key: &str) -> u32 {
+    let mut look = descriptor(&[(key, "")]);
+    look.hits_addend = Some(0);
+    client.status(look).await.limit_remaining
+}
+
+fn statistics(service: &mut Ratelimit) -> Web {
+    Web::new(listening(&mut service.process, "stats"))
+}
+
+#[tokio::test]
+async fn a_local_cache_answers_what_is_over_without_redis_and_prometheus_reads_the_old_names() {
+    let istio = Istio::with(&daily("user", 3)).await;
+    let mut service = istio.serve(&[&PROMETHEUS[..], &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]].concat()).await;
+    let (client, statistics) = (service.client().await, statistics(&mut service));
+    for admitted in [true, true, true, false] {
+        assert_eq!(client.hit("user", "ann").await, admitted);
+    }
+    istio.redis.pause();
+    assert!(!client.hit("user", "ann").await, "nobody has to be asked");
+    istio.redis.resume();
+    for (name, expected) in [
+        (r#"ratelimit_service_rate_limit_total_hits{domain="test",key1="user"}"#, 5),
+        (r#"ratelimit_service_rate_limit_within_limit{domain="test",key1="user"}"#, 3),
+        (r#"ratelimit_service_rate_limit_over_limit{domain="test",key1="user"}"#, 2),
+        (r#"ratelimit_service_rate_limit_near_limit{domain="test",key1="user"}"#, 1),
+        ("ratelimit_service_rate_limit_test_user_over_limit_with_local_cache", 1),
+        ("ratelimit_localcache_hitCount", 1),
+        (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#, 5),
+        ("ratelimit_service_config_load_success", 1),
+    ] {
+        assert_eq!(statistics.metric(name).await, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_over_stops_the_counting_of_the_rest_where_that_is_asked_for() {
+    let rules = [("tight", "unit: year, requests_per_unit: 1"), ("wide", "unit: year, requests_per_unit: 10")];
+    for (stop, left_of_wide) in [("false", 7), ("true", 9)] {
+        let istio = Istio::with(&policy(&rules)).await;
+        let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", stop)]).await;
+        let client = service.client().await;
+        for expected in [Code::Ok, Code::OverLimit, Code::OverLimit] {
+            let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
+            assert_eq!(client.ask(both).await.unwrap().overall_code(), expected);
+        }
+        assert_eq!(left(&client, "wide").await, left_of_wide, "{stop}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_over_in_shadow_mode_stops_no_counting() {
+    let watched = "  - key: watched\n    shadow_mode: true\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
+    let istio = Istio::with(&(policy(&[("real", "unit: year, requests_per_unit: 2")]) + watched)).await;
+    let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]).await;
+    let client = service.client().await;
+    for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
+        let both = request(vec![descriptor(&[("watched", "")]), descriptor(&[("real", "")])]);
+        assert_eq!(client.ask(both).await.unwrap().overall_code(), expected);
+    }
+}
+
+// Waiting for an end blocks a thread, and the client's connection has to be ended meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn grpc_uds_is_a_socket_that_goes_with_the_process() {
+    let (istio, folder) = (Istio::with(&daily("user", 5)).await, TempDir::new().unwrap());
+    let socket = folder.path().join("ratelimit.sock");
+    let mut service = istio.serve(&[("GRPC_UDS", socket.to_str().unwrap())]).await;
+    assert!(crate::listen::client_of(&socket).await.hit("user", "ann").await);
+    assert_eq!(service.terminate().code(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn headers_tell_the_tightest_limit_under_the_names_that_are_set() {
+    let rules = [("tight", "unit: year, requests_per_unit: 2"), ("wide", "unit: year, requests_per_unit: 10")];
+    let istio = Istio::with(&policy(&rules)).await;
+    let more = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
+    let mut service = istio.serve(&more).await;
+    let both = request(vec![descriptor(&[("wide", "")]), descriptor(&[("tight", "")])]);
+    let answer = service.client().await.ask(both).await.unwrap();
+    let reset = answer.statuses[1].duration_until_reset.unwrap().seconds.to_string();
+    let headers: Vec<_> = answer.response_headers_to_add.into_iter().map(|one| (one.key, one.value)).collect();
+    let expected = [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1"), ("X-Reset", &reset)];
+    assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[tokio::test]
+async fn headers_are_of_the_last_limit_that_denies() {
+    let rules = [("tight", "unit: year, requests_per_unit: 1"), ("wide", "unit: year, requests_per_unit: 2")];
+    let istio = Istio::with(&policy(&rules)).await;
+    let mut service = istio.serve(&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")]).await;
+    let client = service.client().await;
+    for limit in ["1", "1", "2"] {
+        let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
+        let headers = client.ask(both).await.unwrap().response_headers_to_add;
+        assert_eq!((headers[0].key.as_str(), headers[0].value.as_str()), ("RateLimit-Limit", limit));
+    }
+}
+
+#[tokio::test]
+async fn statsd_is_told_over_tcp_unless_udp_is_asked_for() {
+    let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let port = |address: SocketAddr| address.port().to_string();
+    let istio = Istio::with(&daily("user", 5)).await;
+    let name = "ratelimit.service.rate_limit.test.user.total_hits.__zone=b:1|c";
+    for (protocol, port) in [(None, port(tcp.local_addr().unwrap())), (Some("udp"), port(udp.local_addr().unwrap()))] {
+        let more = [
+            ("USE_STATSD", "true"),
+            ("STATSD_HOST", "127.0.0.1"),
+            ("STATSD_PORT", &port),
+            ("STATS_FLUSH_INTERVAL", "50ms"),
+            ("EXTRA_TAGS", "zone:b"),
+        ];
+        let protocol = protocol.map(|protocol| ("STATSD_PROTOCOL", protocol));
+        let mut service = istio.serve(&more.into_iter().chain(protocol).collect::<Vec<_>>()).await;
+        assert!(service.client().await.hit("user", "ann").await);
+        if protocol.is_none() {
+            let stream = tcp.accept().unwrap().0;
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert!(BufReader::new(stream).lines().any(|line| line.unwrap() == name));
+        } else {
+            udp.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut packet = [0; 65_536];
+            let mut lines = || {
+                let length = udp.recv(&mut packet).unwrap();
+                std::str::from_utf8(&packet[..length]).unwrap().to_owned()
+            };
+            while !lines().lines().any(|line| line == name) {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_domain_in_two_files_is_one_where_they_are_merged() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    istio.map.files.write("ratelimit/config/more/other.yml", &daily("plan", 7));
+    let mut refusing = Ratelimit::start(&istio.variables(&[]));
+    refusing.wait_for("no policies are in force");
+    let mut service = istio.serve(&[("MERGE_DOMAIN_CONFIG", "true")]).await;
+    let client = service.client().await;
+    assert_eq!((client.limit("user", "ann").await, client.limit("plan", "free").await), (Some(5), Some(7)));
+}
+
+#[tokio::test]
+async fn in_shadow_mode_nothing_is_refused_and_the_statuses_tell() {
+    let istio = Istio::with(&daily("user", 1)).await;
+    let mut service = istio.serve(&[&PROMETHEUS[..], &[("SHADOW_MODE", "true")]].concat()).await;
+    let (client, statistics) = (service.client().await, statistics(&mut service));
+    for code in [Code::Ok, Code::OverLimit, Code::OverLimit] {
+        let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
+        assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, code));
+    }
+    assert_eq!(statistics.metric("ratelimit_service_global_shadow_mode").await, 2);
+}
+
+#[test]
+fn everything_that_cannot_be_is_told_in_one_report() {
+    let wrong = [
+        ("BACKEND_TYPE", "memcache"),
+        ("MEMCACHE_HOST_PORT", "memcached:11211"),
+        ("PORT", "eighty"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "1MB"),
+        ("STATS_FLUSH_INTERVAL", "10"),
+        ("USE_STATSD", "maybe"),
+        ("LOG_LEVEL", "loud"),
+    ];
+    let ended = output(&wrong);
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    for (name, _) in wrong {
+        assert_eq!(told.matches(&format!("error: {name}: ")).count(), 1, "{name} is not in\n{told}");
+    }
+}
+
+/// Values that only the flags which they become can judge.
+#[test]
+fn what_a_flag_does_not_take_ends_it_too() {
+    for (name, value, told) in [
+        ("NEAR_LIMIT_RATIO", "2", "near-limit-ratio"),
+        ("REDIS_URL", "redis:port", "store"),
+        ("PROMETHEUS_ADDR", "nowhere", "stats-prometheus-listen"),
+        ("LIMIT_LIMIT_HEADER", "a b", "response-header-names"),
+        ("GRPC_SERVER_TLS_CERT", "/nowhere.crt", "grpc-tls"),
+        ("GRPC_UDS", "/nowhere/ratelimit.sock", "grpc-listen"),
+    ] {
+        let usual = [
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", "127.0.0.1:1"),
+            ("USE_PROMETHEUS", "true"),
+            ("PROMETHEUS_ADDR", ":0"),
+            ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+            ("GRPC_SERVER_USE_TLS", if told == "grpc-tls" { "true" } else { "false" }),
+        ];
+        let ended = output(&[&usual[..], &[(name, value)]].concat());
+        let report = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{name}: {report}");
+        assert!(report.contains(told), "{name}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_about_otherwise_is_told_and_keeps_nothing_from_starting() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let more = [("TRACING_ENABLED", "true"), ("MEMCACHE_SRV", "_memcache._tcp"), ("REDIS_POOL_SIZE", "")];
+    let mut service = istio.serve(&more).await;
+    service.wait_for("TRACING_ENABLED: ");
+    service.wait_for("MEMCACHE_SRV: ");
+    service.process.signal(Signal::TERM);
+    let told = service.process.last_words();
+    assert!(!told.contains("REDIS_POOL_SIZE"), "{told}");
+}
