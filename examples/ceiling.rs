@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         keepalive_timeout: Duration::from_secs(20),
         max_streams: 1024,
         max_age: None,
-        max_age_grace: Duration::ZERO,
+        max_age_grace: None,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let metrics = Metrics::new();

@@ -45,8 +45,20 @@ pub struct Outcome {
     pub allowed: bool,
     /// The counter after the whole request.
     pub report: Report,
-    /// Whether this is an earlier answer, which a layer in front of the store remembered.
-    pub remembered: bool,
+    /// Who says so.
+    pub by: JudgedBy,
+}
+
+/// Who says what became of hits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JudgedBy {
+    /// The store, now.
+    #[default]
+    Store,
+    /// The store, some time ago: a layer in front of it remembered a denial.
+    Memory,
+    /// This process alone, by its share of the limit, for the store was away.
+    Share,
 }
 
 /// Up to four counters, the usual request, without an allocation.
@@ -128,7 +140,7 @@ fn report(
         let earlier = questions.iter().take(number).filter(|earlier| earlier.counter == question.counter);
         let wanted = earlier.map(Question::charged).fold(question.needs(), u64::saturating_add);
         let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
-        Some(Outcome { allowed, report, remembered: false })
+        Some(Outcome { allowed, report, by: JudgedBy::Store })
     };
     questions.iter().zip(verdicts).enumerate().map(answer).collect()
 }

@@ -6,20 +6,20 @@ use parking_lot::Mutex;
 
 use super::policies::Installer;
 use crate::policy::source::files::Places;
-use crate::policy::source::watch;
+use crate::policy::source::watch::{self, Reading};
 use crate::policy::{self, Report, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, Update};
 
 /// Follows both for ever. `overlays`: as they were read at the start.
-pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Vec<Source>, installer: Installer) {
+pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Reading, installer: Installer) {
     let metrics = Arc::clone(&installer.metrics);
     let feed = Feed { options: settings.options, installer, remote: None, refused: None, overlays: overlays.clone() };
     let feed = Mutex::new(feed);
     let watch = async {
         let places = Places { paths: vec![], ..settings.places };
         if !places.overlays.is_empty() {
-            watch::watch(places, Ok(overlays), |read| feed.lock().overlays_changed(read)).await;
+            watch::watch(places, overlays, |read| feed.lock().overlays_changed(read)).await;
         }
     };
     tokio::join!(watch, xds::follow(plane, &metrics, |update| feed.lock().updated(update)));
@@ -33,13 +33,14 @@ struct Feed {
     remote: Option<Vec<Source>>,
     /// What it has said since, if that could be read: other overlays may make it good, and it may not say it again.
     refused: Option<Vec<Source>>,
-    overlays: Vec<Source>,
+    /// Without them nothing is put in force: it would be without what they say.
+    overlays: Reading,
 }
 
 impl Feed {
     fn updated(&mut self, update: Update) -> Result<(), String> {
         self.refused = None;
-        let installed = update.and_then(|remote| match self.install(&remote, &self.overlays) {
+        let installed = update.and_then(|remote| match self.install_with_known(&remote) {
             Ok(()) => {
                 self.remote = Some(remote);
                 Ok(())
@@ -59,7 +60,7 @@ impl Feed {
         };
         let is_good_now = |refused: &&Vec<Source>| self.install(refused, &overlays).is_ok();
         if self.refused.as_ref().filter(is_good_now).is_some() {
-            (self.remote, self.overlays) = (self.refused.take(), overlays);
+            (self.remote, self.overlays) = (self.refused.take(), Ok(overlays));
             return;
         }
         let installed = match &self.remote {
@@ -68,9 +69,13 @@ impl Feed {
             None => policy::load(&overlays, &self.options).map(drop),
         };
         match installed {
-            Ok(()) => self.overlays = overlays,
+            Ok(()) => self.overlays = Ok(overlays),
             Err(report) => self.installer.refuse(&report),
         }
+    }
+
+    fn install_with_known(&self, remote: &[Source]) -> Result<(), Report> {
+        self.install(remote, self.overlays.as_ref().map_err(Clone::clone)?)
     }
 
     fn install(&self, remote: &[Source], overlays: &[Source]) -> Result<(), Report> {

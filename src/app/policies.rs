@@ -53,7 +53,7 @@ pub(super) async fn follow(
     installer: Installer,
 ) {
     if let Some(plane) = plane {
-        return control_plane::follow(plane, settings, known.unwrap_or_default(), installer).await;
+        return control_plane::follow(plane, settings, known, installer).await;
     }
     if settings.places.paths.is_empty() {
         return;

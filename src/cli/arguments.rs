@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::settings::complaints;
-use crate::settings::envoyproxy::{Translation, translate};
+use crate::settings::envoyproxy::{Flag, Translation, translate};
 
 /// The name that the process has where it runs in the place of envoyproxy/ratelimit.
 const THEIR_NAME: &str = "ratelimit";
@@ -28,7 +28,7 @@ pub(super) fn expanded(
     if let Some(complaints) = complaints(&translation) {
         return Err(complaints);
     }
-    let words = translation.flags.iter().flat_map(|flag| flag.words().map(OsString::from));
+    let words = translation.flags.iter().flat_map(Flag::words).map(OsString::from);
     let words: Vec<_> = words.collect();
     arguments.splice(place..=place, words);
     Ok((arguments, translation.notes))
@@ -48,7 +48,7 @@ mod tests {
     fn under_their_name_or_on_request_their_variables_are_flags() {
         for arguments in [&["/bin/ratelimit"][..], &["tollgate", "serve", "--envoyproxy-env"]] {
             let words = expand(arguments, &[("GRPC_PORT", "1")]).unwrap();
-            assert_eq!(words[1..4], ["serve", "--grpc-listen", "0.0.0.0:1"]);
+            assert_eq!(words[1..3], ["serve", "--grpc-listen=0.0.0.0:1"]);
         }
         let words = expand(&["tollgate", "--envoyproxy-env", "--grpc-listen", "[::]:2"], &[]).unwrap();
         assert_eq!(words[words.len() - 2..], ["--grpc-listen", "[::]:2"]);

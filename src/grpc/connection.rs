@@ -127,7 +127,7 @@ impl Keeper {
         };
         tokio::select! {
             () = self.drain.cancelled() => Duration::MAX,
-            () = old => self.connections.max_age_grace,
+            () = old => self.connections.max_age_grace.unwrap_or(Duration::MAX),
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Connections {
     /// Age at which a connection is told to go (GOAWAY), a tenth more or less; `None`: never.
     pub max_age: Option<Duration>,
     /// Time for what is under way then.
-    pub max_age_grace: Duration,
+    pub max_age_grace: Option<Duration>,
 }
 
 /// The reflection service refused the protocol's own files.

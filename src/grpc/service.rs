@@ -93,15 +93,17 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(60);
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let us: u64 = match unit {
-        "H" => 3_600_000_000,
-        "M" => 60_000_000,
-        "S" => 1_000_000,
-        "m" => 1_000,
-        "u" => 1,
-        _ => return (unit == "n").then_some(Duration::ZERO),
+    let ns: u64 = match unit {
+        "H" => 3_600_000_000_000,
+        "M" => 60_000_000_000,
+        "S" => 1_000_000_000,
+        "m" => 1_000_000,
+        "u" => 1_000,
+        "n" => 1,
+        _ => return None,
     };
-    let whole = Duration::from_micros(digits.parse::<u64>().ok()?.checked_mul(us)?).min(LONGEST);
+    // The protocol has at most eight digits.
+    let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns)).min(LONGEST);
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
@@ -117,5 +119,32 @@ impl<S: Store> RateLimitService for Rls<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         self.answer_within(request.get_ref(), budget(request.metadata())).await.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_time_is_read_in_every_unit() {
+        let cases = [
+            ("90000000n", Some(85_000)),
+            ("20000u", Some(15_000)),
+            ("500m", Some(495_000)),
+            ("8m", Some(6_000)),
+            ("1S", Some(995_000)),
+            ("1H", Some(59_995_000)),
+            ("0n", Some(0)),
+            ("10", None),
+            ("m", None),
+            ("-5m", None),
+            ("5x", None),
+        ];
+        for (text, us) in cases {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            assert_eq!(budget(&metadata), us.map(Duration::from_micros), "{text}");
+        }
     }
 }

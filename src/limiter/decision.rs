@@ -1,7 +1,7 @@
 //! The answer to a request: a status for each descriptor, the rule behind it, and what they come to.
 
 use super::target::{Imposed, Target};
-use crate::algorithm::judge::{Few, Outcome};
+use crate::algorithm::judge::{Few, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
@@ -145,7 +145,7 @@ impl<'a> Status<'a> {
 
     /// Whether it was denied because a denial was remembered, without asking the store.
     pub fn is_remembered(&self) -> bool {
-        self.outcome().is_some_and(|outcome| outcome.remembered)
+        self.outcome().is_some_and(|outcome| outcome.by == JudgedBy::Memory)
     }
 
     fn outcome(&self) -> Option<&Outcome> {

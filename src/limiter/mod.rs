@@ -136,7 +136,7 @@ impl<S: Store> Limiter<S> {
         let verdicts =
             checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
         let overall = combine(prior, verdicts.clone());
-        if let (Prior::Admitted, Some(stats)) = (prior, self.policies.metrics.stats())
+        if let (true, Some(stats)) = (self.modes.shadow, self.policies.metrics.stats())
             && combine(Prior::Open, verdicts) == Overall::Denied
         {
             stats.service.global_shadow_mode.add(1);

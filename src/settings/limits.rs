@@ -55,15 +55,16 @@ impl Flags {
             entries: problems.read("--max-entries", &self.max_entries, parse::count),
         };
         let streams = problems.read("--max-streams", &self.max_streams, parse::count);
+        let max_age_grace =
+            problems.read("--max-connection-age-grace", &self.max_connection_age_grace, parse::duration);
         let max_age = problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
-        let grace = &self.max_connection_age_grace;
         let connections = Connections {
             max_message_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
             keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
             keepalive_timeout: Duration::from_secs(20),
             max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
             max_age: Some(max_age).filter(|age| !age.is_zero()),
-            max_age_grace: problems.read("--max-connection-age-grace", grace, parse::duration),
+            max_age_grace: Some(max_age_grace).filter(|grace| !grace.is_zero()),
         };
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let workers = match &self.workers {

@@ -23,6 +23,9 @@ pub struct Flags {
     /// PEM file of the authority that servers' certificates are checked by; default: those of the system.
     #[arg(long, env = "TOLLGATE_REDIS_CA", value_name = "FILE")]
     redis_ca: Option<PathBuf>,
+    /// Trust the system's authorities besides that one.
+    #[arg(long, env = "TOLLGATE_REDIS_SYSTEM_ROOTS")]
+    redis_system_roots: bool,
     /// PEM file of the certificate to show to servers.
     #[arg(long, env = "TOLLGATE_REDIS_CERT", value_name = "FILE", requires = "redis_key")]
     redis_cert: Option<PathBuf>,
@@ -78,6 +81,7 @@ impl Flags {
             tls: false,
             ca: self.redis_ca.clone(),
             certificate: self.redis_cert.clone().zip(self.redis_key.clone()),
+            system_roots: self.redis_system_roots || self.redis_ca.is_none(),
             any_hostname: self.redis_any_hostname,
             connect_timeout: self.redis_connect_timeout,
         };

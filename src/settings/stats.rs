@@ -38,7 +38,7 @@ pub(super) struct Flags {
     stats_tag: Vec<String>,
     /// Of dogstatsd: names that fit a pattern become NAME with TAGS, such as 'domain:$1,key:$2'. The first pattern that fits
     /// wins. May be given again; in the environment three lines each.
-    #[arg(long, env = "TOLLGATE_STATSD_REWRITE", value_names = ["PATTERN", "NAME", "TAGS"], num_args = 3, value_delimiter = '\n')]
+    #[arg(long, env = "TOLLGATE_STATSD_REWRITE", value_names = ["PATTERN", "NAME", "TAGS"], num_args = 3, allow_hyphen_values = true, value_delimiter = '\n')]
     statsd_rewrite: Vec<String>,
     /// The part of a limit above which hits count as near_limit.
     #[arg(long, env = "TOLLGATE_NEAR_LIMIT_RATIO", value_name = "RATIO", default_value = "0.8")]

@@ -92,8 +92,10 @@ pub fn place(text: &str) -> Result<Place, String> {
     match (text.trim(), RedisUrl::parse(text.trim())) {
         ("memory", _) => Ok(Place::Memory),
         (_, Some(url)) => Ok(Place::Redis(Box::new(RedisOptions::at(url?)))),
+        // What comes after the scheme may have a password in it.
         (other, None) => Err(format!(
-            "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{other}`"
+            "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{}`",
+            other.split_once("://").map_or(other, |(scheme, _)| scheme)
         )),
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::background::Background;
 use super::{Check, Outcomes, Store, StoreError};
-use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Prior, Role};
@@ -92,7 +92,7 @@ impl Denials {
         let later = |length: Option<Micros>| length.map(|length| length - passed);
         let Report { remaining, window, reset_after, retry_after } = denial.report;
         let report = Report { remaining, window, reset_after: later(reset_after), retry_after: later(retry_after) };
-        Some(Outcome { allowed: false, report, remembered: true })
+        Some(Outcome { allowed: false, report, by: JudgedBy::Memory })
     }
 
     /// Remembers a denial, or that there was a refund: what was asked before it is known no more.
@@ -134,7 +134,10 @@ impl Denials {
     /// Remembers what came of a question.
     fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, asked: Instant) {
         for (check, outcome) in checks.iter().zip(outcomes) {
-            if let (Ok(outcome), true) = (outcome, is_alone(check, checks) || matches!(check.hits, Hits::Refund(_))) {
+            // What this process decides by its share of a limit says nothing of the counter.
+            let is_known = outcome.as_ref().is_ok_and(|outcome| outcome.by == JudgedBy::Store);
+            let is_clear = is_alone(check, checks) || matches!(check.hits, Hits::Refund(_));
+            if let (Ok(outcome), true) = (outcome, is_known && is_clear) {
                 self.learn(check, outcome, asked);
             }
         }

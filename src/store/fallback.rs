@@ -11,7 +11,7 @@ use super::clock::SystemClock;
 use super::memory::MemoryStore;
 use super::{Check, Outcomes, Store};
 use crate::algorithm::Limit;
-use crate::algorithm::judge::Few;
+use crate::algorithm::judge::{Few, JudgedBy};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
@@ -57,7 +57,9 @@ impl Fallback {
         let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
         let shares: Few<Check<'_>> =
             checks.iter().zip(&limits).map(|(check, limit)| Check { limit, ..*check }).collect();
-        self.memory.decide(&shares, prior, Instant::now()).await
+        let mut outcomes = self.memory.decide(&shares, prior, Instant::now()).await;
+        outcomes.iter_mut().flatten().for_each(|outcome| outcome.by = JudgedBy::Share);
+        outcomes
     }
 }
 

@@ -4,10 +4,11 @@ use tollgate::grpc::proto::rate_limit_response::Code;
 
 use redis::Value;
 
-use super::{metric, policy, remaining, serve};
+use super::{is_ready, metric, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::{Redis, Setup};
-use crate::support::rls::{descriptor, request};
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
@@ -63,6 +64,53 @@ async fn one_that_is_away_fails_its_own_limits_alone() {
     let ask = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
     becomes("its limits fail", PATIENCE, || ask("second"), Result::is_err).await.unwrap_err();
     assert!(client.hit("minute", "ann").await);
+}
+
+#[tokio::test]
+async fn one_that_hangs_leaves_the_other_time_to_decide() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let limits = [
+        ("second", "requests_per_unit: 1000, unit: second, on_store_error: allow"),
+        ("year", "requests_per_unit: 3, unit: year"),
+    ];
+    let policies = Policies::of(&policy(&limits));
+    let flags =
+        ["--store", &redis.url(), "--per-second-store", &other.url(), "--store-timeout", "2s", "--replicas", "1"];
+    let service = Tollgate::serve_with(policies.path(), &flags);
+    becomes("it is ready", PATIENCE, || is_ready(&service), |ready| *ready).await;
+    let client = Client::connect(service.grpc).await;
+    let both = || request(vec![descriptor(&[("second", "")]), descriptor(&[("year", "")])]);
+    assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
+    other.pause();
+    assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(remaining(&client, "year", "").await, 1);
+    other.resume();
+}
+
+#[tokio::test]
+async fn what_they_say_is_known_before_the_others_charge() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let limits = [
+        ("gone", "requests_per_unit: 1000, unit: second, on_store_error: deny"),
+        ("year", "requests_per_unit: 100, unit: year, charge: admitted"),
+    ];
+    let vote = "\n  - {key: vote, quota_mode: true, rate_limit: {requests_per_unit: 0, unit: second}}";
+    let policies = Policies::of(&format!("{}{vote}", policy(&limits).trim_end()));
+    let flags = ["--per-second-store", &other.url()];
+    let (service, client) = serve(&policies, &redis.url(), &flags).await;
+    let ask = |key: &'static str| client.ask(request(vec![descriptor(&[(key, "")]), descriptor(&[("year", "")])]));
+    assert_eq!(ask("vote").await.unwrap().overall_code(), Code::OverLimit);
+    other.kill();
+    becomes(
+        "the dead one denies",
+        PATIENCE,
+        || ask("gone"),
+        |answer| answer.as_ref().is_ok_and(|answer| answer.overall_code() == Code::OverLimit),
+    )
+    .await
+    .unwrap();
+    assert_eq!(metric(&service, "tollgate_take_backs_total").await, 0);
+    assert_eq!(remaining(&client, "year", "").await, 100);
 }
 
 async fn guarded() -> Redis {

@@ -33,6 +33,25 @@ use yaml::{Content, NodeId, Tree};
 /// Levels of rules. Envoy sends descriptors of a handful of entries; this is room, and a bound.
 pub(super) const MAX_DEPTH: usize = 32;
 
+/// Whether a text is meant as a policy: a mapping with a domain; or no YAML, and with a line that begins as one does.
+pub(super) fn is_policy(text: &str) -> bool {
+    let mut findings = Findings::default();
+    let tree = Tree::parse(0, text, &mut findings);
+    if findings.errors() > 0 {
+        let mut lines = text.lines().take_while(|line| !line.starts_with("```"));
+        return lines.any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:"));
+    }
+    let content = |id: &NodeId| tree.node(*id).map(|node| &node.content);
+    let is_domain = |(key, _): &(NodeId, NodeId)| match content(key) {
+        Some(Content::Scalar { text, .. }) => text == "domain",
+        Some(Content::List(_) | Content::Map(_)) | None => false,
+    };
+    tree.roots().iter().any(|root| match content(root) {
+        Some(Content::Map(pairs)) => pairs.iter().any(is_domain),
+        Some(Content::Scalar { .. } | Content::List(_)) | None => false,
+    })
+}
+
 /// Reads all documents of a file.
 pub(super) fn read(file: u32, text: &str, dialect: Dialect, findings: &mut Findings) -> Vec<Root> {
     let errors = findings.errors();

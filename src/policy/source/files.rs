@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::policy::document::is_policy;
 use crate::policy::{Report, Source};
 
 /// Bytes of all files together: a million rules fit, a disk image given by mistake does not.
@@ -135,10 +136,12 @@ impl Reading<'_> {
 
     /// A file that does not look like a policy from outside. What is none, a README or a picture, is passed over.
     fn file_of_another_name(&mut self, path: &Path) {
-        let text = contents(path, MAX_BYTES.saturating_sub(self.bytes)).unwrap_or_default();
-        let mut lines = text.lines().take_while(|line| !line.starts_with("```"));
-        if lines.any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:")) {
-            self.add(path, text);
+        match contents(path, MAX_BYTES.saturating_sub(self.bytes)) {
+            Ok(text) if is_policy(&text) => self.add(path, text),
+            Ok(_) => {}
+            // A picture is none; what names a domain may be one, and must not be lost.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData && !names_a_domain(path) => {}
+            Err(error) => self.fail(path, &error),
         }
     }
 
@@ -163,6 +166,14 @@ impl Which {
         let parts: Vec<_> = below.iter().map(|part| part.to_string_lossy()).collect();
         parts.join(".").starts_with(&self.prefix)
     }
+}
+
+/// Whether a file that is not text has a policy's first word in its first bytes.
+fn names_a_domain(path: &Path) -> bool {
+    const FIRST: u64 = 64 * 1024;
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FIRST).read_to_end(&mut bytes));
+    read.is_err() || bytes.windows(7).any(|word| word == b"domain:" || word == b"domain\"")
 }
 
 /// The content of a file of at most `room` bytes.
@@ -210,6 +221,15 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_a_policy_and_cannot_be_read_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("edge"), b"domain: caf\xe9\n").unwrap();
+        let which = Which { by_content: true, ..Which::default() };
+        let report = read(&Places { paths: vec![root.path().to_owned()], which, overlays: vec![] }).unwrap_err();
+        assert!(report.to_string().contains("edge"), "{report}");
+    }
+
+    #[test]
     fn what_counts_may_be_told_by_content_dots_and_the_beginning_of_the_name() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("config/.d")).unwrap();
@@ -220,6 +240,7 @@ mod tests {
         let readme = "The domain: is explained elsewhere\n```yaml\ndomain: d\n```\n";
         fs::write(root.path().join("config/README.md"), readme).unwrap();
         fs::write(root.path().join("config/image"), [0xff, 0x00]).unwrap();
+        fs::write(root.path().join("config/b.json"), r#"{ "domain": "json", "descriptors": [] }"#).unwrap();
         let which = |dot_files, prefix: &str| Which { by_content: true, dot_files, prefix: prefix.to_owned() };
         let below = ["config/a", "config/b.json", "config/empty.yml", "config.e.conf"];
         assert_eq!(names_of(root.path(), which(false, "config.")), below);

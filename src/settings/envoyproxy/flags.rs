@@ -1,6 +1,6 @@
 //! Which flags the variables make, one function a concern.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use super::{Flag, Reader, words};
 
@@ -35,26 +35,34 @@ fn listen(reader: &mut Reader<'_>) {
     if !reader.boolean("GRPC_SERVER_USE_TLS") {
         return;
     }
+    for name in ["GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"] {
+        if !reader.has(name) {
+            reader.problem(name, "is missing, and GRPC_SERVER_USE_TLS asks for TLS");
+        }
+    }
     texts(reader, &[("--grpc-tls-cert", "GRPC_SERVER_TLS_CERT"), ("--grpc-tls-key", "GRPC_SERVER_TLS_KEY")]);
     // The second is Envoy Gateway's, which that service does not read.
     let authority = ["GRPC_CLIENT_TLS_CACERT", "GRPC_SERVER_TLS_CA_CERT"].map(|name| reader.text(name));
-    if let Some(authority) = authority.into_iter().find(|path| !path.is_empty()) {
-        reader.put("--grpc-tls-client-ca", authority);
+    match authority.into_iter().find(|path| !path.is_empty()) {
+        Some(authority) => {
+            reader.put("--grpc-tls-client-ca", authority);
+            texts(reader, &[("--grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN")]);
+        }
+        None if reader.has("GRPC_CLIENT_TLS_SAN") => {
+            reader.note("GRPC_CLIENT_TLS_SAN", "has no effect without GRPC_CLIENT_TLS_CACERT");
+        }
+        None => {}
     }
-    texts(reader, &[("--grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN")]);
 }
 
 /// `host:port`, with an address for the host.
 fn address(reader: &mut Reader<'_>, host: &'static str, port: &'static str) -> String {
     let written = reader.text(host);
-    let ip = match written.trim_start_matches('[').trim_end_matches(']') {
-        "" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        text => text.parse(),
-    };
+    let ip = ip_of(written);
     let number = u16::try_from(reader.integer(port));
-    if ip.is_err() {
-        reader.problem(host, &format!("expected an address such as 0.0.0.0 or ::, found `{written}`"));
+    if ip.is_none() {
+        reader
+            .problem(host, &format!("expected an address such as 0.0.0.0 or ::, or a name of one, found `{written}`"));
     }
     if number.is_err() {
         let found = reader.text(port);
@@ -62,6 +70,15 @@ fn address(reader: &mut Reader<'_>, host: &'static str, port: &'static str) -> S
     }
     let ip = ip.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     SocketAddr::new(ip, number.unwrap_or_default()).to_string()
+}
+
+/// The address of a host; every one where nothing is said.
+fn ip_of(host: &str) -> Option<IpAddr> {
+    match host.trim_start_matches('[').trim_end_matches(']') {
+        "" => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        text => text.parse().ok().or_else(|| (text, 0).to_socket_addrs().ok()?.next().map(|address| address.ip())),
+    }
 }
 
 fn log(reader: &mut Reader<'_>) {
@@ -138,10 +155,9 @@ fn xds(reader: &mut Reader<'_>) {
         ("--xds-backoff-min", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
         ("--xds-backoff-max", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
     ];
-    for (flag, name) in waits {
-        if reader.has(name) {
-            reader.put(flag, reader.duration(name));
-        }
+    // Both or none: one that is set may not fit the other's default here.
+    if waits.iter().any(|(_, name)| reader.has(name)) {
+        waits.into_iter().for_each(|(flag, name)| reader.put(flag, reader.duration(name)));
     }
     if reader.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES") > 0 {
         reader.put("--xds-max-message", reader.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES").to_string());
@@ -166,13 +182,20 @@ fn stats(reader: &mut Reader<'_>) {
         rewrites(reader);
     }
     for (name, value) in reader.map("EXTRA_TAGS") {
-        reader.put("--stats-tag", format!("{name}={value}"));
+        match name.is_empty() || value.is_empty() {
+            true => {
+                reader.note("EXTRA_TAGS", &format!("`{name}:{value}` is passed over: a tag has a name and a value"))
+            }
+            false => reader.put("--stats-tag", format!("{name}={value}")),
+        }
     }
     if reader.boolean("USE_PROMETHEUS") {
-        texts(
-            reader,
-            &[("--stats-prometheus-listen", "PROMETHEUS_ADDR"), ("--stats-prometheus-path", "PROMETHEUS_PATH")],
-        );
+        let written = reader.text("PROMETHEUS_ADDR");
+        let named = written.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        let address =
+            named.and_then(|(host, port)| Some(SocketAddr::new(ip_of(host)?, port.parse().ok()?).to_string()));
+        reader.put("--stats-prometheus-listen", address.unwrap_or_else(|| written.to_owned()));
+        texts(reader, &[("--stats-prometheus-path", "PROMETHEUS_PATH")]);
         texts(reader, &[("--stats-prometheus-mapper", "PROMETHEUS_MAPPER_YAML")]);
         reader.switch("--stats-milliseconds", reader.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"));
     }
@@ -193,8 +216,8 @@ fn rewrites(reader: &mut Reader<'_>) {
 fn answers(reader: &mut Reader<'_>) {
     if reader.boolean("LIMIT_RESPONSE_HEADERS_ENABLED") {
         reader.put("--response-headers", "legacy");
-        let names =
-            ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"].map(|name| reader.text(name));
+        let names = ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"];
+        let names = names.map(|name| if reader.has(name) { reader.text(name) } else { reader.default(name) });
         reader.put("--response-header-names", names.join(","));
     }
     reader.switch("--shadow-mode", reader.boolean("SHADOW_MODE"));
@@ -217,6 +240,7 @@ fn store(reader: &mut Reader<'_>) {
     login(reader, "REDIS_SENTINEL_AUTH", "--sentinel-user", "--sentinel-password");
     texts(reader, &[("--redis-cert", "REDIS_TLS_CLIENT_CERT"), ("--redis-key", "REDIS_TLS_CLIENT_KEY")]);
     texts(reader, &[("--redis-ca", "REDIS_TLS_CACERT"), ("--redis-prefix", "CACHE_KEY_PREFIX")]);
+    reader.switch("--redis-system-roots", reader.has("REDIS_TLS_CACERT"));
     reader.switch("--redis-any-hostname", reader.boolean("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"));
     if reader.has("REDIS_TIMEOUT") {
         reader.put("--redis-connect-timeout", reader.duration("REDIS_TIMEOUT"));

@@ -44,7 +44,36 @@ pub fn translate(variables: &Variables) -> Translation {
     let mut reader = Reader { variables, translation: Translation::default() };
     reader.check();
     flags::put(&mut reader);
+    if reader.translation.problems.is_empty() {
+        let problems = resolved(&reader);
+        reader.translation.problems = problems;
+    }
     reader.translation
+}
+
+#[derive(clap::Parser)]
+#[command(args_override_self = true)]
+struct Serve {
+    #[command(flatten)]
+    flags: super::Flags,
+}
+
+/// What is wrong with the flags, by the variables that they come from.
+fn resolved(reader: &Reader<'_>) -> Vec<String> {
+    let flags = reader.translation.flags.iter().flat_map(Flag::words);
+    match <Serve as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)) {
+        Ok(serve) => {
+            let problems = serve.flags.resolve().1;
+            problems.iter().map(|problem| format!("{}: {}", reader.variables_of(problem.flag), problem.what)).collect()
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let said = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+            let named = said.split_whitespace().filter(|word| word.starts_with("--"));
+            let names: Vec<_> = named.map(|flag| reader.variables_of(flag)).collect();
+            vec![format!("{}: {}", names.join(", "), said.split_whitespace().collect::<Vec<_>>().join(" "))]
+        }
+    }
 }
 
 /// Every variable, and the flags that it makes or why it makes none.
@@ -55,9 +84,12 @@ pub fn guide() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl Flag {
-    /// The words of a command line.
-    pub fn words(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.name).chain(self.values.iter().map(String::as_str))
+    /// The words of a command line, whatever the values begin with.
+    pub fn words(&self) -> Vec<String> {
+        match self.values.as_slice() {
+            [value] => vec![format!("{}={value}", self.name)],
+            values => std::iter::once(self.name).chain(values.iter().map(String::as_str)).map(str::to_owned).collect(),
+        }
     }
 }
 
@@ -67,7 +99,12 @@ impl fmt::Display for Flag {
         f.write_str(self.name)?;
         let hidden = SECRET.contains(&self.name);
         self.values.iter().try_for_each(|value| {
-            let value = if hidden { "***".to_owned() } else { without_password(value) };
+            let value = match self.name {
+                _ if hidden => "***".to_owned(),
+                // A token, as often as not.
+                "--xds-header" => format!("{}=***", value.split('=').next().unwrap_or_default()),
+                _ => without_password(value),
+            };
             write!(f, " {}", quoted(&value))
         })
     }
@@ -147,6 +184,26 @@ impl<'v> Reader<'v> {
     fn text(&self, name: &str) -> &'v str {
         let variable = VARIABLES.iter().find(|variable| variable.name == name);
         variable.map_or("", |variable| self.set(variable).unwrap_or(variable.default))
+    }
+
+    /// The variables that make a flag: those that are set, if any is.
+    fn variables_of(&self, flag: &str) -> String {
+        let makes = |variable: &&Variable| match variable.worth {
+            Worth::Part(flags) => flags.split(' ').any(|one| one == flag),
+            Worth::NeedNot(_) | Worth::Instead(_) | Worth::Refused(_) => false,
+        };
+        let all: Vec<_> = VARIABLES.iter().filter(makes).map(|variable| variable.name).collect();
+        let set: Vec<_> = all.iter().copied().filter(|name| self.has(name)).collect();
+        match (set.as_slice(), all.as_slice()) {
+            ([], []) => flag.to_owned(),
+            ([], all) => all.join(", "),
+            (set, _) => set.join(", "),
+        }
+    }
+
+    /// What a variable is there unless set.
+    fn default(&self, name: &str) -> &'static str {
+        VARIABLES.iter().find(|variable| variable.name == name).map_or("", |variable| variable.default)
     }
 
     /// Whether a variable is set to something.

@@ -127,7 +127,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("REDIS_TLS", Bool, "false", Part("--store")),
     v("REDIS_TLS_CLIENT_CERT", Text, "", Part("--redis-cert")),
     v("REDIS_TLS_CLIENT_KEY", Text, "", Part("--redis-key")),
-    v("REDIS_TLS_CACERT", Text, "", Part("--redis-ca")),
+    v("REDIS_TLS_CACERT", Text, "", Part("--redis-ca --redis-system-roots")),
     v("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", Part("--redis-any-hostname")),
     v("REDIS_PIPELINE_WINDOW", Duration, "0", NeedNot(PIPELINE)),
     v("REDIS_PIPELINE_LIMIT", Int, "0", NeedNot(PIPELINE)),

@@ -12,7 +12,8 @@ fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
     let is_gone = |flag: &&Flag| flags.iter().all(|other| other.name != flag.name);
     let gone = usual.iter().filter(is_gone).map(|flag| format!("no {}", flag.name));
     let changed = flags.iter().filter(|flag| !usual.contains(flag));
-    changed.map(|flag| flag.words().collect::<Vec<_>>().join(" ")).chain(gone).collect()
+    let shown = |flag: &Flag| [&[flag.name.to_owned()], flag.values.as_slice()].concat().join(" ");
+    changed.map(shown).chain(gone).collect()
 }
 
 #[test]
@@ -58,8 +59,8 @@ const CASES: &[(&str, &str)] = &[
     ("GRPC_MAX_CONNECTION_AGE_GRACE=1500ms", "--max-connection-age-grace 1500ms"),
     ("GRPC_SERVER_TLS_CERT=/c GRPC_CLIENT_TLS_CACERT=/a", ""),
     ("GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k", "--grpc-tls-cert /c + --grpc-tls-key /k"),
-    ("GRPC_SERVER_USE_TLS=1 GRPC_CLIENT_TLS_CACERT=/a GRPC_CLIENT_TLS_SAN=s", "--grpc-tls-client-ca /a + --grpc-tls-client-san s"),
-    ("GRPC_SERVER_USE_TLS=t GRPC_SERVER_TLS_CA_CERT=/a", "--grpc-tls-client-ca /a"),
+    ("GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k GRPC_CLIENT_TLS_CACERT=/a GRPC_CLIENT_TLS_SAN=s", "--grpc-tls-cert /c + --grpc-tls-key /k + --grpc-tls-client-ca /a + --grpc-tls-client-san s"),
+    ("GRPC_SERVER_USE_TLS=t GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k GRPC_SERVER_TLS_CA_CERT=/a", "--grpc-tls-cert /c + --grpc-tls-key /k + --grpc-tls-client-ca /a"),
     ("LOG_LEVEL=INFO", "--log info"),
     ("LOG_LEVEL=panic LOG_FORMAT=json", "--log error + --log-format json"),
     ("USE_STATSD=true STATSD_PROTOCOL=udp", "--statsd udp://localhost:8125"),
@@ -86,9 +87,13 @@ const CASES: &[(&str, &str)] = &[
     ("REDIS_TYPE=cluster REDIS_URL=a:1,b:2", "--store redis-cluster://a:1,b:2"),
     ("REDIS_TYPE=SENTINEL REDIS_URL=my@m,a:1,b:2 REDIS_TLS=true", "--store rediss-sentinel://my%40m@a:1,b:2"),
     ("REDIS_AUTH=secret", "--redis-password secret"),
+    ("REDIS_AUTH=--secret CACHE_KEY_PREFIX=-p", "--redis-password --secret + --redis-prefix -p"),
+    ("CONFIG_TYPE=GRPC_XDS_SOTW FORCE_START_WITHOUT_INITIAL_CONFIG=true XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=45s", "--xds localhost:18000 + --xds-node-id default + --xds-backoff-min 45s + --xds-backoff-max 60s + no --policy + no --policy-file-prefix + no --policy-dot-files + no --start-without-policy"),
+    ("USE_PROMETHEUS=true PROMETHEUS_ADDR=localhost:9090", "--stats-prometheus-listen 127.0.0.1:9090 + --stats-prometheus-path /metrics"),
+    ("LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=", "--response-headers legacy + --response-header-names RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"),
     ("REDIS_AUTH=me:se:cret", "--redis-user me + --redis-password se:cret"),
     ("REDIS_SENTINEL_AUTH=a:b", "--sentinel-user a + --sentinel-password b"),
-    ("REDIS_TLS_CLIENT_CERT=/c REDIS_TLS_CLIENT_KEY=/k REDIS_TLS_CACERT=/a", "--redis-cert /c + --redis-key /k + --redis-ca /a"),
+    ("REDIS_TLS_CLIENT_CERT=/c REDIS_TLS_CLIENT_KEY=/k REDIS_TLS_CACERT=/a", "--redis-cert /c + --redis-key /k + --redis-ca /a + --redis-system-roots"),
     ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", "--redis-any-hostname"),
     ("CACHE_KEY_PREFIX=p: REDIS_TIMEOUT=2s", "--redis-prefix p: + --redis-connect-timeout 2s"),
     ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true", "--ready-while-store"),
@@ -176,7 +181,7 @@ fn everything_that_cannot_be_is_said_at_once() {
     STATS_FLUSH_INTERVAL: expected a length of time such as 150us, 10s or 24h, found `10`
     MEMCACHE_HOST_PORT: memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL
     MEMCACHE_SRV: memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL
-    GRPC_HOST: expected an address such as 0.0.0.0 or ::, found `ratelimit.local`
+    GRPC_HOST: expected an address such as 0.0.0.0 or ::, or a name of one, found `ratelimit.local`
     GRPC_PORT: expected a port from 0 to 65535, found `70000`
     LOG_LEVEL: expected error, warn, info, debug or trace, found `loud`
     CONFIG_TYPE: expected FILE or GRPC_XDS_SOTW, found `file`
@@ -187,6 +192,15 @@ fn everything_that_cannot_be_is_said_at_once() {
 }
 
 #[test]
+fn what_only_the_flags_find_is_said_of_the_variables() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems.join("\n");
+    let certificate = problems(&[("REDIS_TLS_CLIENT_CERT", "/c")]);
+    assert!(certificate.starts_with("REDIS_TLS_CLIENT_KEY: "), "{certificate}");
+    let both = problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "h:port"), ("NEAR_LIMIT_RATIO", "7")]);
+    assert!(both.contains("REDIS_SOCKET_TYPE, REDIS_URL: ") && both.contains("NEAR_LIMIT_RATIO: "), "{both}");
+}
+
+#[test]
 fn what_comes_about_otherwise_is_noted() {
     let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
     assert_eq!(notes(&[("TRACING_ENABLED", "true")]), ["TRACING_ENABLED: no spans are sent yet"]);
@@ -194,6 +208,7 @@ fn what_comes_about_otherwise_is_noted() {
         notes(&[("TRACING_ENABLED", "0"), ("REDIS_POOL_SIZE", "5"), ("EXPIRATION_JITTER_MAX_SECONDS", "0")]).len(),
         0
     );
+    assert_eq!(notes(&[("EXTRA_TAGS", "a:"), ("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_SAN", "s")]).len(), 2);
     assert_eq!(notes(&[("REDIS_STARTUP_MAX_ELAPSED_TIME", "1m"), ("MEMCACHE_SRV", "x")]).len(), 2);
 }
 
@@ -201,6 +216,7 @@ fn what_comes_about_otherwise_is_noted() {
 fn secrets_are_not_shown() {
     let shown = |name, value: &str| Flag { name, values: vec![value.to_owned()] }.to_string();
     assert_eq!(shown("--redis-password", "x"), "--redis-password '***'");
+    assert_eq!(shown("--xds-header", "authorization=Bearer x"), "--xds-header 'authorization=***'");
     assert_eq!(shown("--store", "redis://u:p@h:1"), "--store 'redis://u:***@h:1'");
     assert_eq!(shown("--store", "redis-sentinel://m@h:1"), "--store redis-sentinel://m@h:1");
     assert_eq!(shown("--statsd-rewrite", "it's $1"), r"--statsd-rewrite 'it'\''s $1'");

@@ -22,8 +22,10 @@ pub struct Access {
     pub database: i64,
     /// Whether connections are encrypted.
     pub tls: bool,
-    /// PEM file of the authority that the servers' certificates are checked by; `None`: those of the system.
+    /// PEM file of an authority that the servers' certificates are checked by.
     pub ca: Option<PathBuf>,
+    /// Whether they are checked by the system's authorities too.
+    pub system_roots: bool,
     /// PEM files of the client's certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether a certificate by that authority is good whatever host it is for.

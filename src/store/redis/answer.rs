@@ -1,7 +1,7 @@
 //! A script's reply, read: what the head of `lua/decide.lua` defines.
 
 use super::question::{NOT_KNOWN, Undo};
-use crate::algorithm::judge::{Few, Outcome};
+use crate::algorithm::judge::{Few, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::StoreError;
@@ -56,11 +56,11 @@ impl Bytes<'_> {
             _ => Err(StoreError::Refused),
         };
         Some(Answer {
-            outcome: allowed.clone().map(|allowed| Outcome { allowed, report, remembered: false }),
+            outcome: allowed.clone().map(|allowed| Outcome { allowed, report, by: JudgedBy::Store }),
             otherwise: otherwise.zip(allowed.ok()).map(|(report, allowed)| Outcome {
                 allowed,
                 report,
-                remembered: false,
+                by: JudgedBy::Store,
             }),
             written: written.then(|| Timestamp::from_micros(at)),
             undo,

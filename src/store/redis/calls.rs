@@ -94,6 +94,11 @@ impl Core {
         if self.by_slot { slot_of(&key_of(&self.prefix, key)) } else { 0 }
     }
 
+    /// Whether it was tried to reach the server of a slot.
+    pub(super) fn is_tried(&self, slot: u16) -> bool {
+        self.routes.has_searched() && self.routes.node(slot).is_none_or(|node| node.is_tried())
+    }
+
     pub(super) fn is_down(&self, group: &Group) -> bool {
         self.routes.node(group.slot).is_none_or(|node| node.is_down())
     }

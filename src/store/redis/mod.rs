@@ -94,7 +94,8 @@ impl RedisOptions {
         match (&self.url.kind, &self.per_second) {
             (Kind::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
             (_, None) => Learns::All,
-            // Those of a second are asked first, so that only they charge what may be taken back.
+            // Those of a second are asked first, so that only they charge what may be taken back; but for while they are away
+            // and `local` decides for them, after all others.
             (_, Some(_)) => Learns::AllButOfASecond,
         }
     }
@@ -122,7 +123,7 @@ pub struct RedisStore {
     fallback: Option<Fallback>,
 }
 
-type Judged = Few<Option<Result<crate::algorithm::judge::Outcome, StoreError>>>;
+type Judged = Few<plan::Judged>;
 
 impl RedisStore {
     /// A store that begins to connect at once. To be called within a runtime.
@@ -190,13 +191,17 @@ impl RedisStore {
         }
     }
 
-    /// Waits until it was tried to reach all servers, with whatever success.
-    async fn begin(&self, deadline: Instant) {
-        while !self.begun.load(Ordering::Relaxed) && Instant::now() < deadline {
-            match self.cores().all(|core| core.routes.is_tried()) {
-                true => self.begun.store(true, Ordering::Relaxed),
-                false => tokio::time::sleep(CONNECTED_EVERY).await,
-            }
+    /// Waits until it was tried to reach the servers of these slots, with whatever success: at the start of the process.
+    async fn begin(&self, groups: &[Group], deadline: Instant) {
+        if self.begun.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_tried = |group: &Group| self.core_of(group).is_tried(group.slot);
+        while !groups.iter().all(is_tried) && Instant::now() < deadline {
+            tokio::time::sleep(CONNECTED_EVERY).await;
+        }
+        if self.cores().all(|core| core.routes.is_tried()) {
+            self.begun.store(true, Ordering::Relaxed);
         }
     }
 
@@ -242,29 +247,38 @@ impl RedisStore {
         prior: Prior,
         deadline: Instant,
     ) -> (Judged, Few<(Group, Few<Answer>)>) {
-        self.begin(deadline).await;
         let now = self.core.now();
         let mut judged: Judged = checks
             .iter()
             .map(|check| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok))
             .collect();
-        let (down, up): (Few<Group>, Few<Group>) = plan::groups(checks, &self.core, self.per_second.as_deref())
-            .into_iter()
-            .partition(|group| self.core_of(group).is_down(group));
+        let groups = plan::groups(checks, &self.core, self.per_second.as_deref());
+        self.begin(&groups, deadline).await;
+        let (down, up): (Few<Group>, Few<Group>) =
+            groups.into_iter().partition(|group| self.core_of(group).is_down(group));
         for group in &down {
             fail(group, &mut judged, &StoreError::Unavailable);
             self.core_of(group).routes.doubt();
         }
-        let (locally, is_partial) = (self.fallback.is_some(), up.len() > 1 || judged.iter().any(Option::is_some));
-        let mut known = Few::new();
-        // Limits of a second on servers of their own come first: the others then know, and what those charge stands.
+        // Limits of a second on servers of their own are asked first, in half of the time: the others then know the rest of
+        // the request, and what they charge stands.
         let (first, last): (Few<Group>, Few<Group>) = up.into_iter().partition(|group| group.per_second);
-        for groups in [first, last].into_iter().filter(|groups| !groups.is_empty()) {
-            let prior = plan::prior_of(checks, &judged, prior, locally);
-            known.extend(self.ask_at_once(checks, groups, (prior, is_partial), deadline, &mut judged).await);
+        let mut known = Few::new();
+        if !first.is_empty() {
+            let until = if last.is_empty() { deadline } else { halfway(deadline) };
+            let is_partial = first.len() > 1 || !last.is_empty() || judged.iter().any(Option::is_some);
+            let prior = plan::prior_of(checks, &judged, prior, self.fallback.is_some());
+            known.extend(self.ask_at_once(checks, first, (prior, is_partial), until, &mut judged).await);
         }
-        // Last, when all others have spoken: what it charges is not taken back.
-        let prior = plan::prior_of(checks, &judged, prior, locally);
+        if !last.is_empty() {
+            // Alone it decides, but for a vote that has let pass, and for what this process decides after it.
+            let is_partial = last.len() > 1
+                || plan::has_passing_vote(checks, &judged, self.fallback.is_some())
+                || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
+            let prior = plan::prior_of(checks, &judged, prior, self.fallback.is_some());
+            known.extend(self.ask_at_once(checks, last, (prior, is_partial), deadline, &mut judged).await);
+        }
+        // When all others have spoken: what it charges is not taken back.
         self.fall_back(checks, &mut judged, prior).await;
         (judged, known)
     }
@@ -311,7 +325,7 @@ impl RedisStore {
         known
     }
 
-    /// Decides in this process what could not be judged and whose limit says so.
+    /// Decides in this process what could not be judged and whose limit says so. `prior`: of the request, before all checks.
     async fn fall_back(&self, checks: &[Check<'_>], judged: &mut Judged, prior: Prior) {
         let Some(fallback) = &self.fallback else { return };
         let wants = |(number, check): (usize, &Check<'_>)| {
@@ -322,6 +336,7 @@ impl RedisStore {
         if numbers.is_empty() {
             return;
         }
+        let prior = plan::prior_of(checks, judged, prior, true);
         let of_them: Few<Check<'_>> = numbers.iter().filter_map(|number| checks.get(*number).copied()).collect();
         for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior).await) {
             if let Some(place) = judged.get_mut(*number) {
@@ -355,6 +370,12 @@ impl Store for RedisStore {
         }
         judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
     }
+}
+
+/// The instant between now and another.
+fn halfway(deadline: Instant) -> Instant {
+    let now = Instant::now();
+    now.checked_add(deadline.saturating_duration_since(now).div_f64(2.0)).unwrap_or(now)
 }
 
 /// Puts an error to all checks of a group.

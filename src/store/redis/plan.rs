@@ -2,10 +2,10 @@
 
 use super::calls::Core;
 use crate::algorithm::OnStoreError;
-use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Prior, Role};
-use crate::store::Check;
+use crate::store::{Check, StoreError};
 
 /// The checks, by their numbers, that one slot judges.
 #[derive(Debug)]
@@ -15,6 +15,9 @@ pub(super) struct Group {
     pub(super) slot: u16,
     pub(super) checks: Few<usize>,
 }
+
+/// What has become of a check; `None` where nobody has judged it yet.
+pub(super) type Judged = Option<Result<Outcome, StoreError>>;
 
 /// Deals checks out, those of one second to `of_a_second` where there is one. Bans need no counter and are in no group.
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Few<Group> {
@@ -33,35 +36,62 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
 /// What a ban says, for which nobody needs to be asked.
 pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
     let report = check.limit.report(&check.limit.unused(), Some(1), now).ok()?;
-    Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report, remembered: false })
+    Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report, by: JudgedBy::Store })
 }
 
 /// What is known before somebody else is asked, from the checks that have been judged: `outcomes`, `None` where nobody has yet.
 /// `locally`: what the store cannot judge and this process may is still open.
-pub(super) fn prior_of(
-    checks: &[Check<'_>],
-    outcomes: &[Option<Result<Outcome, crate::store::StoreError>>],
-    prior: Prior,
-    locally: bool,
-) -> Prior {
-    let mut prior = prior;
-    for (check, outcome) in checks.iter().zip(outcomes) {
-        let stops = match outcome {
-            Some(Ok(outcome)) => check.role == Role::Enforce && !outcome.allowed && prior == Prior::Open,
-            // The call will fail or be denied, whatever else is found: not to be charged for.
-            Some(Err(_)) => {
-                let fails = match check.limit.on_store_error() {
-                    OnStoreError::Error => true,
-                    OnStoreError::Local => !locally,
-                    OnStoreError::Allow | OnStoreError::Deny => false,
-                };
-                fails && matches!(check.role, Role::Enforce | Role::Quota) && !matches!(check.hits, Hits::Refund(_))
-            }
-            None => false,
-        };
-        if stops {
-            prior = Prior::Denied;
-        }
+pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, locally: bool) -> Prior {
+    let judged = || checks.iter().zip(outcomes);
+    let denies = |(check, outcome): (&Check<'_>, &Judged)| {
+        check.role == Role::Quota && verdict(check, outcome, locally) == Known::Denies
+    };
+    let votes = || judged().filter(|(check, _)| is_vote(check));
+    let all_deny = votes().next().is_some() && votes().all(denies);
+    let stops = judged().any(|(check, outcome)| match verdict(check, outcome, locally) {
+        // The call will fail, whatever else is found: not to be charged for.
+        Known::Fails => matches!(check.role, Role::Enforce | Role::Quota),
+        Known::Denies => prior == Prior::Open && check.role == Role::Enforce,
+        Known::Allows | Known::Open => false,
+    });
+    if stops || (all_deny && prior == Prior::Open) { Prior::Denied } else { prior }
+}
+
+/// Whether a vote that has been judged lets pass: then no other vote decides.
+pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged], locally: bool) -> bool {
+    let passes = |(check, outcome): (&Check<'_>, &Judged)| match check.role {
+        Role::QuotaShadow => outcome.is_some(),
+        Role::Quota => verdict(check, outcome, locally) == Known::Allows,
+        Role::Enforce | Role::Shadow => false,
+    };
+    checks.iter().zip(outcomes).filter(|(check, _)| is_vote(check)).any(passes)
+}
+
+fn is_vote(check: &Check<'_>) -> bool {
+    matches!(check.role, Role::Quota | Role::QuotaShadow) && !matches!(check.hits, Hits::Refund(_))
+}
+
+/// What is known of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Open,
+    Allows,
+    Denies,
+    Fails,
+}
+
+fn verdict(check: &Check<'_>, outcome: &Judged, locally: bool) -> Known {
+    match outcome {
+        None => Known::Open,
+        Some(_) if matches!(check.hits, Hits::Refund(_)) => Known::Allows,
+        Some(Ok(outcome)) if outcome.allowed => Known::Allows,
+        Some(Ok(_)) => Known::Denies,
+        Some(Err(_)) => match check.limit.on_store_error() {
+            OnStoreError::Error => Known::Fails,
+            OnStoreError::Local if locally => Known::Open,
+            OnStoreError::Local => Known::Fails,
+            OnStoreError::Allow => Known::Allows,
+            OnStoreError::Deny => Known::Denies,
+        },
     }
-    prior
 }

@@ -91,9 +91,14 @@ impl Routes {
         self.searched.store(true, Ordering::Release);
     }
 
+    /// Whether it is known who the masters are, or that nobody knows.
+    pub(super) fn has_searched(&self) -> bool {
+        self.searched.load(Ordering::Acquire)
+    }
+
     /// Whether it was tried to reach the masters, with whatever success.
     pub(super) fn is_tried(&self) -> bool {
-        self.searched.load(Ordering::Acquire) && self.masters().iter().all(|node| node.is_tried())
+        self.has_searched() && self.masters().iter().all(|node| node.is_tried())
     }
 
     /// Says that the map may be wrong.

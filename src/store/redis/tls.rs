@@ -1,7 +1,7 @@
 //! Certificates of the servers: whom to trust, and which name to ask for.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,6 +15,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::access::{Access, ConnectError, read};
 
+/// The authorities of the system, read once: there are many.
+static SYSTEM_ROOTS: LazyLock<Vec<CertificateDer<'static>>> =
+    LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
+
 /// Begins TLS with the server of this name, by what is in the files now.
 pub(super) async fn shake_hands(
     access: &Access,
@@ -26,10 +30,10 @@ pub(super) async fn shake_hands(
 }
 
 fn config(access: &Access) -> Result<ClientConfig, ConnectError> {
-    let trusted = match &access.ca {
-        Some(path) => certificates(path)?,
-        None => rustls_native_certs::load_native_certs().certs,
-    };
+    let mut trusted = access.ca.as_ref().map(|path| certificates(path)).transpose()?.unwrap_or_default();
+    if access.system_roots {
+        trusted.extend_from_slice(&SYSTEM_ROOTS);
+    }
     let mut roots = RootCertStore::empty();
     let (taken, _) = roots.add_parsable_certificates(trusted.iter().cloned());
     if taken == 0 {
