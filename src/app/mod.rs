@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -35,8 +36,10 @@ use self::workers::Workers;
 use crate::admin::{self, Facts};
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
-use crate::settings::{Endpoint, ListenSettings, Settings, ShutdownSettings};
+use crate::policy::source::watch;
+use crate::settings::{Endpoint, ListenSettings, PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
+use crate::xds::ControlPlane;
 
 /// What has to be there before the service can run.
 pub struct Prepared {
@@ -160,7 +163,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let admin = admin::serve_admin(admin, Arc::clone(&facts), pages::all(&policies, &metrics), end());
     let mut background = vec![tokio::spawn(log_end("http", http)), tokio::spawn(log_end("admin", admin))];
     background.extend(statistics.serve(prepared.stats, &metrics, end()));
-    let reload = tokio::spawn(policies::follow(settings.policy, settings.xds, read, installer));
+    let reload = follow_policies(settings.policy, settings.xds, read, installer);
     let tend = tokio::spawn(stores.tend());
     let follow = tokio::spawn(follow(prepared.certificates, metrics));
 
@@ -171,7 +174,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     drop(grpc);
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
-    [reload, tend, follow_store, follow].iter().for_each(tokio::task::JoinHandle::abort);
+    [reload, tend, follow_store, follow].iter().for_each(JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     serving::settle(&service).await;
@@ -180,10 +183,23 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     Ok(())
 }
 
+/// Follows what brings policies: files, or a control plane.
+fn follow_policies(
+    settings: PolicySettings,
+    plane: Option<ControlPlane>,
+    read: watch::Reading,
+    installer: Installer,
+) -> JoinHandle<()> {
+    match plane {
+        None => tokio::spawn(policies::follow(settings, read, installer)),
+        Some(plane) => tokio::spawn(control_plane::follow(plane, settings, read, installer)),
+    }
+}
+
 /// Waits to be told to stop, says so to everybody who asks, and gives them time to go elsewhere.
 async fn stopping(
     shutdown: impl Future<Output = ()>,
-    telling: tokio::task::JoinHandle<()>,
+    telling: JoinHandle<()>,
     facts: &Facts,
     health: &Health,
     settings: &ShutdownSettings,
@@ -198,7 +214,7 @@ async fn stopping(
     tokio::time::sleep(settings.delay).await;
 }
 
-async fn futures_all(tasks: impl IntoIterator<Item = tokio::task::JoinHandle<()>>) {
+async fn futures_all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     for task in tasks {
         let _ = task.await;
     }

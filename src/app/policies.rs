@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
-use super::control_plane;
 use crate::admin::{Facts, PolicyFacts};
 use crate::limiter::InForce;
 use crate::policy::source::files;
@@ -13,7 +12,6 @@ use crate::policy::source::watch::{self, Reading};
 use crate::policy::{self, Loaded, Source};
 use crate::settings::{PolicySettings, Settings};
 use crate::telemetry::metrics::Metrics;
-use crate::xds::ControlPlane;
 
 /// The policies at the start.
 pub(super) struct First {
@@ -45,16 +43,8 @@ impl First {
     }
 }
 
-/// Follows for ever what brings policies. `known`: what was read at the start.
-pub(super) async fn follow(
-    settings: PolicySettings,
-    plane: Option<ControlPlane>,
-    known: Reading,
-    installer: Installer,
-) {
-    if let Some(plane) = plane {
-        return control_plane::follow(plane, settings, known, installer).await;
-    }
+/// Follows files for ever. `known`: what was read at the start.
+pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: Installer) {
     if settings.places.paths.is_empty() {
         return;
     }

@@ -19,7 +19,6 @@ use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tracing::debug;
 
-use super::server::Connections;
 use super::socket::{Accepted, Prefaced};
 use super::tls::{self, Tls};
 use crate::telemetry::metrics::Metrics;
@@ -32,6 +31,23 @@ const LAST_MOMENT: Duration = Duration::from_millis(100);
 const LAST_SIGN: Duration = Duration::from_secs(3);
 /// How far a connection's age may be from the one that is set, so that those which came together do not go together.
 const AGE_JITTER: f64 = 0.1;
+
+/// How connections are kept and how large a message may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Bytes of a request message.
+    pub max_message_bytes: usize,
+    /// Time without a sign of life after which a connection is asked for one.
+    pub keepalive_interval: Duration,
+    /// Time to answer, before the connection is closed.
+    pub keepalive_timeout: Duration,
+    /// Requests that one connection may have under way.
+    pub max_streams: u32,
+    /// Age at which a connection is told to go (GOAWAY), a tenth more or less; `None`: never.
+    pub max_age: Option<Duration>,
+    /// Time for what is under way then; `None`: as long as it takes.
+    pub max_age_grace: Option<Duration>,
+}
 
 /// How the connections of one worker are kept.
 pub(super) struct Keeper {

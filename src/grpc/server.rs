@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::service::Service;
 use hyper::{Request, Response};
@@ -18,6 +18,7 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
+pub use super::connection::Connections;
 use super::connection::Keeper;
 use super::health::Health;
 use super::proto::PROTOCOL;
@@ -26,23 +27,6 @@ use super::socket::Accepted;
 use super::tls::Tls;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::Stats;
-
-/// How connections are kept and how large a message may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connections {
-    /// Bytes of a request message.
-    pub max_message_bytes: usize,
-    /// Time without a sign of life after which a connection is asked for one.
-    pub keepalive_interval: Duration,
-    /// Time to answer, before the connection is closed.
-    pub keepalive_timeout: Duration,
-    /// Requests that one connection may have under way.
-    pub max_streams: u32,
-    /// Age at which a connection is told to go (GOAWAY), a tenth more or less; `None`: never.
-    pub max_age: Option<Duration>,
-    /// Time for what is under way then.
-    pub max_age_grace: Option<Duration>,
-}
 
 /// The reflection service refused the protocol's own files.
 #[derive(Debug, thiserror::Error)]

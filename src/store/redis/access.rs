@@ -3,13 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use redis::RedisConnectionInfo;
 
-use super::tls;
-use super::url::{Address, RedisUrl};
+use super::url::RedisUrl;
 
 /// How to connect to every node of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,32 +71,8 @@ impl Access {
         self
     }
 
-    /// A connection to one node, greeted. Calls on it have no time limit of its own.
-    pub(super) async fn connect(&self, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
-        match address {
-            Address::Unix(path) => self.greet(UnixStream::connect(path).await?).await,
-            Address::Tcp(host, port) => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                if !self.tls {
-                    return self.greet(stream).await;
-                }
-                self.greet(tls::shake_hands(self, host, stream).await?).await
-            }
-        }
-    }
-
-    async fn greet(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<MultiplexedConnection, ConnectError> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let (connection, driver) = MultiplexedConnection::new_with_config(&self.login()?, stream, config).await?;
-        tokio::spawn(driver);
-        Ok(connection)
-    }
-
-    fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
+    /// How to introduce oneself.
+    pub(super) fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
         let mut login =
             RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
         if let Some(user) = &self.user {

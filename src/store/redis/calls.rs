@@ -10,15 +10,14 @@ use super::Time;
 use super::answer::{self, Answer};
 use super::failure::Failure;
 use super::key::key_of;
-use super::plan::Group;
 use super::question::Question;
 use super::routes::Routes;
 use super::slot::slot_of;
-use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::judge::Few;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;
+use crate::store::StoreError;
 use crate::store::clock::{Clock as _, SystemClock};
-use crate::store::{Check, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// Wait before a command is sent again that did not run; doubles each time, so that a server that refuses for long is not
@@ -37,12 +36,6 @@ pub(super) fn within(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
-/// How many charges a group makes.
-fn charges(checks: &[Check<'_>], group: &Group) -> u64 {
-    let is_charge = |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
-    u64::try_from(group.checks.iter().filter(is_charge).count()).unwrap_or(u64::MAX)
-}
-
 /// Charges under way. Where the caller goes away before the answers come, nobody will know what became of them: dropping this
 /// counts them.
 #[derive(Debug)]
@@ -52,8 +45,7 @@ pub(super) struct UnderWay<'a> {
 }
 
 impl<'a> UnderWay<'a> {
-    pub(super) fn of(core: &'a Core, checks: &[Check<'_>], groups: &[Group]) -> Self {
-        let charges = groups.iter().map(|group| charges(checks, group)).fold(0, u64::saturating_add);
+    pub(super) fn new(core: &'a Core, charges: u64) -> Self {
         Self { metrics: &core.metrics, charges }
     }
 
@@ -99,14 +91,14 @@ impl Core {
         self.routes.has_searched() && self.routes.node(slot).is_none_or(|node| node.is_tried())
     }
 
-    pub(super) fn is_down(&self, group: &Group) -> bool {
-        self.routes.node(group.slot).is_none_or(|node| node.is_down())
+    pub(super) fn is_down(&self, slot: u16) -> bool {
+        self.routes.node(slot).is_none_or(|node| node.is_down())
     }
 
     /// Counts the charges that may have been written without anybody knowing.
-    pub(super) fn count_unknown(&self, checks: &[Check<'_>], group: &Group, error: &StoreError) {
+    pub(super) fn count_unknown(&self, charges: u64, error: &StoreError) {
         if matches!(error, StoreError::Late | StoreError::Lost) {
-            self.metrics.unknown_charges.inc_by(charges(checks, group));
+            self.metrics.unknown_charges.inc_by(charges);
         }
     }
 

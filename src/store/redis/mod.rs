@@ -9,7 +9,8 @@
 //! | `lua/`, `script` | the scripts |
 //! | `question`, `answer` | what goes to them and what comes back |
 //! | `plan`, `key` | which slot judges what, and what counters are called |
-//! | `url`, `access`, `tls`, `slot` | where, as whom, whom to trust, and which slot |
+//! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
+//! | `connect`, `tls` | a connection, and whom to trust |
 //! | `calls` | one script call: the command, and what is sent again |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
@@ -22,9 +23,11 @@ mod answer;
 mod calls;
 mod check_up;
 mod cluster;
+mod connect;
 mod failure;
 mod key;
 mod node;
+mod options;
 mod plan;
 mod question;
 mod routes;
@@ -47,14 +50,13 @@ pub use self::access::{Access, Secret};
 use self::answer::Answer;
 use self::calls::{Core, UnderWay, within};
 use self::node::Node;
+pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
 use self::question::{Question, Undo, Wanted};
 use self::routes::Routes;
 use self::take_back::TakeBacks;
 pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl};
-use super::clock::ManualClock;
-use super::deny_cache::Learns;
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::judge::{Few, Hits};
@@ -66,49 +68,6 @@ use crate::telemetry::metrics::Metrics;
 const CONNECTED_EVERY: Duration = Duration::from_millis(5);
 /// Time for one step of forgetting keys.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How to reach Redis, and how to name keys there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RedisOptions {
-    /// Where it is.
-    pub url: RedisUrl,
-    /// As whom.
-    pub access: Access,
-    /// As whom to ask the sentinels.
-    pub sentinel_access: Access,
-    /// What all keys begin with.
-    pub prefix: Vec<u8>,
-    /// Other servers for the limits whose only period is a second; its own prefix is not used.
-    pub per_second: Option<Box<RedisOptions>>,
-}
-
-impl RedisOptions {
-    /// Those of a URL, with nothing besides.
-    pub fn at(url: RedisUrl) -> Self {
-        let (access, sentinel_access) = (Access::default(), Access::default());
-        Self { url, access, sentinel_access, prefix: Vec::new(), per_second: None }
-    }
-
-    /// Which denials are certain: not caused by a charge that is taken back.
-    pub fn learns(&self) -> Learns {
-        match (&self.url.kind, &self.per_second) {
-            (Kind::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
-            (_, None) => Learns::All,
-            // Those of a second are asked first, so that only they charge what may be taken back; but for while they are away
-            // and `local` decides for them, after all others.
-            (_, Some(_)) => Learns::AllButOfASecond,
-        }
-    }
-}
-
-/// Whose clock decides.
-#[derive(Clone, Debug)]
-pub enum Time {
-    /// The server's.
-    Server,
-    /// One that is set by hand, for traces.
-    Given(Arc<ManualClock>),
-}
 
 /// A store in Redis, for the runtime that it was made in: connections belong to it.
 #[derive(Debug)]
@@ -255,7 +214,7 @@ impl RedisStore {
         let groups = plan::groups(checks, &self.core, self.per_second.as_deref());
         self.begin(&groups, deadline).await;
         let (down, up): (Few<Group>, Few<Group>) =
-            groups.into_iter().partition(|group| self.core_of(group).is_down(group));
+            groups.into_iter().partition(|group| self.core_of(group).is_down(group.slot));
         for group in &down {
             fail(group, &mut judged, &StoreError::Unavailable);
             self.core_of(group).routes.doubt();
@@ -299,7 +258,8 @@ impl RedisStore {
             of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
             self.core_of(group).ask(group.slot, question, deadline)
         });
-        let under_way = UnderWay::of(&self.core, checks, &groups);
+        let charges = groups.iter().map(|group| group.charges(checks)).fold(0, u64::saturating_add);
+        let under_way = UnderWay::new(&self.core, charges);
         let answers = match (asked.len(), asked.next()) {
             (1, Some(only)) => vec![only.await],
             (_, first) => futures_util::future::join_all(first.into_iter().chain(asked)).await,
@@ -317,7 +277,7 @@ impl RedisStore {
                     known.push((group, answers));
                 }
                 Err(error) => {
-                    self.core.count_unknown(checks, &group, &error);
+                    self.core.count_unknown(group.charges(checks), &error);
                     fail(&group, judged, &error);
                 }
             }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::access::{Access, ConnectError};
+use super::connect::connect;
 use super::failure::Failure;
 use super::url::Address;
 use crate::telemetry::metrics::Metrics;
@@ -92,7 +93,7 @@ struct Connector {
 
 impl Connector {
     async fn connect(&self) -> Result<Link, ConnectError> {
-        let connect = self.access.connect(&self.address);
+        let connect = connect(&self.access, &self.address);
         let patience = self.access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         let connected = timeout(patience, connect).await.map_err(|_| ConnectError::Late(patience))?;
         Ok(Link::new(connected?, &self.metrics))

@@ -19,6 +19,15 @@ pub(super) struct Group {
 /// What has become of a check; `None` where nobody has judged it yet.
 pub(super) type Judged = Option<Result<Outcome, StoreError>>;
 
+impl Group {
+    /// How many charges it makes.
+    pub(super) fn charges(&self, checks: &[Check<'_>]) -> u64 {
+        let is_charge =
+            |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
+        u64::try_from(self.checks.iter().filter(is_charge).count()).unwrap_or(u64::MAX)
+    }
+}
+
 /// Deals checks out, those of one second to `of_a_second` where there is one. Bans need no counter and are in no group.
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Few<Group> {
     let mut groups: Few<Group> = Few::new();
