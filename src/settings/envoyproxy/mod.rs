@@ -44,10 +44,13 @@ pub fn translate(variables: &Variables) -> Translation {
     let mut reader = Reader { variables, translation: Translation::default() };
     reader.check();
     flags::put(&mut reader);
-    if reader.translation.problems.is_empty() {
-        let problems = resolved(&reader);
-        reader.translation.problems = problems;
-    }
+    // What stands in for a value that cannot be read may be wrong in its place: the variable has been told of.
+    let is_told = |found: &String| {
+        let (names, _) = found.split_once(": ").unwrap_or((found, ""));
+        names.split(", ").any(|name| reader.translation.problems.iter().any(|known| known.starts_with(name)))
+    };
+    let more: Vec<_> = resolved(&reader).into_iter().filter(|found| !is_told(found)).collect();
+    reader.translation.problems.extend(more);
     reader.translation
 }
 

@@ -197,6 +197,8 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
     let certificate = problems(&[("REDIS_TLS_CLIENT_CERT", "/c")]);
     assert!(certificate.starts_with("REDIS_TLS_CLIENT_KEY: "), "{certificate}");
     let both = problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "h:port"), ("NEAR_LIMIT_RATIO", "7")]);
+    let all = problems(&[("PORT", "eighty"), ("NEAR_LIMIT_RATIO", "7")]);
+    assert!(all.contains("PORT: ") && all.contains("NEAR_LIMIT_RATIO: ") && !all.contains("http-listen"), "{all}");
     assert!(both.contains("REDIS_SOCKET_TYPE, REDIS_URL: ") && both.contains("NEAR_LIMIT_RATIO: "), "{both}");
 }
 
