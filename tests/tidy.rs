@@ -92,7 +92,7 @@ const HOUSE: &[Row] = &[
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin algorithm grpc limiter policy settings store telemetry watch xds",
+        rooms: "admin grpc limiter policy settings store telemetry watch xds",
         foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
     },
     Row { place: "app/control_plane", rooms: "", foreign: "parking_lot" },

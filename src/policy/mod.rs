@@ -9,7 +9,7 @@
 //! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
-//! | `listing` | all rules of a policy |
+//! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`source`] | where the text comes from |
 //!

@@ -14,7 +14,7 @@ mod identity;
 mod layers;
 mod limit;
 mod options;
-mod units;
+pub(super) mod units;
 mod unreachable;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -37,6 +37,11 @@ pub(super) fn unit(text: &str) -> Option<Unit> {
         .or_else(|| duration(text).map(|period| Unit { period, calendar: None }))
 }
 
+/// The word for a period, where there is one.
+pub(in crate::policy) fn word(period: Micros) -> Option<&'static str> {
+    WORDS.iter().find(|(_, seconds, _)| Micros::from_secs(*seconds) == period).map(|(word, ..)| *word)
+}
+
 /// `250ms`, `10s`, `15m`, `6h`, `7d`. What no number holds is longer than every bound and stays so.
 pub(super) fn duration(text: &str) -> Option<Micros> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
