@@ -90,6 +90,9 @@ impl Installer {
         if !loaded.warnings.is_empty() {
             warn!("policy warnings:\n{}", loaded.warnings);
         }
+        if facts.domains.is_empty() {
+            warn!("the policies have no domain: no request is limited");
+        }
         info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
         self.policies.install(policies);
         self.metrics.policy_load(true);

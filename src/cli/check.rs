@@ -34,7 +34,7 @@ impl Check {
                 ExitCode::SUCCESS
             }
             Err(report) => {
-                let _ = write!(io::stderr(), "{report}");
+                let _ = writeln!(io::stderr(), "{report}\nnot ok: {} to mend", counted(report.len()));
                 ExitCode::FAILURE
             }
         }
@@ -44,6 +44,11 @@ impl Check {
         let (files, loaded) = load(&self.reading, &self.paths)?;
         Ok((Found::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
+}
+
+/// `1 thing`, `7 things`.
+fn counted(things: usize) -> String {
+    if things == 1 { "1 thing".to_owned() } else { format!("{things} things") }
 }
 
 /// What there is, in numbers.

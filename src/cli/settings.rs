@@ -1,5 +1,6 @@
 //! `tollgate settings`: what the variables of envoyproxy/ratelimit are here.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use crate::settings::envoyproxy::{self, Translation, Variables};
@@ -20,13 +21,18 @@ impl Settings {
     /// Prints. Exit 1 where a variable cannot be honoured.
     pub fn run(self) -> ExitCode {
         if !self.from_env {
-            envoyproxy::guide().for_each(|(name, what)| println!("{name:<50} {what}"));
+            let lines: String = envoyproxy::guide().map(|(name, what)| format!("{name:<50} {what}\n")).collect();
+            // Nobody left to tell is no reason to fail.
+            let _ = io::stdout().write_all(lines.as_bytes());
             return ExitCode::SUCCESS;
         }
         let translation = envoyproxy::translate(&variables());
-        print!("{}", command(&translation));
         match complaints(&translation) {
-            None => ExitCode::SUCCESS,
+            None => {
+                let _ = io::stdout().write_all(command(&translation).as_bytes());
+                ExitCode::SUCCESS
+            }
+            // A command that leaves out what cannot be would do something else.
             Some(complaints) => {
                 eprint!("{complaints}");
                 ExitCode::FAILURE
@@ -51,7 +57,7 @@ pub(super) fn complaints(translation: &Translation) -> Option<String> {
 fn command(translation: &Translation) -> String {
     let notes = translation.notes.iter().map(|note| format!("# {note}\n"));
     let flags = translation.flags.iter().map(|flag| format!(" \\\n  {flag}"));
-    let secret = "# Passwords are better in files: --redis-password-file FILE\n";
+    let secret = "# Passwords are not shown; better than here they are in files: --redis-password-file FILE\n";
     let has_secret = translation.flags.iter().any(|flag| flag.name.ends_with("-password"));
     let notes: String = notes.chain(has_secret.then(|| secret.to_owned())).collect();
     let flags: String = flags.collect();

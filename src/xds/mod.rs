@@ -168,7 +168,7 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
             }
             let wait = backoff.next();
             if let Err(error) = end {
-                warn!(control_plane = %self.plane.target, %error, ?wait, "no policies from the control plane; the running ones stay in force");
+                warn!(control_plane = %self.plane.target, %error, ?wait, "no policies from the control plane; what is in force stays, and where nothing is yet calls are UNAVAILABLE");
             }
             sleep(wait).await;
             self.metrics.xds_reconnects.inc();

@@ -77,8 +77,7 @@ fn refuse_second(domain: &str, documents: &[written::Document], findings: &mut F
     let Some((first, others)) = documents.split_first() else { return };
     for other in others {
         let error = Finding::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
-        findings
-            .push(error.also(first.domain.span, "first here").note("they are added up where merging is switched on"));
+        findings.push(error.also(first.domain.span, "first here").note("they are added up with --merge-domains"));
     }
 }
 

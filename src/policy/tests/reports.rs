@@ -268,7 +268,7 @@ fn duplicates_point_at_both_places() {
       |
     1 | domain: d
       |         ^ first here
-      = they are added up where merging is switched on
+      = they are added up with --merge-domains
     "##);
 }
 

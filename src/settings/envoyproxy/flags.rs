@@ -86,7 +86,9 @@ fn log(reader: &mut Reader<'_>) {
     match level.to_lowercase().as_str() {
         "panic" | "fatal" | "error" => reader.put("--log", "error"),
         "warn" | "warning" => reader.put("--log", "warn"),
-        known @ ("info" | "debug" | "trace") => reader.put("--log", known),
+        "info" => reader.put("--log", "info"),
+        // Ours alone: what the libraries say is every frame.
+        known @ ("debug" | "trace") => reader.put("--log", format!("info,tollgate={known}")),
         _ => reader.problem("LOG_LEVEL", &format!("expected error, warn, info, debug or trace, found `{level}`")),
     }
     reader.put("--log-format", if reader.text("LOG_FORMAT") == "json" { "json" } else { "text" });
