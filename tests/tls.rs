@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use crate::support::certificates::{Authority, Pair, files};
 use crate::support::policy::{Policies, daily};
 use crate::support::secure::Secure;
-use crate::support::tollgate::{Tollgate, command, quiet};
+use crate::support::tollgate::{Tollgate, command, output, quiet};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
@@ -58,6 +58,25 @@ async fn clients_need_a_certificate_of_the_authority_that_is_named() {
     let counted = |count: &u64| *count >= 3;
     let failures = || metric(&service, r#"tls_handshake_failures_total{kind="client_certificate"}"#);
     becomes("failures are counted", PATIENCE, failures, counted).await;
+}
+
+#[test]
+fn hit_asks_by_certificate_where_that_is_asked_for() {
+    let (authority, folder, own) = (Authority::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let service = serve_certified(&authority, folder.path(), &[]);
+    authority.sign("*.edge").write(own.path());
+    let [ca, cert, key] = [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
+        .map(|path| path.to_str().unwrap().to_owned());
+    let address = service.grpc.to_string();
+    let ask = |flags: &[&str]| {
+        let asked = [&["hit", &address, "test", "user=ann"], flags].concat();
+        output(asked).status.code()
+    };
+    let trusting = ["--tls", "--ca", &ca, "--server-name", "a.gateway"];
+    assert_eq!(ask(&[&trusting[..], &["--cert", &cert, "--key", &key]].concat()), Some(0));
+    assert_eq!(ask(&trusting), Some(2), "without a certificate");
+    assert_eq!(ask(&["--tls", "--cert", &cert, "--key", &key]), Some(2), "of an authority that is not trusted");
+    assert_eq!(ask(&[]), Some(2), "in the clear");
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! `tollgate hit`: ask a running service, as a client.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{block_on, entries};
-use crate::grpc::client::{Client, ClientError};
+use crate::grpc::client::{Client, ClientError, ClientTls};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
@@ -18,7 +19,8 @@ Exit code: 0 OK, 1 over limit, 2 no answer.
 Take one hit; look and take none; two descriptors, three times:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
-  tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3")]
+  tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3
+  tollgate hit ratelimit.svc:8081 tiers plan=free,user=ann --tls --ca ca.crt")]
 pub struct Hit {
     /// Where the service listens for gRPC, host:port.
     #[arg(value_name = "ADDRESS")]
@@ -38,6 +40,21 @@ pub struct Hit {
     /// Print the answer as proto3 JSON.
     #[arg(long)]
     json: bool,
+    /// Speak TLS; the system's authorities are trusted.
+    #[arg(long)]
+    tls: bool,
+    /// PEM file of an authority to trust as well.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    ca: Option<PathBuf>,
+    /// PEM file of the certificate to show.
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
+    cert: Option<PathBuf>,
+    /// PEM file of its key.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The name that the server's certificate has to be for, where it is not the host.
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    server_name: Option<String>,
 }
 
 /// Why there is no answer to print.
@@ -47,6 +64,8 @@ enum HitError {
     Client(#[from] ClientError),
     #[error("{0}")]
     Json(#[from] JsonError),
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: std::io::Error },
 }
 
 impl Hit {
@@ -62,7 +81,8 @@ impl Hit {
 
     /// Says whether any answer was over limit.
     async fn ask(&self) -> Result<bool, HitError> {
-        let mut client = Client::connect(&self.address).await?;
+        let tls = self.tls.then(|| self.client_tls()).transpose()?;
+        let mut client = Client::connect(&self.address, tls.as_ref()).await?;
         let mut over = false;
         for _ in 0..self.count {
             let answer = client.should_rate_limit(self.request()).await?;
@@ -74,6 +94,16 @@ impl Hit {
             }
         }
         Ok(over)
+    }
+
+    fn client_tls(&self) -> Result<ClientTls, HitError> {
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| HitError::File { path: path.clone(), error });
+        let identity = self.cert.as_ref().zip(self.key.as_ref());
+        Ok(ClientTls {
+            authorities: self.ca.as_ref().map(read).transpose()?,
+            identity: identity.map(|(chain, key)| Ok::<_, HitError>((read(chain)?, read(key)?))).transpose()?,
+            name: self.server_name.clone(),
+        })
     }
 
     fn request(&self) -> RateLimitRequest {

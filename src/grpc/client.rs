@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
@@ -13,6 +13,28 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection to a rate limit service.
 #[derive(Clone, Debug)]
 pub struct Client(RateLimitServiceClient<Channel>);
+
+/// Whom to trust and what to show, as PEM.
+#[derive(Clone, Debug, Default)]
+pub struct ClientTls {
+    /// Authorities besides those of the system.
+    pub authorities: Option<Vec<u8>>,
+    /// A certificate and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name that the server's certificate has to be for; `None`: the host that is called.
+    pub name: Option<String>,
+}
+
+impl ClientTls {
+    fn config(&self) -> ClientTlsConfig {
+        let config = ClientTlsConfig::new().with_native_roots();
+        let config =
+            self.authorities.iter().fold(config, |config, pem| config.ca_certificate(Certificate::from_pem(pem)));
+        let config =
+            self.identity.iter().fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
+        self.name.iter().fold(config, |config, name| config.domain_name(name))
+    }
+}
 
 /// No answer came.
 #[derive(Debug, thiserror::Error)]
@@ -31,17 +53,22 @@ pub enum ClientError {
 }
 
 impl Client {
-    /// Connects to `host:port`, or a whole `http://` address.
+    /// Connects to `host:port`, or a whole `http://` address; with `tls` encrypted.
     ///
     /// # Errors
     /// Where nobody answers there.
-    pub async fn connect(address: &str) -> Result<Self, ClientError> {
-        let uri = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    pub async fn connect(address: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let uri = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
         let failed = |error: tonic::transport::Error| ClientError::Connect {
             address: address.to_owned(),
             reason: innermost(&error).to_string(),
         };
         let endpoint = Endpoint::from_shared(uri).map_err(failed)?.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let endpoint = match tls {
+            Some(tls) => endpoint.tls_config(tls.config()).map_err(failed)?,
+            None => endpoint,
+        };
         Ok(Self(RateLimitServiceClient::new(endpoint.connect().await.map_err(failed)?)))
     }
 
