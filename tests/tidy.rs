@@ -77,7 +77,7 @@ const HOUSE: &[Row] = &[
     // Brings policies as text; what they mean is not its own.
     Row {
         place: "xds",
-        rooms: "grpc::proto policy::Source telemetry::metrics",
+        rooms: "grpc::client grpc::proto policy::Source telemetry::metrics",
         foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
     },
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
@@ -86,7 +86,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "settings",
         rooms: "algorithm::Charge grpc::convert grpc::headers grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
-                policy::source::files store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
+                policy::source::files policy::whole_number store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
         foreign: "clap jiff std::env std::net std::thread",
     },
     // What puts the concrete parts together.

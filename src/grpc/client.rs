@@ -26,13 +26,22 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    fn config(&self) -> ClientTlsConfig {
-        let config = ClientTlsConfig::new().with_native_roots();
+    /// The same endpoint, encrypted.
+    ///
+    /// # Errors
+    /// What is wrong with the certificates, or that there is none to trust.
+    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, tonic::transport::Error> {
+        let config = ClientTlsConfig::new();
         let config =
             self.authorities.iter().fold(config, |config, pem| config.ca_certificate(Certificate::from_pem(pem)));
         let config =
             self.identity.iter().fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
-        self.name.iter().fold(config, |config, name| config.domain_name(name))
+        let config = self.name.iter().fold(config, |config, name| config.domain_name(name));
+        match endpoint.clone().tls_config(config.clone().with_native_roots()) {
+            // A small image has no authorities of the system: an own one is enough.
+            Err(_) if self.authorities.is_some() => endpoint.tls_config(config),
+            with_system => with_system,
+        }
     }
 }
 
@@ -62,11 +71,11 @@ impl Client {
         let uri = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
         let failed = |error: tonic::transport::Error| ClientError::Connect {
             address: address.to_owned(),
-            reason: innermost(&error).to_string(),
+            reason: cause(&error),
         };
         let endpoint = Endpoint::from_shared(uri).map_err(failed)?.connect_timeout(PATIENCE).timeout(PATIENCE);
         let endpoint = match tls {
-            Some(tls) => endpoint.tls_config(tls.config()).map_err(failed)?,
+            Some(tls) => tls.on(endpoint).map_err(failed)?,
             None => endpoint,
         };
         Ok(Self(RateLimitServiceClient::new(endpoint.connect().await.map_err(failed)?)))
@@ -82,6 +91,8 @@ impl Client {
     }
 }
 
-fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
-    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
+/// An error down to its cause, where tonic tells the least by itself.
+pub fn cause(error: &tonic::transport::Error) -> String {
+    let first: &dyn std::error::Error = error;
+    std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first).to_string()
 }

@@ -30,6 +30,7 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
 pub use matcher::Taken;
 pub use metric_key::{MetricKey, write_override_key};

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{ControlPlane, Failure};
+use crate::grpc::client::{ClientTls, cause};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 
 /// Time to resolve, connect and agree on encryption.
@@ -100,30 +101,19 @@ impl ControlPlane {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let Some(tls) = &self.tls else { return Ok(endpoint) };
-        let config = tls.config()?;
-        let with_system = endpoint.clone().tls_config(config.clone().with_native_roots());
-        match with_system {
-            Ok(endpoint) => Ok(endpoint),
-            // A small image has no authorities of the system: an own one is enough.
-            Err(_) if tls.ca.is_some() => endpoint.tls_config(config).map_err(|error| failed(&error)),
-            Err(error) => Err(failed(&error)),
-        }
+        tls.read()?.on(endpoint).map_err(|error| failed(&error))
     }
 }
 
 impl Tls {
-    fn config(&self) -> Result<ClientTlsConfig, Failure> {
-        let mut config = ClientTlsConfig::new();
-        if let Some(ca) = &self.ca {
-            config = config.ca_certificate(Certificate::from_pem(read(ca)?));
-        }
-        if let Some((certificate, key)) = &self.certificate {
-            config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
-        }
-        if let Some(name) = &self.server_name {
-            config = config.domain_name(name);
-        }
-        Ok(config)
+    /// What is in the files now.
+    fn read(&self) -> Result<ClientTls, Failure> {
+        let identity = self.certificate.as_ref();
+        Ok(ClientTls {
+            authorities: self.ca.as_deref().map(read).transpose()?,
+            identity: identity.map(|(chain, key)| Ok::<_, Failure>((read(chain)?, read(key)?))).transpose()?,
+            name: self.server_name.clone(),
+        })
     }
 }
 
@@ -131,11 +121,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::File { path: path.display().to_string(), error })
 }
 
-/// The error down to its cause, where tonic tells the least by itself.
 fn failed(error: &tonic::transport::Error) -> Failure {
-    let first: &dyn std::error::Error = error;
-    let cause = std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first);
-    Failure::Connect(cause.to_string())
+    Failure::Connect(cause(error))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 mod fields;
 mod metadata;
 mod overlay;
-mod scalar;
+pub(super) mod scalar;
 pub(super) mod schema;
 mod vocabulary;
 pub(super) mod written;

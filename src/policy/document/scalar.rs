@@ -15,7 +15,7 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
 }
 
 /// A whole number: `100`, `+5`, `1_000`, `0x10`, `0b11`, and octal as `010` and `0o10`.
-pub(super) fn integer(text: &str) -> Option<i128> {
+pub fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

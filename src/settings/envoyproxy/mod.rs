@@ -10,6 +10,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::store::redis::without_password;
 use table::{Kind, VARIABLES, Variable, Worth};
 
 /// The variables of a process, by name.
@@ -110,18 +111,6 @@ impl fmt::Display for Flag {
             };
             write!(f, " {}", quoted(&value))
         })
-    }
-}
-
-/// A URL without the password in it.
-fn without_password(text: &str) -> String {
-    let parts = text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)));
-    match parts {
-        Some((scheme, (access, host))) if access.contains(':') => {
-            let user = access.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}:***@{host}")
-        }
-        _ => text.to_owned(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::policy::whole_number;
+
 /// `true`, `1`, `t` and the like.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
@@ -13,22 +15,9 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 
 /// A whole number, also as `0x10`, `0b11`, `0o17`, `017` or `1_000`.
 pub(super) fn integer(text: &str) -> Result<i64, String> {
-    let error = || "expected a whole number".to_owned();
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let lower = digits.to_ascii_lowercase().replace('_', "");
-    let (digits, radix) = [("0x", 16), ("0b", 2), ("0o", 8)]
-        .into_iter()
-        .find_map(|(prefix, radix)| Some((lower.strip_prefix(prefix)?, radix)))
-        .or_else(|| lower.strip_prefix('0').filter(|rest| !rest.is_empty()).map(|rest| (rest, 8)))
-        .unwrap_or((&lower, 10));
-    if !digits.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-        return Err(error());
-    }
-    let number = i64::from_str_radix(digits, radix).map_err(|_| error())?;
-    Ok(if negative { number.saturating_neg() } else { number })
+    // The YAML of that service reads its numbers by the same rules of Go; variables have `0X10` besides.
+    let number = whole_number(&text.to_ascii_lowercase()).and_then(|number| i64::try_from(number).ok());
+    number.ok_or_else(|| "expected a whole number".to_owned())
 }
 
 /// A number.

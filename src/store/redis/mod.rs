@@ -56,12 +56,12 @@ use self::question::{Question, Undo, Wanted};
 use self::routes::Routes;
 use self::take_back::TakeBacks;
 pub use self::tallies::Tally;
-pub use self::url::{Address, Kind, RedisUrl};
+pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, combine};
-use crate::algorithm::{Charge, OnStoreError, Receipt};
+use crate::algorithm::{Charge, Receipt};
 use crate::telemetry::metrics::Metrics;
 
 /// How often it is looked whether a store is connected.
@@ -95,13 +95,13 @@ impl RedisStore {
     }
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
-        let routes = Routes::new(Arc::new(options.access.clone().with(&options.url)), Arc::clone(&metrics));
+        let access = Arc::new(options.access.clone().with(&options.url));
+        let routes = Routes::new(Arc::clone(&access), Arc::clone(&metrics));
         let start = |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), Arc::clone(&metrics));
         let by_slot = matches!(options.url.kind, Kind::Cluster(_));
         match options.url.kind.clone() {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
-                let access = Arc::new(options.access.clone().with(&options.url));
                 let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
                 tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds));
             }
@@ -222,20 +222,19 @@ impl RedisStore {
         // Limits of a second on servers of their own are asked first, in half of the time: the others then know the rest of
         // the request, and what they charge stands.
         let (first, last): (Few<Group>, Few<Group>) = up.into_iter().partition(|group| group.per_second);
-        let mut known = Few::new();
-        if !first.is_empty() {
-            let until = if last.is_empty() { deadline } else { halfway(deadline) };
-            let is_partial = first.len() > 1 || !last.is_empty() || judged.iter().any(Option::is_some);
-            let prior = plan::prior_of(checks, &judged, prior, self.fallback.is_some());
-            known.extend(self.ask_at_once(checks, first, (prior, is_partial), until, &mut judged).await);
-        }
-        if !last.is_empty() {
-            // Alone it decides, but for a vote that has let pass, and for what this process decides after it.
-            let is_partial = last.len() > 1
-                || plan::has_passing_vote(checks, &judged, self.fallback.is_some())
+        let until = if last.is_empty() { deadline } else { halfway(deadline) };
+        let (more, mut known) = (!last.is_empty(), Few::new());
+        for (groups, more, until) in [(first, more, until), (last, false, deadline)] {
+            if groups.is_empty() {
+                continue;
+            }
+            // Alone and last it decides, but for a vote that has let pass, and for what this process decides after it.
+            let is_partial = more
+                || groups.len() > 1
+                || plan::has_passing_vote(checks, &judged)
                 || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
             let prior = plan::prior_of(checks, &judged, prior, self.fallback.is_some());
-            known.extend(self.ask_at_once(checks, last, (prior, is_partial), deadline, &mut judged).await);
+            known.extend(self.ask_at_once(checks, groups, (prior, is_partial), until, &mut judged).await);
         }
         // When all others have spoken: what it charges is not taken back.
         self.fall_back(checks, &mut judged, prior).await;
@@ -289,8 +288,8 @@ impl RedisStore {
     async fn fall_back(&self, checks: &[Check<'_>], judged: &mut Judged, prior: Prior) {
         let Some(fallback) = &self.fallback else { return };
         let wants = |(number, check): (usize, &Check<'_>)| {
-            let failed = judged.get(number).is_some_and(|outcome| matches!(outcome, Some(Err(_))));
-            (failed && check.limit.on_store_error() == OnStoreError::Local).then_some(number)
+            let outcome = judged.get(number).and_then(Option::as_ref);
+            outcome.is_some_and(|outcome| plan::is_left(check, outcome)).then_some(number)
         };
         let numbers: Few<usize> = checks.iter().enumerate().filter_map(wants).collect();
         if numbers.is_empty() {

@@ -4,7 +4,7 @@ use super::calls::Core;
 use crate::algorithm::OnStoreError;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::time::Timestamp;
-use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::store::{Check, StoreError};
 
 /// The checks, by their numbers, that one slot judges.
@@ -50,57 +50,31 @@ pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
 
 /// What is known before somebody else is asked, from the checks that have been judged: `outcomes`, `None` where nobody has yet.
 /// `locally`: what the store cannot judge and this process may is still open.
+///
+/// Denied, where the request is not admitted even if all that is open allows: then nothing more is to be charged for it.
 pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, locally: bool) -> Prior {
-    let judged = || checks.iter().zip(outcomes);
-    let denies = |(check, outcome): (&Check<'_>, &Judged)| {
-        check.role == Role::Quota && verdict(check, outcome, locally) == Known::Denies
-    };
-    let votes = || judged().filter(|(check, _)| is_vote(check));
-    let all_deny = votes().next().is_some() && votes().all(denies);
-    let stops = judged().any(|(check, outcome)| match verdict(check, outcome, locally) {
-        // The call will fail, whatever else is found: not to be charged for.
-        Known::Fails => matches!(check.role, Role::Enforce | Role::Quota),
-        Known::Denies => prior == Prior::Open && check.role == Role::Enforce,
-        Known::Allows | Known::Open => false,
+    let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| {
+        let verdict = match (outcome, check.hits) {
+            (Some(outcome), _) if !(locally && is_left(check, outcome)) => check.verdict(outcome.as_ref()),
+            (Some(_) | None, Hits::Refund(_)) => Verdict::Refund,
+            (Some(_) | None, Hits::Charge(_) | Hits::Peek) => Verdict::Allowed,
+        };
+        (check.role, verdict)
     });
-    if stops || (all_deny && prior == Prior::Open) { Prior::Denied } else { prior }
+    if combine(prior, verdicts) == Overall::Admitted { prior } else { Prior::Denied }
 }
 
 /// Whether a vote that has been judged lets pass: then no other vote decides.
-pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged], locally: bool) -> bool {
-    let passes = |(check, outcome): (&Check<'_>, &Judged)| match check.role {
-        Role::QuotaShadow => outcome.is_some(),
-        Role::Quota => verdict(check, outcome, locally) == Known::Allows,
-        Role::Enforce | Role::Shadow => false,
+pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged]) -> bool {
+    let passes = |(check, outcome): (&Check<'_>, &Judged)| match (check.role, outcome) {
+        (Role::Quota, Some(Ok(outcome))) => check.verdict(Ok(outcome)) == Verdict::Allowed,
+        (Role::QuotaShadow, Some(outcome)) => check.verdict(outcome.as_ref()) != Verdict::Refund,
+        (Role::Enforce | Role::Shadow | Role::Quota | Role::QuotaShadow, _) => false,
     };
-    checks.iter().zip(outcomes).filter(|(check, _)| is_vote(check)).any(passes)
+    checks.iter().zip(outcomes).any(passes)
 }
 
-fn is_vote(check: &Check<'_>) -> bool {
-    matches!(check.role, Role::Quota | Role::QuotaShadow) && !matches!(check.hits, Hits::Refund(_))
-}
-
-/// What is known of one check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Open,
-    Allows,
-    Denies,
-    Fails,
-}
-
-fn verdict(check: &Check<'_>, outcome: &Judged, locally: bool) -> Known {
-    match outcome {
-        None => Known::Open,
-        Some(_) if matches!(check.hits, Hits::Refund(_)) => Known::Allows,
-        Some(Ok(outcome)) if outcome.allowed => Known::Allows,
-        Some(Ok(_)) => Known::Denies,
-        Some(Err(_)) => match check.limit.on_store_error() {
-            OnStoreError::Error => Known::Fails,
-            OnStoreError::Local if locally => Known::Open,
-            OnStoreError::Local => Known::Fails,
-            OnStoreError::Allow => Known::Allows,
-            OnStoreError::Deny => Known::Denies,
-        },
-    }
+/// Whether the store failed for a check that this process may decide.
+pub(super) fn is_left(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) -> bool {
+    outcome.is_err() && check.limit.on_store_error() == OnStoreError::Local
 }

@@ -174,7 +174,7 @@ impl fmt::Debug for RedisUrl {
 }
 
 /// A URL as it may be shown.
-fn without_password(text: &str) -> String {
+pub fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     match rest.rsplit_once('@') {
         Some((access, hosts)) if access.contains(':') => {
