@@ -1,22 +1,26 @@
-//! The ceiling: the same protocol on the same runtimes with an answer that never changes. What tollgate costs beyond it is
-//! what deciding costs.
+//! The ceiling: the same protocol on the same runtimes by tonic, with an answer that never changes and nothing else, not
+//! even pings. What tollgate is measured against.
 //!
 //! `cargo run --release --example ceiling 127.0.0.1:9081`
 
 use std::error::Error;
-use std::sync::Arc;
-use std::time::Duration;
 
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
 use tollgate::app::listener::Listener;
 use tollgate::app::workers::Workers;
-use tollgate::grpc::health::Health;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
-use tollgate::grpc::proto::rate_limit_service_server::RateLimitService;
+use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
-use tollgate::grpc::server::{self, Connections};
+use tollgate::grpc::socket::Accepted;
 use tollgate::settings::Endpoint;
-use tollgate::telemetry::metrics::Metrics;
 use tonic::{Request, Response, Status};
+
+// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 struct Constant;
 
@@ -34,23 +38,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9081".to_owned());
     let listener = Listener::bind(&Endpoint::Tcp(address.parse()?)).await?;
     println!("the ceiling listens on {}", listener.endpoint()?);
-    let health = Health::new().await;
-    health.set(true).await;
-    let connections = Connections {
-        max_message_bytes: 4 << 20,
-        keepalive_interval: Duration::from_secs(60),
-        keepalive_timeout: Duration::from_secs(20),
-        max_streams: 1024,
-        max_age: None,
-        max_age_grace: None,
-    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let metrics = Metrics::new();
-    let workers = Workers::start(cores, move |incoming, drain| {
-        let (health, metrics) = (health.clone(), Arc::clone(&metrics));
-        async move {
-            let served = server::serve(incoming, Arc::new(Constant), &health, connections, None, metrics, drain).await;
-            served.unwrap_or_else(|error| eprintln!("a worker failed: {error}"));
+    let workers = Workers::start(cores, |mut incoming, _| async move {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.max_concurrent_streams(1024).auto_date_header(false);
+        while let Some(accepted) = incoming.recv().await {
+            let Accepted::Tcp(stream) = accepted else { continue };
+            let Ok(stream) = TcpStream::from_std(stream) else { continue };
+            let service = TowerToHyperService::new(RateLimitServiceServer::new(Constant));
+            tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
         }
     })?;
     workers.accept(&listener).await;

@@ -3,7 +3,7 @@
 //! # The way of a request
 //!
 //! ```text
-//! grpc::service     reads ShouldRateLimit (convert), asks the limiter, writes the answer (convert)
+//! grpc::service     reads ShouldRateLimit (request), asks the limiter, writes the answer (response)
 //!   limiter         one policy snapshot; matches each descriptor; asks the store once; combines
 //!     policy        domain -> rules -> the limit that applies, and the key of its counter
 //!     store         judges all checks at one instant of its clock, and charges

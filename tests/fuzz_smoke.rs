@@ -11,7 +11,6 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use prost::Message as _;
 use serde_json::Value;
 use tollgate::grpc::json;
 
@@ -119,9 +118,11 @@ fn requests(trace: &Path) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(trace).unwrap();
     let lines: Vec<Value> = text.lines().take(REQUESTS * 10).map(|line| serde_json::from_str(line).unwrap()).collect();
     let encode = |line: &Value| {
-        let message = json::request(line["request"].clone()).unwrap().encode_length_delimited_to_vec();
+        let message = json::request(line["request"].clone()).unwrap();
+        let mut length = Vec::new();
+        prost::encode_length_delimiter(message.len(), &mut length).unwrap();
         // Half a second between two requests, more or less.
-        [vec![19], message].concat()
+        [vec![19], length, message].concat()
     };
     lines.chunks(REQUESTS).map(|lines| lines.iter().flat_map(encode).collect()).collect()
 }

@@ -29,7 +29,7 @@ const HOUSE: &[Row] = &[
         rooms: "",
         foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
-    Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec" },
+    Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
     Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
     Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
     Row { place: "watch", rooms: "", foreign: "async tokio" },
@@ -67,11 +67,13 @@ const HOUSE: &[Row] = &[
     Row {
         place: "grpc",
         rooms: "algorithm descriptor limiter store::Store telemetry",
-        foreign: "async prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant thiserror \
-                  tokio tonic tonic_health tonic_reflection",
+        foreign: "async http prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant \
+                  thiserror tokio tonic tonic_health tonic_reflection",
     },
-    Row { place: "grpc/server", rooms: "", foreign: "hyper tokio_util" },
-    Row { place: "grpc/connection", rooms: "", foreign: "hyper hyper_util rand tokio_util tracing" },
+    Row { place: "grpc/server", rooms: "", foreign: "bytes h2 tokio_util" },
+    Row { place: "grpc/connection", rooms: "", foreign: "bytes h2 rand tokio_util tracing" },
+    Row { place: "grpc/call", rooms: "", foreign: "bytes h2 tracing" },
+    Row { place: "grpc/routed", rooms: "", foreign: "bytes h2 http_body tracing" },
     Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
     Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
     // Brings policies as text; what they mean is not its own.
@@ -85,7 +87,7 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge grpc::convert grpc::headers grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
+        rooms: "algorithm::Charge grpc::headers grpc::request grpc::response grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
                 policy::source::files policy::whole_number store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
         foreign: "clap jiff std::env std::net std::thread",
     },
@@ -253,7 +255,7 @@ fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
         ("policy/compile/mod", "use granit_parser as yaml;", "granit_parser"),
         ("store/mod", "mod inner { use super::super::limiter::*; }", "limiter::*"),
         ("limiter/mod", "use crate::store::{Store, memory::MemoryStore};", "store::memory::MemoryStore"),
-        ("limiter/mod", "fn find() { assert!(crate::grpc::convert::is_it()); }", "grpc::convert::is_it"),
+        ("limiter/mod", "fn find() { assert!(crate::grpc::request::is_it()); }", "grpc::request::is_it"),
         ("grpc/service", "fn read() { let home = ::std::env::var(\"HOME\"); }", "std::env::var"),
         ("admin/mod", "#[tonic::async_trait] impl Page {}", "tonic::async_trait"),
         ("telemetry/log", "#[arg(long, env = \"LOG\")] log: String", "std::env"),

@@ -2,8 +2,8 @@
 
 use prost::Message as _;
 use tollgate::algorithm::time::{Micros, Timestamp};
-use tollgate::grpc::convert::{self, RequestBounds};
 use tollgate::grpc::proto::RateLimitRequest;
+use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::policy::{Options, Source, load};
 
 use super::service::Service;
@@ -22,9 +22,12 @@ pub(crate) fn run(mut bytes: &[u8]) {
     while let Some((step, rest)) = bytes.split_first() {
         bytes = rest;
         service.set_time(moved(service.now(), *step));
-        let Ok(message) = RateLimitRequest::decode_length_delimited(&mut bytes) else { break };
-        if let Ok(request) = convert::request(&message, &BOUNDS) {
-            assert_eq!(request.descriptors.len(), message.descriptors.len());
+        let Ok(length) = prost::decode_length_delimiter(&mut bytes) else { break };
+        let Some((message, rest)) = bytes.split_at_checked(length) else { break };
+        bytes = rest;
+        if let Ok(request) = request::read(message, &BOUNDS) {
+            let expected = RateLimitRequest::decode(message).expect("what is read is a message");
+            assert_eq!(request.descriptors.len(), expected.descriptors.len());
             service.decide(&request);
         }
     }

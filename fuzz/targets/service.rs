@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use prost::Message as _;
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::algorithm::{Algorithm, Charge};
 use tollgate::descriptor::Request;
-use tollgate::grpc::convert::{AnswerStyle, response};
 use tollgate::grpc::headers::HeaderStyle;
+use tollgate::grpc::proto::RateLimitResponse;
+use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Standing, Status};
 use tollgate::policy::PolicySet;
 use tollgate::store::clock::{Clock as _, ManualClock};
@@ -88,7 +90,9 @@ impl Service {
         let refunds = request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once = decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
         assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
-        let answer = response(&decision, &talkative());
+        let mut answer = Vec::new();
+        response::write(&decision, &talkative(), &mut answer);
+        let answer = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");
         assert_eq!(answer.statuses.len(), request.descriptors.len());
         // Names come from policies, and no header carries anything but this.
         let is_carried = |value: &str| value.len() <= 4096 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte));

@@ -57,8 +57,10 @@ struct Interval {
     divisor: u32,
 }
 
-/// A length of time, `whole` microseconds and `part` of [`Constants::parts`].
+/// A length of time, `whole` microseconds and `part` of [`Constants::parts`]. Packed: each counter has one, and would be 8 bytes
+/// larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(Rust, packed(4))]
 pub struct Backlog {
     /// Whole microseconds.
     pub whole: u64,

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::serving::Service;
 use crate::admin::{Decide, Decided};
 use crate::grpc::json;
-use crate::grpc::proto::rate_limit_response::Code;
-use crate::grpc::service::is_callers_fault;
+use crate::grpc::service::{Answered, is_callers_fault};
 
 /// Decides by `service`, requests of at most `max_bytes`.
 pub(super) fn decide(service: &Arc<Service>, max_bytes: usize) -> Decide {
@@ -22,14 +21,15 @@ async fn answer(service: &Service, body: &[u8]) -> Decided {
         Ok(message) => message,
         Err(error) => return Decided::Invalid(error.to_string()),
     };
-    let answer = match service.answer_within(&message, None).await {
-        Ok(answer) => answer,
+    let mut answer = Vec::new();
+    let answered = match service.answer(&message, None, &mut answer).await {
+        Ok(answered) => answered,
         Err(status) if is_callers_fault(&status) => return Decided::Invalid(status.message().to_owned()),
         Err(status) => return Decided::Undecided(status.message().to_owned()),
     };
-    match json::response(&answer) {
-        Ok(text) if answer.overall_code() == Code::OverLimit => Decided::OverLimit(text.to_string()),
-        Ok(text) => Decided::Ok(text.to_string()),
-        Err(error) => Decided::Undecided(error.to_string()),
+    match (json::response(&answer), answered) {
+        (Ok(text), Answered::OverLimit) => Decided::OverLimit(text.to_string()),
+        (Ok(text), Answered::Ok) => Decided::Ok(text.to_string()),
+        (Err(error), _) => Decided::Undecided(error.to_string()),
     }
 }

@@ -88,7 +88,7 @@ impl Hit {
             let answer = client.should_rate_limit(self.request()).await?;
             over |= answer.overall_code == i32::from(Code::OverLimit);
             if self.json {
-                println!("{}", json::response(&answer)?);
+                println!("{}", json::response_of(&answer)?);
             } else {
                 self.print(&answer);
             }

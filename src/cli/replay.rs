@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::block_on;
 use super::load;
 use crate::algorithm::time::{Micros, Timestamp};
-use crate::grpc::convert::{self, AnswerStyle, RequestBounds};
 use crate::grpc::json;
+use crate::grpc::request::{self, RequestBounds};
+use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{Decision, InForce, Limiter, Modes, Standing};
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::any::AnyStore;
@@ -132,7 +133,7 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
     let message = line.get_mut("request").map(Value::take).ok_or("`request` is missing")?;
     let message = json::request(message).map_err(|error| format!("request: {error}"))?;
     let bounds = RequestBounds { descriptors: usize::MAX, entries: usize::MAX };
-    let request = match convert::request(&message, &bounds) {
+    let request = match request::read(&message, &bounds) {
         Ok(request) => request,
         Err(invalid) => return Ok(refused(&at, "INVALID_ARGUMENT", &invalid.to_string())),
     };
@@ -150,8 +151,9 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &str, summary: &m
         .iter()
         .map(|status| json!({"retry_after_us": us(status.retry_after()), "reset_after_us": us(status.reset_after())}))
         .collect();
-    let response = json::response(&convert::response(&decision, &AnswerStyle::default()));
-    let response = response.map_err(|error| error.to_string())?;
+    let mut answer = Vec::new();
+    response::write(&decision, &AnswerStyle::default(), &mut answer);
+    let response = json::response(&answer).map_err(|error| error.to_string())?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }
 

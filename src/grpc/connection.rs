@@ -1,26 +1,22 @@
 //! The life of one connection: opened, served, told to go, closed.
 
-use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::Service;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use bytes::Bytes;
+use h2::server::{Builder, Connection};
+use h2::{Ping, PingPong};
 use tokio::time::{sleep, timeout};
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
-use tonic::body::Body;
-use tonic::codegen::BoxFuture;
 use tracing::debug;
 
-use super::socket::{Accepted, Prefaced};
+use super::server::Services;
+use super::socket::{Accepted, Audible, Heard};
 use super::tls::{self, Tls};
+use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 
 /// Time for a client's first words.
@@ -29,6 +25,12 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 const LAST_MOMENT: Duration = Duration::from_millis(100);
 /// Time to acknowledge that (HTTP/2 pings along with GOAWAY). Who does not is gone, or as good as gone.
 const LAST_SIGN: Duration = Duration::from_secs(3);
+/// Bytes that a client may send ahead, on one stream and on all: far more than any request.
+const WINDOW: u32 = 1 << 20;
+/// Bytes of a request's headers.
+const MAX_HEADERS: u32 = 16 << 10;
+/// Bytes of answers that wait for the client to read.
+const MAX_UNSENT: usize = 400 << 10;
 /// How far a connection's age may be from the one that is set, so that those which came together do not go together.
 const AGE_JITTER: f64 = 0.1;
 
@@ -51,12 +53,15 @@ pub struct Connections {
 
 /// How the connections of one worker are kept.
 pub(super) struct Keeper {
-    http: http2::Builder<TokioExecutor>,
+    http: Builder,
     tls: Option<Tls>,
     metrics: Arc<Metrics>,
     connections: Connections,
     drain: CancellationToken,
 }
+
+/// A connection that speaks HTTP/2.
+type Http = Connection<Audible, Bytes>;
 
 impl Keeper {
     /// Connections are told to go when `drain` is cancelled.
@@ -66,56 +71,53 @@ impl Keeper {
         metrics: Arc<Metrics>,
         drain: CancellationToken,
     ) -> Self {
-        let mut http = http2::Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new())
-            .keep_alive_interval(connections.keepalive_interval)
-            .keep_alive_timeout(connections.keepalive_timeout)
-            .max_concurrent_streams(connections.max_streams)
-            // No client of gRPC reads it.
-            .auto_date_header(false);
+        let mut http = Builder::new();
+        http.initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_header_list_size(MAX_HEADERS)
+            .max_send_buffer_size(MAX_UNSENT)
+            .max_concurrent_streams(connections.max_streams);
         Self { http, tls, metrics, connections, drain }
     }
 
     /// Keeps a connection until its end.
-    pub(super) async fn keep<S>(&self, accepted: Accepted, service: S)
-    where
-        S: Service<
-                Request<Incoming>,
-                Response = Response<Body>,
-                Error = Infallible,
-                Future = BoxFuture<Response<Body>, Infallible>,
-            >,
-    {
+    pub(super) async fn keep<S: Store>(&self, accepted: Accepted, services: Services<S>) {
         let opened = tokio::select! {
             opened = self.open(accepted) => opened,
             () = self.last_moment() => return,
         };
-        let stream = match opened {
-            Ok(stream) => stream,
+        let (mut http, heard) = match opened {
+            Ok(opened) => opened,
             Err(error) => return debug!(%error, "a connection came to nothing"),
         };
-        let heard = stream.heard();
-        let mut connection = pin!(self.http.serve_connection(TokioIo::new(stream), service));
+        let mut gone = pin!(self.gone(http.ping_pong(), &heard));
         let grace = tokio::select! {
             biased;
-            ended = connection.as_mut() => return log_end(ended),
+            ended = services.serve(&mut http) => return log_end(ended),
             grace = self.time_to_go() => grace,
+            () = gone.as_mut() => return debug!("a client is gone that answered no ping"),
         };
-        heard.store(false, Ordering::Relaxed);
-        connection.as_mut().graceful_shutdown();
-        match timeout(grace.min(LAST_SIGN), connection.as_mut()).await {
-            Ok(ended) => return log_end(ended),
-            Err(_) if !heard.load(Ordering::Relaxed) => return debug!("a client is gone that was told to go"),
+        let before = heard.times();
+        http.graceful_shutdown();
+        let mut ends = pin!(async {
+            tokio::select! {
+                biased;
+                ended = services.serve(&mut http) => log_end(ended),
+                () = gone => debug!("a client is gone that answered no ping"),
+            }
+        });
+        match timeout(grace.min(LAST_SIGN), ends.as_mut()).await {
+            Ok(()) => return,
+            Err(_) if heard.times() == before => return debug!("a client is gone that was told to go"),
             Err(_) => {}
         }
-        match timeout(grace.saturating_sub(LAST_SIGN), connection).await {
-            Ok(ended) => log_end(ended),
-            Err(_) => debug!("a connection was cut off at the end of its grace"),
+        if timeout(grace.saturating_sub(LAST_SIGN), ends).await.is_err() {
+            debug!("a connection was cut off at the end of its grace");
         }
     }
 
     /// Both ends know of each other, and speak HTTP/2.
-    async fn open(&self, accepted: Accepted) -> io::Result<Prefaced> {
+    async fn open(&self, accepted: Accepted) -> io::Result<(Http, Arc<Heard>)> {
         let socket = accepted.register()?;
         let stream = match &self.tls {
             Some(tls) => Either::Right(tls.accept(socket).await.inspect_err(|error| {
@@ -123,12 +125,31 @@ impl Keeper {
             })?),
             None => Either::Left(socket),
         };
-        timeout(PREFACE_TIMEOUT, Prefaced::read(stream)).await?
+        let stream = Audible::new(stream);
+        let heard = stream.heard();
+        let http = timeout(PREFACE_TIMEOUT, self.http.handshake(stream)).await?.map_err(io::Error::other)?;
+        Ok((http, heard))
     }
 
     async fn last_moment(&self) {
         self.drain.cancelled().await;
         sleep(LAST_MOMENT).await;
+    }
+
+    /// Waits until a client is gone: silent for an interval, and then without an answer to a ping.
+    async fn gone(&self, pings: Option<PingPong>, heard: &Heard) {
+        let Some(mut pings) = pings else { return std::future::pending().await };
+        loop {
+            let before = heard.times();
+            sleep(self.connections.keepalive_interval).await;
+            if heard.times() != before {
+                continue;
+            }
+            let answered = timeout(self.connections.keepalive_timeout, pings.ping(Ping::opaque())).await;
+            if answered.is_err() {
+                return;
+            }
+        }
     }
 
     /// Waits for the drain, whose own end cuts off what is left, or for the connection to be old. Says how long to wait then.
@@ -148,7 +169,7 @@ impl Keeper {
     }
 }
 
-fn log_end(ended: hyper::Result<()>) {
+fn log_end(ended: Result<(), h2::Error>) {
     if let Err(error) = ended {
         debug!(%error, "a connection ended with an error");
     }

@@ -8,7 +8,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Serialize
 use serde::Deserializer;
 use serde_json::Value;
 
-use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
+use super::proto::{PROTOCOL, RateLimitResponse};
 
 static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
 
@@ -26,11 +26,11 @@ pub enum JsonError {
     Unknown(&'static str),
 }
 
-/// Reads a request.
+/// Reads a request, as a message of `RateLimitRequest`.
 ///
 /// # Errors
 /// Where the JSON is no request: an unknown field, a wrong type.
-pub fn request(json: Value) -> Result<RateLimitRequest, JsonError> {
+pub fn request(json: Value) -> Result<Vec<u8>, JsonError> {
     read(json)
 }
 
@@ -38,27 +38,33 @@ pub fn request(json: Value) -> Result<RateLimitRequest, JsonError> {
 ///
 /// # Errors
 /// Where the text is not JSON, or the JSON is no request; with line and column.
-pub fn request_text(text: &[u8]) -> Result<RateLimitRequest, JsonError> {
+pub fn request_text(text: &[u8]) -> Result<Vec<u8>, JsonError> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let request = read(&mut json)?;
     json.end()?;
     Ok(request)
 }
 
-fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(json: D) -> Result<RateLimitRequest, JsonError> {
+fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(json: D) -> Result<Vec<u8>, JsonError> {
     let message = DynamicMessage::deserialize(descriptor("envoy.service.ratelimit.v3.RateLimitRequest")?, json)?;
-    Ok(RateLimitRequest::decode(message.encode_to_vec().as_slice())?)
+    Ok(message.encode_to_vec())
+}
+
+/// Writes a response, given as a message of `RateLimitResponse`.
+///
+/// # Errors
+/// None that a response of this service has.
+pub fn response(message: &[u8]) -> Result<Value, JsonError> {
+    let message = DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, message)?;
+    Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 
 /// Writes a response.
 ///
 /// # Errors
 /// None that a response of this service has.
-pub fn response(message: &RateLimitResponse) -> Result<Value, JsonError> {
-    let bytes = message.encode_to_vec();
-    let message =
-        DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, bytes.as_slice())?;
-    Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
+pub fn response_of(message: &RateLimitResponse) -> Result<Value, JsonError> {
+    response(&message.encode_to_vec())
 }
 
 fn descriptor(name: &'static str) -> Result<MessageDescriptor, JsonError> {
@@ -67,6 +73,7 @@ fn descriptor(name: &'static str) -> Result<MessageDescriptor, JsonError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::proto::RateLimitRequest;
     use super::*;
     use serde_json::json;
 
@@ -76,7 +83,7 @@ mod tests {
             {"entries": [{"key": "k", "value": "ü"}], "hitsAddend": "0", "isNegativeHits": true},
             {"entries": [], "hits_addend": 7, "limit": {"unit": "HOUR", "requestsPerUnit": 3, "unitMultiplier": 2}},
         ]});
-        let request = request(text).unwrap();
+        let request = RateLimitRequest::decode(request(text).unwrap().as_slice()).unwrap();
         assert_eq!(request.descriptors[0].entries[0].value, "ü".as_bytes());
         assert_eq!((request.descriptors[0].hits_addend, request.descriptors[0].is_negative_hits), (Some(0), true));
         let limit = request.descriptors[1].limit.as_ref().unwrap();

@@ -3,15 +3,19 @@
 //! What it does with a request is to read it, ask the [limiter](crate::limiter), and write the answer. It refuses to know
 //! policies and stores.
 
+mod call;
 pub mod client;
 mod connection;
-pub mod convert;
 pub mod headers;
 pub mod health;
 pub mod json;
 mod metadata;
 pub mod proto;
+pub mod request;
+pub mod response;
+mod routed;
 pub mod server;
 pub mod service;
 pub mod socket;
 pub mod tls;
+mod units;

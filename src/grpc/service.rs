@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tonic::metadata::MetadataMap;
-use tonic::{Code, Request, Response, Status};
+use http::HeaderMap;
+use prost::Message as _;
+use prost::bytes::BufMut;
+use tonic::{Code, Status};
 
-use super::convert::{self, AnswerStyle, RequestBounds};
 use super::metadata;
-use super::proto::rate_limit_service_server::RateLimitService;
-use super::proto::{RateLimitRequest, RateLimitResponse};
+use super::proto::RateLimitRequest;
+use super::request::{self, RequestBounds, Unreadable};
+use super::response::{self, AnswerStyle};
 use crate::limiter::{Limiter, Undecided};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -22,6 +24,14 @@ pub struct Rls<S> {
     style: AnswerStyle,
     /// Time for a decision where the caller sets none.
     timeout: Duration,
+}
+
+/// What an answer says of the whole request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's words")]
+pub enum Answered {
+    Ok,
+    OverLimit,
 }
 
 impl<S: Store> Rls<S> {
@@ -41,39 +51,44 @@ impl<S: Store> Rls<S> {
         &self.limiter
     }
 
-    /// Answers one request within the time that the caller has, or else within the service's own.
+    /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own: adds one
+    /// of `RateLimitResponse` to `answer`, and says what it says.
     ///
     /// # Errors
-    /// As [`answer`](Self::answer).
-    pub async fn answer_within(
+    /// INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
+    pub async fn answer(
         &self,
-        message: &RateLimitRequest,
+        message: &[u8],
         time: Option<Duration>,
-    ) -> Result<RateLimitResponse, Status> {
+        answer: &mut (impl BufMut + Send),
+    ) -> Result<Answered, Status> {
         let now = Instant::now();
-        self.answer(message, now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now)).await
-    }
-
-    /// Answers one request, no later than `deadline`.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT for what no proxy sends, UNAVAILABLE where nobody decided.
-    pub async fn answer(&self, message: &RateLimitRequest, deadline: Instant) -> Result<RateLimitResponse, Status> {
-        let request = convert::request(message, &self.bounds).map_err(|invalid| {
-            self.metrics.invalid_request();
-            Status::invalid_argument(invalid.to_string())
-        })?;
+        let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
         let snapshot = self.limiter.snapshot();
         let decision = self
             .limiter
             .decide(&snapshot, &request, deadline)
             .await
             .map_err(|undecided| self.unavailable(&undecided))?;
-        let mut answer = convert::response(&decision, &self.style);
+        response::write(&decision, &self.style, answer);
         if self.style.dynamic_metadata {
-            answer.dynamic_metadata = Some(metadata::of(message, &decision));
+            let message = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+            response::write_metadata(&metadata::of(&message, &decision), answer);
         }
-        Ok(answer)
+        Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+    }
+
+    fn refusal(&self, unreadable: &Unreadable) -> Status {
+        match unreadable {
+            Unreadable::Invalid(invalid) => {
+                self.metrics.invalid_request();
+                Status::invalid_argument(invalid.to_string())
+            }
+            Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => {
+                Status::internal(unreadable.to_string())
+            }
+        }
     }
 
     /// One exhaustive match from the limiter's errors to the protocol's codes.
@@ -88,10 +103,10 @@ impl<S: Store> Rls<S> {
 }
 
 /// The caller's own timeout less a margin for the way: a quarter of it, at most 5 ms.
-fn budget(metadata: &MetadataMap) -> Option<Duration> {
+pub(super) fn budget(headers: &HeaderMap) -> Option<Duration> {
     /// The longest that is waited for, whatever the caller would bear.
     const LONGEST: Duration = Duration::from_secs(60);
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let ns: u64 = match unit {
         "H" => 3_600_000_000_000,
@@ -110,16 +125,6 @@ fn budget(metadata: &MetadataMap) -> Option<Duration> {
 /// Whether an answer's error is about the request: no later one of the same content will be decided.
 pub fn is_callers_fault(status: &Status) -> bool {
     status.code() == Code::InvalidArgument
-}
-
-#[tonic::async_trait]
-impl<S: Store> RateLimitService for Rls<S> {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        self.answer_within(request.get_ref(), budget(request.metadata())).await.map(Response::new)
-    }
 }
 
 #[cfg(test)]
@@ -142,9 +147,9 @@ mod tests {
             ("5x", None),
         ];
         for (text, us) in cases {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            assert_eq!(budget(&metadata), us.map(Duration::from_micros), "{text}");
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            assert_eq!(budget(&headers), us.map(Duration::from_micros), "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What answers say besides the decision, and what the process makes of all limits.
 
 use super::Problems;
-use crate::grpc::convert::AnswerStyle;
 use crate::grpc::headers::HeaderStyle;
+use crate::grpc::response::AnswerStyle;
 use crate::limiter::Modes;
 
 /// Bytes of a header's name.

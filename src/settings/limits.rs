@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Problems, parse};
-use crate::grpc::convert::RequestBounds;
+use crate::grpc::request::RequestBounds;
 use crate::grpc::server::Connections;
 
 #[derive(Debug, clap::Args)]

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use prost::Message as _;
 use tollgate::algorithm::time::Timestamp;
-use tollgate::grpc::convert::{self, AnswerStyle, RequestBounds};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use tollgate::grpc::request::{self, RequestBounds};
+use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{self, Source};
 use tollgate::store::any::AnyStore;
@@ -80,7 +82,8 @@ impl Sides {
 }
 
 async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Answer {
-    let request = convert::request(message, &RequestBounds { descriptors: 64, entries: 32 }).unwrap();
+    let message = message.encode_to_vec();
+    let request = request::read(&message, &RequestBounds { descriptors: 64, entries: 32 }).unwrap();
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
@@ -89,5 +92,7 @@ async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLim
         [status.retry_after(), status.reset_after()].map(|time| time.map(|time| time.get()))
     };
     let times = decision.statuses().iter().map(times).collect();
-    Ok((convert::response(&decision, &AnswerStyle::default()), times))
+    let mut answer = Vec::new();
+    response::write(&decision, &AnswerStyle::default(), &mut answer);
+    Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times))
 }

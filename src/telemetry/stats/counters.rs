@@ -1,6 +1,8 @@
 //! What is counted: of each rule, of the service, of each gRPC method.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::Timer;
 
@@ -56,6 +58,26 @@ pub struct MethodStats {
     pub total_requests: Counter,
     /// How long those took that were answered.
     pub response_time: Timer,
+}
+
+/// A call of a method, under way.
+#[derive(Debug)]
+pub struct Call {
+    method: Arc<MethodStats>,
+    begun: Instant,
+}
+
+impl Call {
+    /// Counts a call that begins.
+    pub(super) fn begin(method: Arc<MethodStats>) -> Self {
+        method.total_requests.add(1);
+        Self { method, begun: Instant::now() }
+    }
+
+    /// Records how long it took; dropped instead, it was not answered.
+    pub fn answered(self) {
+        self.method.response_time.record(self.begun.elapsed());
+    }
 }
 
 impl Counter {

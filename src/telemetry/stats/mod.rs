@@ -18,7 +18,7 @@ mod timer;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-pub use self::counters::{Counter, MethodStats, RuleStats, ServiceStats};
+pub use self::counters::{Call, Counter, MethodStats, RuleStats, ServiceStats};
 pub use self::name::{Name, escaped};
 use self::series::Series;
 pub use self::timer::{Histogram, Timer};
@@ -121,6 +121,11 @@ impl Stats {
     pub fn of_method(&self, path: &str) -> Option<&Arc<MethodStats>> {
         let name = path.rsplit('/').next()?;
         METHODS.iter().zip(&self.methods).find_map(|(method, stats)| (*method == name).then_some(stats))
+    }
+
+    /// Counts a call of the method of which the path ends so; `None` for those that are not counted.
+    pub fn begin(&self, path: &str) -> Option<Call> {
+        self.of_method(path).cloned().map(Call::begin)
     }
 
     /// The timers with their names.

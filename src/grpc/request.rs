@@ -1,0 +1,303 @@
+//! A request, read from protobuf's bytes: nothing is copied, and nothing allocated for a usual one.
+//!
+//! Content that a proxy can forward never fails here, since proxies let pass what fails; only what no proxy sends does. The
+//! fields of a request and of its descriptors are read here, by what prost gives for that; prost's own message would have a
+//! copy of the domain, three lists and a share of the bytes for each key and value.
+
+use prost::DecodeError;
+use prost::bytes::Buf as _;
+use prost::encoding::{self, DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use smallvec::SmallVec;
+
+use super::proto::rate_limit_descriptor::RateLimitOverride;
+use super::proto::rate_limit_response::rate_limit::Unit;
+use super::units::UNITS;
+use crate::algorithm::judge::Hits;
+use crate::algorithm::quota::MAX_PERIOD;
+use crate::algorithm::time::Micros;
+use crate::descriptor::{Descriptor, Entry, Override, Request};
+
+/// How large a request may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestBounds {
+    /// Descriptors in a request.
+    pub descriptors: usize,
+    /// Entries in a descriptor.
+    pub entries: usize,
+}
+
+/// Why a request cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// The bytes are no message.
+    #[error("{0}")]
+    Malformed(#[from] DecodeError),
+    /// A length in the message is beyond its end.
+    #[error("a field of the message is cut short")]
+    CutShort,
+    /// The domain is no text.
+    #[error("domain must be UTF-8")]
+    Domain,
+    /// The message is one that no proxy sends.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+}
+
+/// A request that no proxy sends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum InvalidRequest {
+    #[error("domain must not be empty")]
+    NoDomain,
+    #[error("descriptors must not be empty")]
+    NoDescriptors,
+    #[error("a request has at most {allowed} descriptors, found {found}")]
+    Descriptors { found: usize, allowed: usize },
+    #[error("a descriptor has at most {allowed} entries, found {found} in descriptor {descriptor}")]
+    Entries { descriptor: usize, found: usize, allowed: usize },
+    #[error("hits_addend must be at most 4294967295, found {found} in descriptor {descriptor}")]
+    Hits { descriptor: usize, found: u64 },
+    #[error(
+        "limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH, YEAR or 7 (WEEK), found {found} in descriptor {descriptor}"
+    )]
+    Unit { descriptor: usize, found: i32 },
+    #[error(
+        "limit.unit_multiplier must give a period of at most {MAX_PERIOD}, found {found} in descriptor {descriptor}"
+    )]
+    Multiplier { descriptor: usize, found: u32 },
+}
+
+/// Reads a request from a message of `RateLimitRequest`, from which the result borrows.
+///
+/// # Errors
+/// [`Unreadable`], with what was found and where.
+pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>, Unreadable> {
+    let (mut domain, mut hits, mut descriptors) = ("", 0, SmallVec::<[&[u8]; 4]>::new());
+    fields(message, |tag, wire_type, rest| {
+        match tag {
+            1 => domain = std::str::from_utf8(bytes_of(wire_type, rest)?).map_err(|_| Unreadable::Domain)?,
+            2 => descriptors.push(bytes_of(wire_type, rest)?),
+            3 => encoding::uint32::merge(wire_type, &mut hits, rest, DecodeContext::default())?,
+            _ => skip_field(wire_type, tag, rest, DecodeContext::default())?,
+        }
+        Ok(())
+    })?;
+    if domain.is_empty() {
+        return Err(InvalidRequest::NoDomain.into());
+    }
+    if descriptors.is_empty() {
+        return Err(InvalidRequest::NoDescriptors.into());
+    }
+    let (found, allowed) = (descriptors.len(), bounds.descriptors);
+    if found > allowed {
+        return Err(InvalidRequest::Descriptors { found, allowed }.into());
+    }
+    let mut request = Request { domain, descriptors: SmallVec::new() };
+    for (number, message) in descriptors.into_iter().enumerate() {
+        request.descriptors.push(descriptor(number, message, hits, bounds)?);
+    }
+    Ok(request)
+}
+
+fn descriptor<'a>(
+    number: usize,
+    message: &'a [u8],
+    request_hits: u32,
+    bounds: &RequestBounds,
+) -> Result<Descriptor<'a>, Unreadable> {
+    let (mut limit, mut hits, mut is_negative) = (None::<RateLimitOverride>, None::<u64>, false);
+    let (mut entries, mut found) = (SmallVec::new(), 0usize);
+    fields(message, |tag, wire_type, rest| {
+        let context = DecodeContext::default();
+        match tag {
+            1 => {
+                found = found.saturating_add(1);
+                let entry = entry(bytes_of(wire_type, rest)?)?;
+                if found <= bounds.entries {
+                    entries.push(entry);
+                }
+            }
+            2 => encoding::message::merge(wire_type, limit.get_or_insert_default(), rest, context)?,
+            3 => encoding::message::merge(wire_type, hits.get_or_insert_default(), rest, context)?,
+            4 => encoding::bool::merge(wire_type, &mut is_negative, rest, context)?,
+            _ => skip_field(wire_type, tag, rest, context)?,
+        }
+        Ok(())
+    })?;
+    if found > bounds.entries {
+        return Err(InvalidRequest::Entries { descriptor: number, found, allowed: bounds.entries }.into());
+    }
+    let hits = match hits {
+        Some(found) => u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })?,
+        None => request_hits.max(1),
+    };
+    Ok(Descriptor {
+        entries,
+        hits: match (hits, is_negative) {
+            (hits, true) => Hits::Refund(hits),
+            (0, false) => Hits::Peek,
+            (hits, false) => Hits::Charge(hits),
+        },
+        limit: limit.map(|limit| wanted(number, &limit)).transpose()?,
+    })
+}
+
+fn entry(message: &[u8]) -> Result<Entry<'_>, Unreadable> {
+    let mut entry = Entry { key: &[], value: &[] };
+    fields(message, |tag, wire_type, rest| {
+        match tag {
+            1 => entry.key = bytes_of(wire_type, rest)?,
+            2 => entry.value = bytes_of(wire_type, rest)?,
+            _ => skip_field(wire_type, tag, rest, DecodeContext::default())?,
+        }
+        Ok(())
+    })?;
+    Ok(entry)
+}
+
+/// Shows one field of a message after the other: its number, how it is written, and the bytes from its value on, of which the
+/// value is to be taken.
+fn fields<'a>(
+    mut message: &'a [u8],
+    mut see: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<(), Unreadable>,
+) -> Result<(), Unreadable> {
+    while message.has_remaining() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        see(tag, wire_type, &mut message)?;
+    }
+    Ok(())
+}
+
+/// Takes a value that stands after its length.
+fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Unreadable> {
+    encoding::check_wire_type(WireType::LengthDelimited, wire_type)?;
+    let length = usize::try_from(decode_varint(rest)?).map_err(|_| Unreadable::CutShort)?;
+    let (value, after) = rest.split_at_checked(length).ok_or(Unreadable::CutShort)?;
+    *rest = after;
+    Ok(value)
+}
+
+fn wanted(number: usize, message: &RateLimitOverride) -> Result<Override, InvalidRequest> {
+    // The protocol's enumeration for overrides has no WEEK; envoyproxy/ratelimit takes the response's number for it.
+    let unit = Unit::try_from(message.unit).ok().and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
+    let Some((_, seconds)) = unit else {
+        return Err(InvalidRequest::Unit { descriptor: number, found: message.unit });
+    };
+    let multiplier = message.unit_multiplier.unwrap_or(1);
+    let period = Micros::from_secs(seconds.saturating_mul(multiplier.into()));
+    if multiplier == 0 || period > MAX_PERIOD {
+        return Err(InvalidRequest::Multiplier { descriptor: number, found: multiplier });
+    }
+    Ok(Override { limit: message.requests_per_unit, period })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::super::proto::rate_limit_descriptor::Entry as EntryMessage;
+    use super::super::proto::{RateLimitDescriptor, RateLimitRequest};
+    use super::*;
+
+    const BOUNDS: RequestBounds = RequestBounds { descriptors: 4, entries: 3 };
+
+    fn of<'a>(
+        number: usize,
+        one: &'a RateLimitDescriptor,
+        message: &RateLimitRequest,
+    ) -> Result<Descriptor<'a>, InvalidRequest> {
+        let (found, allowed) = (one.entries.len(), BOUNDS.entries);
+        if found > allowed {
+            return Err(InvalidRequest::Entries { descriptor: number, found, allowed });
+        }
+        let hits = match one.hits_addend {
+            Some(found) => u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })?,
+            None => message.hits_addend.max(1),
+        };
+        Ok(Descriptor {
+            entries: one.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
+            hits: match (hits, one.is_negative_hits) {
+                (hits, true) => Hits::Refund(hits),
+                (0, false) => Hits::Peek,
+                (hits, false) => Hits::Charge(hits),
+            },
+            limit: one.limit.as_ref().map(|limit| wanted(number, limit)).transpose()?,
+        })
+    }
+
+    /// What [`read`] says, by prost's message of the same bytes; `None` where they are no message.
+    fn expected(bytes: &[u8]) -> Option<String> {
+        let message = RateLimitRequest::decode(bytes).ok()?;
+        let found = message.descriptors.len();
+        let read: Result<Request<'_>, _> = match &message {
+            message if message.domain.is_empty() => Err(InvalidRequest::NoDomain),
+            _ if found == 0 => Err(InvalidRequest::NoDescriptors),
+            _ if found > BOUNDS.descriptors => Err(InvalidRequest::Descriptors { found, allowed: BOUNDS.descriptors }),
+            message => {
+                let descriptors: Result<_, _> =
+                    message.descriptors.iter().enumerate().map(|(number, one)| of(number, one, message)).collect();
+                descriptors.map(|descriptors| Request { domain: &message.domain, descriptors })
+            }
+        };
+        Some(format!("{:?}", read.map_err(Unreadable::from)))
+    }
+
+    fn entries() -> impl Strategy<Value = EntryMessage> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..4);
+        (bytes(), bytes()).prop_map(|(key, value)| EntryMessage { key: key.into(), value: value.into() })
+    }
+
+    fn limits() -> impl Strategy<Value = RateLimitOverride> {
+        (any::<u32>(), -1i32..9, prop::option::of(0u32..3)).prop_map(|(requests_per_unit, unit, unit_multiplier)| {
+            RateLimitOverride { requests_per_unit, unit, unit_multiplier }
+        })
+    }
+
+    fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
+        let hits = prop::option::of(prop_oneof![0u64..3, any::<u64>()]);
+        let parts = (prop::collection::vec(entries(), 0..5), prop::option::of(limits()), hits, any::<bool>());
+        parts.prop_map(|(entries, limit, hits_addend, is_negative_hits)| RateLimitDescriptor {
+            entries,
+            limit,
+            hits_addend,
+            is_negative_hits,
+        })
+    }
+
+    fn messages() -> impl Strategy<Value = Vec<u8>> {
+        let parts = ("[a-zé]{0,3}", prop::collection::vec(descriptors(), 0..6), 0u32..3);
+        parts.prop_map(|(domain, descriptors, hits_addend)| {
+            RateLimitRequest { domain, descriptors, hits_addend }.encode_to_vec()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_reads_as_prost_reads_it(message in messages()) {
+            prop_assert_eq!(format!("{:?}", read(&message, &BOUNDS)), expected(&message).unwrap());
+        }
+
+        /// Two messages in one are one with the fields of both: what stands twice, or as another kind of field, or cut short.
+        #[test]
+        fn what_is_no_usual_message_reads_as_prost_reads_it(
+            mut message in messages(),
+            more in messages(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            length in any::<prop::sample::Index>(),
+            is_cut in any::<bool>(),
+        ) {
+            message.extend(more);
+            if !message.is_empty() {
+                changes.iter().for_each(|(at, byte)| *at.get_mut(&mut message) = *byte);
+                message.truncate(if is_cut { length.index(message.len()) } else { message.len() });
+            }
+            let (found, expected) = (read(&message, &BOUNDS), expected(&message));
+            match expected {
+                Some(expected) => prop_assert_eq!(format!("{found:?}"), expected),
+                // Which is wrong first is not the same where several things are.
+                None => prop_assert!(found.is_err(), "{:?}", found),
+            }
+        }
+    }
+}

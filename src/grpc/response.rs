@@ -1,0 +1,132 @@
+//! A decision, written as protobuf's bytes.
+
+use std::fmt;
+
+use prost::bytes::BufMut;
+use prost::encoding;
+use prost_types::Duration;
+
+use super::headers::{self, HeaderStyle};
+use super::proto::rate_limit_response::rate_limit::Unit;
+use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::units::UNITS;
+use crate::algorithm::quota::Window;
+use crate::algorithm::time::Micros;
+use crate::algorithm::{Algorithm, Limit};
+use crate::limiter::{Decision, Standing, Status};
+
+/// How an answer is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnswerStyle {
+    /// Durations to the microsecond, for callers that do not truncate them to whole seconds.
+    pub exact_durations: bool,
+    /// Headers for the client at the far end.
+    pub headers: HeaderStyle,
+    /// Whether the request and the metadata of its rules are told to the proxy.
+    pub dynamic_metadata: bool,
+}
+
+/// Adds a message of `RateLimitResponse` to `answer`, but for its metadata: that is of the request too. Each status is made and
+/// written, one after the other; a list of them would be one more copy.
+pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut impl BufMut) {
+    encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
+    for one in decision.statuses() {
+        encoding::message::encode(2, &status(one, style), answer);
+    }
+    if style.headers != HeaderStyle::default() {
+        let statuses: Vec<_> = decision.statuses().iter().map(|one| status(one, style)).collect();
+        for header in headers::of(decision.statuses(), &statuses, &style.headers) {
+            encoding::message::encode(3, &header, answer);
+        }
+    }
+}
+
+/// Adds the metadata.
+pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut impl BufMut) {
+    encoding::message::encode(6, metadata, answer);
+}
+
+fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
+    let waiting = status.retry_after().or_else(|| status.reset_after());
+    let remaining = match status.standing() {
+        Standing::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
+        Standing::NoLimit
+        | Standing::Allowed
+        | Standing::Denied
+        | Standing::ShadowDenied
+        | Standing::PresumedAllowed
+        | Standing::PresumedDenied => u32::try_from(status.remaining().unwrap_or_default()).unwrap_or(u32::MAX),
+    };
+    DescriptorStatus {
+        code: code(status.is_over_limit()).into(),
+        current_limit: status.limit().map(|(limit, window)| current_limit(limit, window, status)),
+        limit_remaining: remaining,
+        duration_until_reset: waiting.map(|waiting| duration(waiting, style)),
+        quota: None,
+    }
+}
+
+fn code(is_over_limit: bool) -> Code {
+    if is_over_limit { Code::OverLimit } else { Code::Ok }
+}
+
+/// The limit in the protocol's words: the largest unit that divides its period, and how many of it.
+fn current_limit(limit: &Limit, window: &Window, status: &Status<'_>) -> RateLimit {
+    let period = window.period().get();
+    let unit = UNITS.iter().find_map(|(unit, seconds)| {
+        let unit_us = Micros::from_secs(*seconds).get();
+        let multiplier = period.checked_div(unit_us).filter(|_| period.checked_rem(unit_us) == Some(0))?;
+        Some((*unit, u32::try_from(multiplier).ok()?))
+    });
+    let (unit, multiplier) = unit.unwrap_or((Unit::Unknown, 1));
+    let name = status.rule().and_then(|rule| rule.name());
+    RateLimit {
+        name: match name {
+            Some(name) => unquoted(name),
+            None if unit == Unit::Unknown || has_burst(limit) => InWords(limit, window).to_string(),
+            None => String::new(),
+        },
+        requests_per_unit: window.limit(),
+        unit: unit.into(),
+        unit_multiplier: (multiplier > 1).then_some(multiplier),
+    }
+}
+
+/// Envoy writes the name between quotes and escapes nothing.
+fn unquoted(name: &str) -> String {
+    name.chars().map(|c| if c == '"' || c == '\\' || c.is_control() { '\'' } else { c }).collect()
+}
+
+fn has_burst(limit: &Limit) -> bool {
+    match limit.algorithm() {
+        Algorithm::Gcra(gcra) => limit.windows().iter().all(|window| window.limit() != gcra.burst()),
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => false,
+    }
+}
+
+/// What units cannot say, `5 per 250ms` or `100 per 1m burst 20`.
+struct InWords<'a>(&'a Limit, &'a Window);
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {}", self.1.limit(), self.1.period())?;
+        match self.0.algorithm() {
+            Algorithm::Gcra(gcra) if has_burst(self.0) => write!(f, " burst {}", gcra.burst()),
+            Algorithm::Gcra(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whole seconds, rounded up since proxies truncate, or exactly.
+fn duration(length: Micros, style: &AnswerStyle) -> Duration {
+    /// The longest that protobuf's type holds, 10,000 years.
+    const LONGEST: i64 = 315_576_000_000;
+    let seconds = |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));
+    if !style.exact_durations {
+        return Duration { seconds: seconds(length.as_secs_ceil()), nanos: 0 };
+    }
+    let exact = std::time::Duration::from(length);
+    Duration { seconds: seconds(exact.as_secs()), nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default() }
+}
