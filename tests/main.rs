@@ -8,7 +8,8 @@
 //! | `readiness` | when every probe says that it can be asked |
 //! | `answers` | headers, dynamic metadata, and modes of the whole process |
 //! | `http` | decisions in JSON, and the pages of administration |
-//! | `requests` | what no proxy sends, and what every client may |
+//! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
+//! | `allocations` | what a decision allocates |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
@@ -30,7 +31,9 @@
     reason = "a test that panics is a test that fails"
 )]
 
+mod allocations;
 mod answers;
+mod calls;
 mod commands;
 mod drain;
 mod drop_in;

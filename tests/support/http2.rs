@@ -8,7 +8,8 @@ use tokio::net::TcpStream;
 use super::PATIENCE;
 
 const SETTINGS: u8 = 4;
-const PING: u8 = 6;
+/// The frame that asks for a sign of life.
+pub(crate) const PING: u8 = 6;
 /// The frame that tells a client to go.
 pub(crate) const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
@@ -32,6 +33,12 @@ impl Http2 {
             frames.push(frame);
         }
         frames
+    }
+
+    /// Answers what comes until a frame of this kind is among it.
+    pub(crate) async fn frame(&mut self, kind: u8) {
+        let frame = async { while self.answer_frame().await.expect("it is kept") != kind {} };
+        tokio::time::timeout(PATIENCE, frame).await.expect("the frame comes");
     }
 
     /// Reads a frame, answers it where it asks for that, and says what it was; nothing at the end.

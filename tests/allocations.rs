@@ -1,0 +1,102 @@
+//! What a decision allocates: nothing. Read, decided by the memory store, written: all on the stack and in the room that the
+//! answer has.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use prost::Message as _;
+use prost::bytes::BytesMut;
+use tollgate::algorithm::time::Timestamp;
+use tollgate::grpc::request::RequestBounds;
+use tollgate::grpc::response::AnswerStyle;
+use tollgate::grpc::service::{Answered, Rls};
+use tollgate::limiter::{InForce, Limiter, Modes};
+use tollgate::policy::{Options, Source, load};
+use tollgate::store::clock::ManualClock;
+use tollgate::store::memory::{Bounds, MemoryStore};
+use tollgate::telemetry::metrics::Metrics;
+
+use crate::support::rls::{descriptor, request};
+
+type Service = Rls<Arc<MemoryStore<Arc<ManualClock>>>>;
+
+#[test]
+fn a_decision_allocates_nothing_whatever_the_algorithm() {
+    for algorithm in ["fixed_window", "gcra"] {
+        assert_eq!(
+            allocations(&format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"), 1, Answered::Ok),
+            0,
+            "{algorithm}"
+        );
+    }
+}
+
+#[test]
+fn a_window_that_slides_allocates_only_when_it_grows() {
+    for algorithm in ["sliding_window", "sliding_log"] {
+        // Its list has been there since the first request, with room for four.
+        assert_eq!(
+            allocations(&format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"), 1, Answered::Ok),
+            0,
+            "{algorithm}"
+        );
+    }
+}
+
+#[test]
+fn nor_do_two_descriptors_and_more_take_one_list() {
+    let of = |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, Answered::Ok);
+    // Room for more on the stack would be carried along by every request.
+    assert_eq!([of(2), of(3), of(4)], [0, 1, 1]);
+}
+
+#[test]
+fn nor_does_a_denial() {
+    assert_eq!(allocations("unit: day, requests_per_unit: 1", 1, Answered::OverLimit), 0);
+}
+
+#[test]
+fn nor_does_a_descriptor_that_no_rule_is_for() {
+    assert_eq!(allocations("unlimited: true", 2, Answered::Ok), 0);
+}
+
+/// Allocations of the second request alike, of as many descriptors, by a rule that says `what`.
+fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
+    let service = service(what);
+    let names: Vec<String> = (0..descriptors).map(|number| format!("ann-{number}")).collect();
+    let message = request(names.iter().map(|name| descriptor(&[("user", name)])).collect()).encode_to_vec();
+    let answered = answer(&service, &message);
+    assert_eq!(answered, Answered::Ok);
+    let mut answered = None;
+    let count = measure(|| answered = Some(answer(&service, &message)));
+    assert_eq!(answered, Some(expected));
+    // The room for the answer, which is the protocol's.
+    count.count_total - 1
+}
+
+fn answer(service: &Service, message: &[u8]) -> Answered {
+    let mut answer = BytesMut::with_capacity(256);
+    let mut answering = pin!(service.answer(message, Some(Duration::from_secs(1)), &mut answer));
+    match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answered) => answered.unwrap(),
+        Poll::Pending => panic!("the memory store never waits"),
+    }
+}
+
+fn service(what: &str) -> Service {
+    let text = format!("domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {what} }}\n");
+    let source = Source { name: "test.yaml".into(), text: text.into() };
+    let loaded = load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let metrics = Metrics::new();
+    let in_force = InForce::new(Arc::clone(&metrics));
+    in_force.install(loaded.policies);
+    let clock = Arc::<ManualClock>::default();
+    clock.set(Timestamp::from_micros(1_780_000_000_000_000));
+    let store = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock);
+    let limiter = Limiter::new(in_force, Arc::new(store), Modes::default());
+    let bounds = RequestBounds { descriptors: 16, entries: 8 };
+    Rls::new(limiter, metrics, bounds, AnswerStyle::default(), Duration::from_secs(1))
+}

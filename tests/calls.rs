@@ -1,0 +1,121 @@
+//! Calls as streams of HTTP/2: in pieces, compressed, twice, or by a client that is silent.
+
+use std::net::SocketAddr;
+
+use h2::client::SendRequest;
+use http::{HeaderMap, Request};
+use prost::Message as _;
+use prost::bytes::Bytes;
+use tokio::net::TcpStream;
+use tollgate::grpc::proto::RateLimitResponse;
+
+use crate::support::PATIENCE;
+use crate::support::http2::{Http2, PING};
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::{descriptor, request};
+use crate::support::tollgate::Tollgate;
+
+const INTERNAL: &str = "13";
+const UNIMPLEMENTED: &str = "12";
+
+#[tokio::test]
+async fn a_message_that_comes_byte_by_byte_is_answered_like_any_other() {
+    let service = serve();
+    let message = message();
+    let pieces: Vec<&[u8]> = message.chunks(1).collect();
+    let (answer, trailers) = call(service.grpc, &[], &pieces).await;
+    let answer = RateLimitResponse::decode(&answer[5..]).unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 4);
+    assert_eq!(trailers["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_call_without_a_message_or_with_two_or_half_of_one_is_refused() {
+    let service = serve();
+    let message = message();
+    let twice = message.repeat(2);
+    let cases: [&[&[u8]]; 5] = [&[], &[&message[..3]], &[&message[..9]], &[&twice], &[&message, &message]];
+    for pieces in cases {
+        let (answer, trailers) = call(service.grpc, &[], pieces).await;
+        assert_eq!((answer.len(), &trailers["grpc-status"]), (0, &INTERNAL.parse().unwrap()), "{pieces:?}");
+    }
+    let (_, trailers) = call(service.grpc, &[], &[&message]).await;
+    assert_eq!(trailers["grpc-status"], "0", "the connection and others are served on");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_are_told_apart_from_a_request_that_nobody_sends() {
+    let service = serve();
+    let (_, trailers) = call(service.grpc, &[], &[&framed(&[0x0a, 9, b'x'])]).await;
+    assert_eq!(trailers["grpc-status"], INTERNAL);
+    let (_, trailers) = call(service.grpc, &[], &[&framed(&[])]).await;
+    assert_eq!(trailers["grpc-status"], "3");
+}
+
+#[tokio::test]
+async fn compression_is_refused_by_name() {
+    let service = serve();
+    let (_, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&message()]).await;
+    assert_eq!(trailers["grpc-status"], UNIMPLEMENTED);
+    assert_eq!(trailers["grpc-accept-encoding"], "identity");
+    let (_, trailers) = call(service.grpc, &[("grpc-encoding", "identity")], &[&message()]).await;
+    assert_eq!(trailers["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_silent_client_is_asked_for_a_sign_of_life_and_kept_while_it_gives_one() {
+    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--keepalive", "50ms"]);
+    let mut client = Http2::connect(service.grpc).await;
+    for _ in 0..3 {
+        client.frame(PING).await;
+    }
+}
+
+/// Calls with these headers besides the usual ones, and a body in these pieces. The message of the answer, with what stands
+/// before it, and what tells the status.
+async fn call(address: SocketAddr, headers: &[(&str, &str)], pieces: &[&[u8]]) -> (Vec<u8>, HeaderMap) {
+    let calling = async {
+        let mut request = Request::post("http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+            .header("content-type", "application/grpc");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (answer, mut body) = connect(address).await.send_request(request.body(()).unwrap(), false).unwrap();
+        for piece in pieces {
+            // Refused already, it may have been closed.
+            let _ = body.send_data(Bytes::copy_from_slice(piece), false);
+            tokio::task::yield_now().await;
+        }
+        let _ = body.send_data(Bytes::new(), true);
+        let mut answer = answer.await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let mut message = Vec::new();
+        while let Some(data) = answer.body_mut().data().await {
+            message.extend(data.unwrap());
+        }
+        let trailers = answer.body_mut().trailers().await.unwrap();
+        (message, trailers.unwrap_or_else(|| answer.headers().clone()))
+    };
+    tokio::time::timeout(PATIENCE, calling).await.expect("the call is answered")
+}
+
+async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    requests.ready().await.unwrap()
+}
+
+fn message() -> Vec<u8> {
+    framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec())
+}
+
+/// A message with what stands before it.
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
+}
+
+fn serve() -> Tollgate {
+    Tollgate::serve(Policies::of(&daily("user", 5)).path())
+}
