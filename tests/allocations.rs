@@ -88,7 +88,7 @@ fn answer(service: &Service, message: &[u8]) -> Answered {
 
 fn service(what: &str) -> Service {
     let text = format!("domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {what} }}\n");
-    let source = Source { name: "test.yaml".into(), text: text.into() };
+    let source = Source { name: "test.yaml".into(), text };
     let loaded = load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
     let metrics = Metrics::new();
     let in_force = InForce::new(Arc::clone(&metrics));
