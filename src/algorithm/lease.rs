@@ -22,6 +22,8 @@ use super::{Algorithm, Charge, Limit};
 pub const LEAST: u32 = 4;
 /// A block is at most one part in so many of what is left.
 pub const NEAR: u32 = 16;
+/// Blocks of a key that a worker holds at once, at most: the one in use, and the next.
+pub const BLOCKS: usize = 2;
 /// Hundredths of a percent in the whole.
 const WHOLE: u64 = 10_000;
 
@@ -40,6 +42,11 @@ impl Lease {
         let near = left.checked_div(NEAR.into()).unwrap_or_default();
         let hits = wanted.min(near).min(self.hits.into());
         u32::try_from(hits).ok().filter(|hits| *hits >= LEAST)
+    }
+
+    /// Hits of the largest block that a limit can have; `None`: it never has one.
+    pub fn largest(&self, limit: &Limit) -> Option<u32> {
+        self.block(u64::MAX, limit.at_once().into())
     }
 }
 
@@ -107,6 +114,9 @@ mod tests {
         assert_eq!(gcra.part(100), 20);
         let ban = limit(Algorithm::Gcra(Gcra::new(window(0, 60), Some(2_000), None).unwrap()));
         assert_eq!(ban.at_once(), 0);
+        let lease = |hits| Lease { hits, ttl: Micros::from_secs(1) };
+        assert_eq!([3, 20, 100].map(|hits| lease(hits).largest(&windows)), [None, Some(20), Some(31)]);
+        assert_eq!(lease(100).largest(&ban), None);
     }
 
     #[test]

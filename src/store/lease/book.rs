@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::block::Block;
 use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
-use crate::algorithm::lease::Lease;
+use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::descriptor::hash_of;
@@ -20,8 +20,6 @@ use crate::store::{Check, Lent, StoreError};
 const PLACES: usize = 1 << 13;
 /// Requests in a ttl from which on a key is worth a block.
 const HOT: u32 = 8;
-/// Blocks of a key: the one in use, and the next.
-const BLOCKS: usize = 2;
 
 /// What a worker knows of its keys.
 #[derive(Debug, Default)]
