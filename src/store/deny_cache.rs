@@ -3,8 +3,8 @@
 //!
 //! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells,
 //! counted from the instant at which the question was sent, so that the way there and back only shortens it; a refund through
-//! this process and a change of the amounts end a memory at once; and none is longer than a bound (1 s unless told otherwise),
-//! so that a refund through another replica is seen. What is remembered is a table of fixed size, where the newest wins.
+//! this process (or hits of a lease that go back) and a change of the amounts end a memory at once; and none is longer than a
+//! bound (1 s unless told otherwise), so that a refund through another replica is seen. What is remembered is a table of fixed size, where the newest wins.
 //!
 //! Counters whose denied hits are written all the same are charged without waiting for the answer; a fixed window of one period
 //! forgives all of that at its end, and is not.
@@ -221,7 +221,13 @@ impl<S: Lender> Lender for DenyCache<S> {
     }
 
     async fn take_back(&self, check: &Check<'_>, receipt: Receipt, deadline: Instant) -> Result<(), StoreError> {
-        self.store.take_back(check, receipt, deadline).await
+        let taken = self.store.take_back(check, receipt, deadline).await;
+        // There is room again, as after a refund.
+        let report = Report { remaining: receipt.hits, window: 0, reset_after: None, retry_after: None };
+        let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
+        let hits = Hits::Refund(u32::try_from(receipt.hits).unwrap_or(u32::MAX));
+        self.denials.learn(&Check { hits, ..*check }, &outcome, Instant::now());
+        taken
     }
 }
 

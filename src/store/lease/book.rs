@@ -97,7 +97,9 @@ impl Book {
     pub(super) fn learn(&mut self, check: &Check<'_>, outcome: Result<&Outcome, &StoreError>) {
         let hash = hash(check);
         if let Some(place) = self.place(hash).filter(|place| place.hash == hash) {
-            place.left = outcome.map_or(0, |outcome| outcome.report.remaining);
+            // What this process decides by its share of a limit says nothing of the store, but that it is away.
+            let of_store = outcome.ok().filter(|outcome| outcome.by != JudgedBy::Share);
+            place.left = of_store.map_or(0, |outcome| outcome.report.remaining);
         }
     }
 

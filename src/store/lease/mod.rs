@@ -13,7 +13,9 @@
 //! - **The next block** is asked for in the background when a quarter of the last one is left. Until it is there, requests ask for
 //!   themselves: nobody waits for a block, and while the store is away a block goes on to its end.
 //! - **Reports**: hits left are what the store said last and what is left of the blocks; other processes' hits since are not in it.
-//! - **`record`**: a block is charged in the name of the entries that its first request recorded, and serves those.
+//! - **`record`**: a block is charged in the name of the entries that its first request recorded, and serves those. One that does not
+//!   fit is tallied as theirs and denied.
+//! - **A caller that goes away** while the rest of its request is judged leaves its hits used.
 //! - **The end**: hits that are not used are taken back by receipt, which takes nothing of a later window. A block of another limit
 //!   (a changed policy) is not used any more. At the end of the process all go back.
 //!

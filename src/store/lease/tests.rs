@@ -192,6 +192,26 @@ async fn another_descriptors_denial_gives_the_hit_back_to_the_block() {
 }
 
 #[tokio::test]
+async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_of_none() {
+    let (bench, limit, few) = (bench(), yearly(1_000, Charge::Admitted), yearly(1, Charge::Admitted));
+    let (one, two) = (hit("a", &limit), hit("b", &limit));
+    bench.heat(&one).await;
+    let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
+    assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Store]);
+    for _ in 0..7 {
+        bench.ask(std::slice::from_ref(&two)).await;
+    }
+    let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
+    assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Block]);
+    assert_eq!([outcomes[0].report.remaining, outcomes[1].report.remaining], [990, 991]);
+    let denied = Ask { lease: None, hits: Hits::Charge(2), ..hit("few", &few) };
+    let outcomes = bench.ask(&[one, denied, two]).await;
+    assert_eq!([outcomes[0].report.remaining, outcomes[2].report.remaining], [990, 991]);
+    bench.leases.settled().await;
+    assert_eq!([bench.left("a", &limit).await, bench.left("b", &limit).await], [990, 991]);
+}
+
+#[tokio::test]
 async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
     let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
     bench.heat(&hit("a", &limit)).await;
