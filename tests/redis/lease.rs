@@ -52,6 +52,21 @@ async fn a_cold_key_is_one_command_a_request() {
     assert_eq!(metric(&service, "tollgate_lease_blocks_total").await, 0);
 }
 
+#[tokio::test]
+async fn blocks_of_limits_of_a_second_are_taken_of_their_own_servers() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let limit = format!("algorithm: gcra, requests_per_unit: {PLENTY}, unit: second, lease: {{ size: 1%, {LONG} }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let (mut service, client) = serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
+    let before = scripts(&redis).await;
+    assert_eq!(many(&client, "user", 200, 1).await, 200);
+    assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
+    drop(client);
+    assert!(service.terminate().success());
+    assert_eq!(scripts(&redis).await, before);
+    assert!(scripts(&other).await < 100);
+}
+
 /// Amounts of a year, so that nothing comes free but what is given back.
 const LEASED: [(&str, &str); 3] = [
     ("fixed", "requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }"),

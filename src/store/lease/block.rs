@@ -25,7 +25,7 @@ impl Block {
     /// A block of hits that were asked for at `asked` and charged some time later.
     ///
     /// How long hits may be kept is counted from the earlier of the two, on this process's own steady clock: it does not have to
-    /// agree with the store's about what time it is, only about how long a moment lasts.
+    /// agree with the store's about what time it is, only about how long a moment lasts. (It stands still while a machine sleeps.)
     pub(super) fn new(limit: &Limit, receipt: Receipt, asked: Instant, ttl: Micros) -> Self {
         let window = limit.ends_after(receipt.at);
         let life = Duration::from(window.map_or(ttl, |window| window.min(ttl)));
