@@ -49,6 +49,9 @@ use crate::telemetry::metrics::Metrics;
 /// Time for the store to answer where nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Wait before a store that was away is asked again; doubles each time.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// A store that is asked for blocks of hits, and then not for each.
 pub struct Leases<S> {
     desk: Arc<Desk<S>>,
@@ -156,8 +159,18 @@ impl<S: Lender> Desk<S> {
         if hits == 0 || (block.ends_with_window() && Instant::now() >= block.end()) {
             return;
         }
-        if self.store.take_back(&check.check(), block.receipt(hits), within(PATIENCE)).await.is_err() {
-            self.metrics.lease_hits_lost.inc_by(hits);
+        let (deadline, mut again) = (within(PATIENCE), AGAIN);
+        loop {
+            match self.store.take_back(&check.check(), block.receipt(hits), deadline).await {
+                Ok(()) => return,
+                // Nothing was asked; any other error may have come after the hits were taken back.
+                Err(StoreError::Unavailable) if within(again) < deadline => tokio::time::sleep(again).await,
+                Err(_) => {
+                    self.metrics.lease_hits_lost.inc_by(hits);
+                    return;
+                }
+            }
+            again = again.saturating_mul(2);
         }
     }
 }
