@@ -32,7 +32,8 @@
 //!
 //! # Invariants
 //!
-//! - Hits admitted less hits refunded never exceed a limit that is charged when `admitted`.
+//! - Hits admitted less hits refunded never exceed a limit that is charged when `admitted`; with leases, as far as
+//!   [`algorithm::lease`] says.
 //! - A clock that steps back grants nothing and locks nobody out.
 //! - A full store refuses new counters; it never forgets a live one.
 //! - Over limit is a value; an error means that nobody decided.
@@ -42,7 +43,8 @@
 //!
 //! *Domain*: a namespace of policies. *Descriptor*: an ordered list of *entries*, key and value. *Rule*: a node of a policy;
 //! may impose a *limit*. *Hits*: how much a request wants to take; a *peek* wants to know; a *refund* gives back. *Counter*:
-//! the state of one limit for one set of values. *Outcome*: a store's answer for one counter; *decision*: for a request.
+//! the state of one limit for one set of values. *Outcome*: a store's answer for one counter; *decision*: for a request. *Lease*:
+//! leave to charge a *block* of hits in advance.
 
 pub mod admin;
 pub mod algorithm;

@@ -50,6 +50,7 @@ const HOUSE: &[Row] = &[
     Row { place: "store/background", rooms: "", foreign: "tokio_util" },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
     Row { place: "store/deny_cache", rooms: "", foreign: "foldhash" },
+    Row { place: "store/lease", rooms: "", foreign: "tokio tokio_util" },
     // The only place with Redis in it.
     Row {
         place: "store/redis",

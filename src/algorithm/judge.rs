@@ -59,6 +59,8 @@ pub enum JudgedBy {
     Memory,
     /// This process alone, by its share of the limit, for the store was away.
     Share,
+    /// This process, of hits that it has taken of the store in advance.
+    Block,
 }
 
 /// Up to four counters, the usual request, without an allocation.

@@ -8,6 +8,7 @@
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each, all of the same shape |
 //! | [`verdict`] | how the verdicts of several limits become one, and which of them are charged |
 //! | [`judge`] | a whole request against its counters: look first, write second, report last |
+//! | [`lease`] | hits that are charged in advance: how many, how long, and what that does to a limit |
 //!
 //! A new algorithm is a file like [`gcra`], a variant of [`Algorithm`] and of [`State`]; the compiler names the arms.
 //! It may use [`time`] and [`quota`] and nothing else of the house.
@@ -18,6 +19,7 @@ pub mod gcra;
 pub mod judge;
 #[cfg(test)]
 mod laws;
+pub mod lease;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -289,13 +291,17 @@ impl State {
     /// A clock that steps back is read as the latest instant at which the counter was written: it grants nothing and
     /// locks nobody out.
     fn clamp(&self, now: Timestamp) -> Timestamp {
-        let last = match &self.0 {
+        now.max(self.last())
+    }
+
+    /// The latest instant at which it was written.
+    pub fn last(&self) -> Timestamp {
+        match &self.0 {
             Inner::FixedWindow(state) => state.last,
             Inner::SlidingWindow(state) => state.last,
             Inner::SlidingLog(state) => state.last,
             Inner::Gcra(state) => state.last,
-        };
-        now.max(last)
+        }
     }
 
     /// Bytes that the counter has on the heap, besides its own size.

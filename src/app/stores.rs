@@ -11,6 +11,7 @@ use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
 use crate::store::deny_cache::{Denials, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
+use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
@@ -53,13 +54,17 @@ impl Stores {
     /// A handle for the runtime that this is called in: connections belong to it.
     pub(super) fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {
+            // Hits in advance would save nothing here.
             Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
-            Place::Redis(options) => match &self.denials {
-                Some(denials) => {
-                    AnyStore::Remembering(DenyCache::new(self.connect_redis(options), Arc::clone(denials)))
+            Place::Redis(options) => {
+                let (store, metrics) = (self.connect_redis(options), || Arc::clone(&self.metrics));
+                match &self.denials {
+                    Some(denials) => {
+                        AnyStore::Remembering(Leases::new(DenyCache::new(store, Arc::clone(denials)), metrics()))
+                    }
+                    None => AnyStore::Leasing(Leases::new(store, metrics())),
                 }
-                None => AnyStore::Redis(self.connect_redis(options)),
-            },
+            }
         }
     }
 

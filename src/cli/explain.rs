@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::load;
+use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
-use crate::policy::{Imposes, LeaseSize, Policy, Rule, Step, Taken};
+use crate::policy::{Imposes, Policy, Rule, Step, Taken};
 use crate::settings::Reading;
 
 /// Rules with `*` that are listed of those that were tried.
@@ -155,13 +156,33 @@ fn tell_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
         line(text, "records", &keys.join(", "))?;
     }
     if let Some(lease) = rule.lease() {
-        let size = match lease.size {
-            LeaseSize::BasisPoints(part) => format!("{} % of the limit", f64::from(part.get()) / 100.0),
-            LeaseSize::Hits(hits) => plural(usize::try_from(hits.get()).unwrap_or(usize::MAX), "hit"),
-        };
-        line(text, "lease", &format!("{size} in advance, kept for {}", lease.ttl))?;
+        tell_lease(text, &lease.of(limit), limit, rule.quota_mode())?;
     }
     Ok(())
+}
+
+fn tell_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -> fmt::Result {
+    let Some(largest) = lease.largest(limit).filter(|_| !is_vote) else {
+        return line(text, "lease", "none: no block of hits would be worth it; see `tollgate check`");
+    };
+    let size = plural(usize::try_from(largest).unwrap_or(usize::MAX), "hit");
+    let ttl = lease.ttl;
+    line(
+        text,
+        "lease",
+        &format!("up to {size} in advance, kept for {ttl} at most, of counters that are often asked for"),
+    )?;
+    let bound = match limit.algorithm() {
+        Algorithm::FixedWindow(_) => {
+            format!("never more than the limit in a window; up to {BLOCKS} blocks a worker held")
+        }
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {
+            format!(
+                "never more than it in any period less {ttl}; in any period the blocks held more, up to {BLOCKS} a worker"
+            )
+        }
+    };
+    line(text, "", &bound)
 }
 
 fn line(text: &mut String, word: &str, meaning: &str) -> fmt::Result {
@@ -257,6 +278,12 @@ descriptors:
     lease: {size: 0.5%, ttl: 100ms}
 - key: day
   rate_limit: {requests_per_unit: 0, unit: day, calendar: true, time_zone: Europe/Berlin}
+- key: fixed
+  rate_limit: {requests_per_unit: 10000, unit: minute, lease: {size: 1%, ttl: 100ms}}
+- key: sliding
+  rate_limit: {algorithm: sliding_window, requests_per_unit: 10000, unit: minute, lease: {size: 1%, ttl: 100ms}}
+- key: gcra
+  rate_limit: {algorithm: gcra, requests_per_unit: 10000, unit: minute, lease: {size: 20, ttl: 100ms}}
 ";
 
     fn explained(descriptor: &str) -> (String, bool) {
@@ -272,7 +299,7 @@ descriptors:
         insta::assert_snapshot!(text, @r##"
         domain tiers
 
-        1. plan=free, among 3 rules
+        1. plan=free, among 6 rules
            exact plan=free: yes
            -> plan=free
 
@@ -295,7 +322,7 @@ descriptors:
         insta::assert_snapshot!(explained("tokens=a=b").0, @r##"
         domain tiers
 
-        1. tokens=a=b, among 3 rules
+        1. tokens=a=b, among 6 rules
            exact tokens=a=b: no
            key alone tokens: yes
            -> tokens
@@ -309,9 +336,26 @@ descriptors:
                   looks paid afterwards: a later charge that does not fit is lost; see `charge: afterwards`
         quota     a vote: the request is denied where all limits in this mode deny
         no store  error: the call fails, and the caller's own failure mode decides
-        lease     0.5 % of the limit in advance, kept for 100ms
+        lease     none: no block of hits would be worth it; see `tollgate check`
         "##);
         assert!(explained("day=1").0.contains("nothing (a ban) in each calendar day of Europe/Berlin"));
+    }
+
+    #[test]
+    fn what_a_lease_does_to_the_limit_is_told() {
+        let of = |key: &str| explained(&format!("{key}=a")).0.split_once("lease     ").unwrap().1.to_owned();
+        insta::assert_snapshot!(of("fixed"), @r##"
+        up to 100 hits in advance, kept for 100ms at most, of counters that are often asked for
+                  never more than the limit in a window; up to 2 blocks a worker held
+        "##);
+        insta::assert_snapshot!(of("sliding"), @r##"
+        up to 100 hits in advance, kept for 100ms at most, of counters that are often asked for
+                  never more than it in any period less 100ms; in any period the blocks held more, up to 2 a worker
+        "##);
+        insta::assert_snapshot!(of("gcra"), @r##"
+        up to 20 hits in advance, kept for 100ms at most, of counters that are often asked for
+                  never more than it in any period less 100ms; in any period the blocks held more, up to 2 a worker
+        "##);
     }
 
     #[test]
@@ -321,7 +365,7 @@ descriptors:
         insta::assert_snapshot!(text, @r##"
         domain tiers
 
-        1. plan=free, among 3 rules
+        1. plan=free, among 6 rules
            exact plan=free: yes
            -> plan=free
 

@@ -117,7 +117,8 @@ impl<S: Store> Limiter<S> {
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
                 let key = keys.key(request.domain, target.key()?).in_one_slot(policy.in_one_slot());
-                Some(Check { key, limit: target.limit()?, hits: descriptor.hits, role: *role, recorded })
+                let (limit, lease) = (target.limit()?, target.lease());
+                Some(Check { key, limit, hits: descriptor.hits, role: *role, recorded, lease })
             },
         );
         let checks: Few<Check<'_>> = asked.collect();

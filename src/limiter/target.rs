@@ -2,6 +2,7 @@
 
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::judge::Few;
+use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::verdict::Role;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
@@ -91,6 +92,14 @@ impl<'a> Target<'a> {
         match self {
             Self::Limited { limit, .. } => Some(limit.limit()),
             Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+
+    /// What may be taken of the limit in advance; nothing of one that the request has set.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        match self {
+            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), .. } => Some(rule.lease()?.of(limit)),
+            Self::Limited { .. } | Self::Nothing | Self::Unlimited(_) => None,
         }
     }
 

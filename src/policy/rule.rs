@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::document::step;
 use super::matcher::{Level, Pattern};
 use crate::algorithm::time::Micros;
-use crate::algorithm::{Charge, Limit};
+use crate::algorithm::{Charge, Limit, lease};
 use crate::descriptor::Identity;
 
 /// What a rule imposes.
@@ -36,6 +36,17 @@ pub enum LeaseSize {
     BasisPoints(NonZeroU16),
     /// Hits.
     Hits(NonZeroU32),
+}
+
+impl Lease {
+    /// The same, in hits of a limit.
+    pub fn of(&self, limit: &Limit) -> lease::Lease {
+        let hits = match self.size {
+            LeaseSize::BasisPoints(part) => limit.part(part.get()),
+            LeaseSize::Hits(hits) => hits.get(),
+        };
+        lease::Lease { hits, ttl: self.ttl }
+    }
 }
 
 /// A rule of a policy.

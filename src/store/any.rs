@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::clock::Clock;
 use super::deny_cache::DenyCache;
+use super::lease::Leases;
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::{Check, Outcomes, Store};
@@ -16,8 +17,10 @@ pub enum AnyStore<C> {
     Memory(Arc<MemoryStore<C>>),
     /// In Redis.
     Redis(RedisStore),
-    /// In Redis, with denials remembered.
-    Remembering(DenyCache<RedisStore>),
+    /// In Redis, with hits taken in advance.
+    Leasing(Leases<RedisStore>),
+    /// The same, with denials remembered.
+    Remembering(Leases<DenyCache<RedisStore>>),
 }
 
 impl<C: Clock> Store for AnyStore<C> {
@@ -25,6 +28,7 @@ impl<C: Clock> Store for AnyStore<C> {
         match self {
             Self::Memory(store) => store.decide(checks, prior, deadline).await,
             Self::Redis(store) => store.decide(checks, prior, deadline).await,
+            Self::Leasing(store) => store.decide(checks, prior, deadline).await,
             Self::Remembering(store) => store.decide(checks, prior, deadline).await,
         }
     }
@@ -36,7 +40,8 @@ impl<C: Clock> AnyStore<C> {
         match self {
             Self::Memory(_) => {}
             Self::Redis(store) => store.connected().await,
-            Self::Remembering(store) => store.store().connected().await,
+            Self::Leasing(store) => store.store().connected().await,
+            Self::Remembering(store) => store.store().store().connected().await,
         }
     }
 
@@ -45,18 +50,24 @@ impl<C: Clock> AnyStore<C> {
         match self {
             Self::Memory(_) => true,
             Self::Redis(store) => store.is_connected(),
-            Self::Remembering(store) => store.store().is_connected(),
+            Self::Leasing(store) => store.store().is_connected(),
+            Self::Remembering(store) => store.store().store().is_connected(),
         }
     }
 
-    /// Waits until charges that have to be undone are.
+    /// Waits until charges that have to be undone are, and hits taken in advance are given back; more are not taken then.
     pub async fn settled(&self) {
         match self {
             Self::Memory(_) => {}
             Self::Redis(store) => store.settled().await,
+            Self::Leasing(store) => {
+                store.settled().await;
+                store.store().settled().await;
+            }
             Self::Remembering(store) => {
                 store.settled().await;
                 store.store().settled().await;
+                store.store().store().settled().await;
             }
         }
     }

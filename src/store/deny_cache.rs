@@ -3,8 +3,8 @@
 //!
 //! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells,
 //! counted from the instant at which the question was sent, so that the way there and back only shortens it; a refund through
-//! this process and a change of the amounts end a memory at once; and none is longer than a bound (1 s unless told otherwise),
-//! so that a refund through another replica is seen. What is remembered is a table of fixed size, where the newest wins.
+//! this process (or hits of a lease that go back) and a change of the amounts end a memory at once; and none is longer than a
+//! bound (1 s unless told otherwise), so that a refund through another replica is seen. What is remembered is a table of fixed size, where the newest wins.
 //!
 //! Counters whose denied hits are written all the same are charged without waiting for the answer; a fixed window of one period
 //! forgives all of that at its end, and is not.
@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::background::Background;
-use super::{Check, Outcomes, Store, StoreError};
+use super::owned::OwnedCheck;
+use super::{Check, Lender, Lent, Outcomes, Store, StoreError};
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Prior, Role};
-use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::algorithm::{Algorithm, Charge, Limit, Receipt};
 use crate::telemetry::metrics::Metrics;
 
 /// Denials that are remembered, about 10 MB of them.
@@ -163,13 +164,13 @@ impl<S: Store> DenyCache<S> {
     /// Charges what is written all the same, in the background.
     fn charge_anyway(&self, checks: &[Check<'_>], known: &[Option<Outcome>], deadline: Instant) {
         let owed = checks.iter().zip(known).filter(|(check, known)| known.is_some() && is_owed(check));
-        let owed: Few<Owed> = owed.map(|(check, _)| Owed::of(check)).collect();
+        let owed: Few<OwnedCheck> = owed.map(|(check, _)| OwnedCheck::of(check)).collect();
         if owed.is_empty() {
             return;
         }
         let (store, count) = (Arc::clone(&self.store), u64::try_from(owed.len()).unwrap_or(u64::MAX));
         let begun = self.owed.spawn(async move {
-            let checks: Few<Check<'_>> = owed.iter().map(Owed::check).collect();
+            let checks: Few<Check<'_>> = owed.iter().map(OwnedCheck::check).collect();
             // What becomes of them is counted where they are written.
             let _ = store.decide(&checks, Prior::Denied, deadline).await;
         });
@@ -213,34 +214,20 @@ impl<S: Store> Store for DenyCache<S> {
     }
 }
 
-/// A check that outlives its request.
-struct Owed {
-    domain: Box<str>,
-    key: Box<[u8]>,
-    in_one_slot: bool,
-    limit: Limit,
-    hits: Hits,
-    role: Role,
-    recorded: Vec<Vec<u8>>,
-}
-
-impl Owed {
-    fn of(check: &Check<'_>) -> Self {
-        let (domain, key) = (check.key.domain().into(), check.key.bytes().into());
-        Self {
-            domain,
-            key,
-            in_one_slot: check.key.is_in_one_slot(),
-            limit: check.limit.clone(),
-            hits: check.hits,
-            role: check.role,
-            recorded: check.recorded.to_vec(),
-        }
+/// Hits in advance are no request's: nothing is remembered of them.
+impl<S: Lender> Lender for DenyCache<S> {
+    async fn lend(&self, check: &Check<'_>, deadline: Instant) -> Result<Lent, StoreError> {
+        self.store.lend(check, deadline).await
     }
 
-    fn check(&self) -> Check<'_> {
-        let key = crate::descriptor::CounterKey::of(&self.domain, &self.key).in_one_slot(self.in_one_slot);
-        Check { key, limit: &self.limit, hits: self.hits, role: self.role, recorded: &self.recorded }
+    async fn take_back(&self, check: &Check<'_>, receipt: Receipt, deadline: Instant) -> Result<(), StoreError> {
+        let taken = self.store.take_back(check, receipt, deadline).await;
+        // There is room again, as after a refund.
+        let report = Report { remaining: receipt.hits, window: 0, reset_after: None, retry_after: None };
+        let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
+        let hits = Hits::Refund(u32::try_from(receipt.hits).unwrap_or(u32::MAX));
+        self.denials.learn(&Check { hits, ..*check }, &outcome, Instant::now());
+        taken
     }
 }
 

@@ -8,15 +8,19 @@ mod background;
 pub mod clock;
 pub mod deny_cache;
 pub mod fallback;
+pub mod lease;
 pub mod memory;
+mod owned;
 pub mod redis;
 
 use std::future::Future;
 use std::time::Instant;
 
-use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::lease::Lease;
+use crate::algorithm::quota::Report;
 use crate::algorithm::verdict::{Prior, Role, Verdict};
+use crate::algorithm::{Limit, Receipt};
 use crate::descriptor::CounterKey;
 
 /// One limit's part in a request. A store has to know all of it, since it judges all checks of a request at once.
@@ -32,6 +36,8 @@ pub struct Check<'a> {
     pub role: Role,
     /// Who wants it: entries of the request, as `key=value`, to tally with the counter.
     pub recorded: &'a [Vec<u8>],
+    /// What may be taken of it in advance.
+    pub lease: Option<Lease>,
 }
 
 impl Check<'_> {
@@ -95,8 +101,46 @@ pub trait Store: Send + Sync + 'static {
     fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send;
 }
 
+/// What became of hits that were to be charged in advance.
+#[derive(Clone, Debug)]
+pub struct Lent {
+    /// The counter with them, or without them where they do not fit.
+    pub report: Report,
+    /// The charge; `None`: they do not fit.
+    pub receipt: Option<Receipt>,
+}
+
+/// A store that can be charged in advance, and told later what of that was not used.
+pub trait Lender: Store {
+    /// Judges a charge alone, as [`decide`](Store::decide) does, and gives the receipt of what was written.
+    fn lend(&self, check: &Check<'_>, deadline: Instant) -> impl Future<Output = Result<Lent, StoreError>> + Send;
+
+    /// Undoes a charge, or a part of it, as far as it still counts.
+    fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
 impl<S: Store> Store for std::sync::Arc<S> {
     fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
         S::decide(self, checks, prior, deadline)
+    }
+}
+
+impl<S: Lender> Lender for std::sync::Arc<S> {
+    fn lend(&self, check: &Check<'_>, deadline: Instant) -> impl Future<Output = Result<Lent, StoreError>> + Send {
+        S::lend(self, check, deadline)
+    }
+
+    fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        S::take_back(self, check, receipt, deadline)
     }
 }

@@ -61,6 +61,16 @@ pub struct Metrics {
     pub deny_cache_hits: Counter,
     /// Checks that none did, where denials are remembered.
     pub deny_cache_misses: Counter,
+    /// Blocks of hits that were taken in advance.
+    pub lease_blocks: Counter,
+    /// Hits of blocks that were used, counted when their block ends.
+    pub lease_hits_used: Counter,
+    /// Those that were not: given back, or gone with their window.
+    pub lease_hits_unused: Counter,
+    /// Those of which it is not known whether they were charged, and those that could not be given back.
+    pub lease_hits_lost: Counter,
+    /// Hits of the blocks that are held now.
+    pub lease_hits_outstanding: Gauge,
     /// 1 while there is a connection to the control plane.
     pub xds_connected: Gauge,
     /// Attempts to connect to it after the first.
@@ -139,6 +149,11 @@ impl Metrics {
             local_decisions: Counter::default(),
             deny_cache_hits,
             deny_cache_misses,
+            lease_blocks: Counter::default(),
+            lease_hits_used: Counter::default(),
+            lease_hits_unused: Counter::default(),
+            lease_hits_lost: Counter::default(),
+            lease_hits_outstanding: Gauge::default(),
             xds_connected: Gauge::default(),
             xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
@@ -179,6 +194,7 @@ impl Metrics {
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
         let asked = "Checks that no remembered denial answered, where denials are remembered";
         registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
+        self.register_leases(&mut registry);
         let connected = "1 while there is a connection to the control plane";
         registry.register("xds_connected", connected, self.xds_connected.clone());
         let again = "Attempts to connect to the control plane after the first";
@@ -190,6 +206,18 @@ impl Metrics {
         registry.register("store_connects", connects, self.store_connects.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
+    }
+
+    fn register_leases(&self, registry: &mut Registry) {
+        registry.register("lease_blocks", "Blocks of hits taken in advance", self.lease_blocks.clone());
+        let used = "Hits of ended blocks that were used, without asking the store";
+        registry.register("lease_hits_used", used, self.lease_hits_used.clone());
+        let unused = "Hits of ended blocks that were not: given back, or gone with their window";
+        registry.register("lease_hits_unused", unused, self.lease_hits_unused.clone());
+        let lost = "Hits of blocks that were perhaps charged and never held, or could not be given back";
+        registry.register("lease_hits_lost", lost, self.lease_hits_lost.clone());
+        let outstanding = "Hits of the blocks that are held";
+        registry.register("lease_hits_outstanding", outstanding, self.lease_hits_outstanding.clone());
     }
 
     /// The counters of one rule; the same ones after a reload.

@@ -99,12 +99,12 @@ fn admitted_only(rules: &[(&str, &str)]) -> String {
 }
 
 /// Processes that share a store.
-struct Fleet {
+pub(super) struct Fleet {
     services: Vec<(Tollgate, Client)>,
 }
 
 impl Fleet {
-    async fn start(policies: &Policies, store: &str) -> Self {
+    pub(super) async fn start(policies: &Policies, store: &str) -> Self {
         let mut services = Vec::new();
         for _ in 0..PROCESSES {
             services.push(serve(policies, store, &[]).await);
@@ -112,8 +112,12 @@ impl Fleet {
         Self { services }
     }
 
+    pub(super) fn services(&self) -> impl Iterator<Item = &Tollgate> {
+        self.services.iter().map(|(service, _)| service)
+    }
+
     /// Asks every process all of this, many requests at once, and gives those that were admitted.
-    async fn ask(&self, asked: Vec<Vec<RateLimitDescriptor>>) -> Vec<Vec<RateLimitDescriptor>> {
+    pub(super) async fn ask(&self, asked: Vec<Vec<RateLimitDescriptor>>) -> Vec<Vec<RateLimitDescriptor>> {
         // On a starved machine a process may be ready while one of three masters has not greeted it yet.
         for (_, client) in &self.services {
             for descriptors in asked.iter().take(LIMITS.len()) {
@@ -139,7 +143,7 @@ impl Fleet {
         clients.join_all().await.concat()
     }
 
-    async fn remaining(&self, key: &str) -> u32 {
+    pub(super) async fn remaining(&self, key: &str) -> u32 {
         remaining(&self.services[0].1, key, "").await
     }
 }

@@ -9,6 +9,7 @@
 //! | `exactness` | never more than the limit, whoever asks at the same time |
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
+//! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
@@ -19,6 +20,7 @@ mod atomic;
 mod deny_cache;
 mod exactness;
 mod faults;
+mod lease;
 mod memory;
 mod per_second;
 mod random;

@@ -121,13 +121,13 @@ async fn what_cannot_be_told_is_an_error_that_says_why() {
 }
 
 /// Takes hits of the tenant's counter as one of its users.
-async fn hit_as(client: &Client, user: &str, hits: u64) -> Code {
+pub(super) async fn hit_as(client: &Client, user: &str, hits: u64) -> Code {
     let mut tenant = descriptor(&[("tenant", "acme")]);
     tenant.hits_addend = Some(hits);
     client.ask(request(vec![tenant, descriptor(&[("user", user)])])).await.unwrap().overall_code()
 }
 
-fn who(policies: &Policies, store: &str, descriptor: &str) -> Output {
+pub(super) fn who(policies: &Policies, store: &str, descriptor: &str) -> Output {
     let policy = policies.file("policy.yaml");
     output(["who", "--policy", policy.to_str().unwrap(), "--store", store, "test", descriptor])
 }
@@ -135,12 +135,12 @@ fn who(policies: &Policies, store: &str, descriptor: &str) -> Output {
 /// Hits charged and denied, and whose.
 type Row = ([u64; 2], String);
 
-fn row((hits, who): ([u64; 2], &str)) -> Row {
+pub(super) fn row((hits, who): ([u64; 2], &str)) -> Row {
     (hits, who.to_owned())
 }
 
 /// What is told below the headings.
-fn lines(told: &Output) -> Vec<Row> {
+pub(super) fn lines(told: &Output) -> Vec<Row> {
     let read = |line: &str| -> Option<Row> {
         let mut words = line.split_whitespace();
         let (charged, denied) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

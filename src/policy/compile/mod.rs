@@ -211,7 +211,7 @@ impl<'a> Compiler<'a> {
         let charge = self.fixed_window_charge;
         let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, layers, charge, &mut report));
         let terms = terms.unwrap_or_default();
-        advice::give(rule, &terms, &mut report);
+        advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
             let error =

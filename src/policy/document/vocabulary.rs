@@ -92,7 +92,7 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("override", OPTION, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
     may("on_store_error", OPTION, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
     may("record", OPTION, Texts, "entry keys whose values are tallied per counter: who used it up"),
-    may("lease", OPTION, Map(Lease), "hits that an instance may take from a shared store in advance"),
+    may("lease", OPTION, Map(Lease), "hits that a process may take of a shared store in advance, and then admit in memory"),
 
     must("name", &[Replaced], Text, "the name of a limit"),
 
@@ -103,8 +103,8 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("name", &[Entry], Text, "of the rule's limit; empty where it has none; `*` stands for any text"),
     may("rate_limit", &[Entry, Tollgate], Map(Overlaid), "options of the limit, but for amounts and periods"),
 
-    must("size", &[Lease], Size, "how much at once: a part of the limit such as 1%, or hits"),
-    must("ttl", &[Lease], Unit, "how long unused hits are kept"),
+    must("size", &[Lease], Size, "how much at once, at most: a part of the limit such as 1%, or hits"),
+    must("ttl", &[Lease], Unit, "how long they are kept; what is not used goes back"),
 ];
 
 const OPTION: &[Level] = &[Limit, Defaults, Overlaid];

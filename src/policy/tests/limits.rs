@@ -59,7 +59,7 @@ fn the_identity_is_of_the_path_as_written() {
 
 #[test]
 fn the_version_is_of_the_meaning() {
-    let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: minute, requests_per_unit: 5}\n";
+    let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: minute, requests_per_unit: 500}\n";
     assert_eq!(version(text).len(), 16);
     assert_eq!(version(text), version(&format!("# a comment\n{}", text.replace("minute", "60s"))));
     let files = |texts: &[&str]| load_all(texts).unwrap().policies.version().to_owned();

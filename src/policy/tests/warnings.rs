@@ -110,3 +110,66 @@ descriptors:
     ];
     assert_eq!(messages, expected);
 }
+
+#[test]
+fn leases_that_help_nobody_are_told() {
+    let text = "domain: d
+descriptors:
+- {key: ban, rate_limit: {unit: minute, requests_per_unit: 0, lease: {size: 10, ttl: 1s}}}
+- {key: few, rate_limit: {unit: minute, requests_per_unit: 60, lease: {size: 50%, ttl: 1s}}}
+- {key: small, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1, ttl: 1s}}}
+- {key: vote, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1s}}}
+- {key: long, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1m}}}
+- {key: longer, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1h}}}
+- {key: good, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1s}}}
+";
+    insta::assert_snapshot!(warnings(text), @r##"
+    warning: this lease has no effect
+     --> a.yaml:3:71
+      |
+    3 | - {key: ban, rate_limit: {unit: minute, requests_per_unit: 0, lease: {size: 10, ttl: 1s}}}
+      |                                                                       ^^^^
+      = a ban admits nothing that could be taken in advance
+      = in rule `ban` of domain `d`
+
+    warning: this lease has no effect
+     --> a.yaml:4:72
+      |
+    4 | - {key: few, rate_limit: {unit: minute, requests_per_unit: 60, lease: {size: 50%, ttl: 1s}}}
+      |                                                                        ^^^^
+      = no block has fewer than 4 hits, or more than 1/16 of those that are left; the size is 30, and at most 60 are left
+      = in rule `few` of domain `d`
+
+    warning: this lease has no effect
+     --> a.yaml:5:77
+      |
+    5 | - {key: small, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1, ttl: 1s}}}
+      |                                                                             ^^^^
+      = no block has fewer than 4 hits, or more than 1/16 of those that are left; the size is 1, and at most 60000 are left
+      = in rule `small` of domain `d`
+
+    warning: this lease has no effect
+     --> a.yaml:6:94
+      |
+    6 | - {key: vote, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1s}}}
+      |                                                                                              ^^^^
+      = a limit in quota mode is judged with the others, where all of them are
+      = in rule `vote` of domain `d`
+
+    warning: the ttl of this lease is no shorter than the period
+     --> a.yaml:7:76
+      |
+    7 | - {key: long, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1m}}}
+      |                                                                            ^^^^
+      = a block ends with its window all the same
+      = in rule `long` of domain `d`
+
+    warning: the ttl of this lease is no shorter than the period
+     --> a.yaml:8:95
+      |
+    8 | - {key: longer, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1h}}}
+      |                                                                                               ^^^^
+      = the limit holds in any period less the ttl: here in none
+      = in rule `longer` of domain `d`
+    "##);
+}

@@ -6,6 +6,7 @@
 //! counter is refused.
 
 mod budget;
+mod lend;
 mod shard;
 
 use std::time::Instant;
@@ -102,13 +103,14 @@ impl<C: Clock> MemoryStore<C> {
         self.budget.used()
     }
 
-    fn decide_now(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
+    /// Locks what the checks are about, and takes the time.
+    fn begin<'a>(&self, checks: &[Check<'a>]) -> Work<'a, '_> {
         let mut wanted: Few<u8> = checks.iter().filter(|check| !check.limit.is_ban()).map(shard_of).collect();
         wanted.sort_unstable();
         wanted.dedup();
         // Always in ascending order, so that no two requests wait for each other.
         let guards = wanted.iter().filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())));
-        let mut work = Work {
+        Work {
             budget: &self.budget,
             guards: guards.collect(),
             now: self.clock.now(),
@@ -116,7 +118,11 @@ impl<C: Clock> MemoryStore<C> {
             first: Few::new(),
             counters: Few::new(),
             states: Few::new(),
-        };
+        }
+    }
+
+    fn decide_now(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
+        let mut work = self.begin(checks);
         for number in 0..checks.len() {
             work.ask(checks, number);
         }

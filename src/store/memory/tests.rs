@@ -50,7 +50,14 @@ fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, 
     let parts: Vec<_> = ranges.iter().zip(wanted).map(check).collect();
     let checks: Vec<_> = parts
         .iter()
-        .map(|(key, limit, hits)| Check { key: *key, limit, hits: *hits, role: Role::Enforce, recorded: &[] })
+        .map(|(key, limit, hits)| Check {
+            key: *key,
+            limit,
+            hits: *hits,
+            role: Role::Enforce,
+            recorded: &[],
+            lease: None,
+        })
         .collect();
     store.decide_now(&checks, Prior::Open).into_iter().map(|outcome| outcome.ok().map(|o| o.allowed)).collect()
 }

@@ -15,6 +15,7 @@
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `take_back` | charges that have to be undone |
+//! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
@@ -26,6 +27,7 @@ mod cluster;
 mod connect;
 mod failure;
 mod key;
+mod lend;
 mod node;
 mod options;
 mod plan;

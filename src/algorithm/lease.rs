@@ -1,0 +1,132 @@
+//! Leases: blocks of hits that a process charges in advance, and then admits without asking.
+//!
+//! Idea: a block of n hits is charged as a request of n would be, and whoever holds it admits n hits by itself. So everybody else
+//! sees them as used, and every hit is admitted a little later than it was charged, never earlier. How much later has a bound,
+//! the block's end: its ttl, and of fixed windows the end of the first window that it was charged in.
+//!
+//! - fixed_window: each hit is admitted in the window that it was charged in, so in no window more than L are.
+//! - The others: what is admitted in an interval of `P - ttl` was charged in one of P, so it is at most L (for gcra: what it
+//!   admits in a P). In a whole P it is at most that and the blocks that were outstanding when the P began.
+//!
+//! Example, L = 1000 a minute, blocks of 10 for 100 ms: at 0:59.95 a block of 10 is charged. Of a fixed window it ends at 1:00
+//! whatever its ttl. Of a sliding window it may be used until 1:00.05, so from 0:00.05 to 1:00.05 up to 1010 hits pass, and from
+//! 0:00.05 to 0:59.95 at most 1000.
+//!
+//! The last hits are not stranded: a block is never more than a [sixteenth](NEAR) of what is left, and where that is too few to
+//! be worth a block, each request asks for itself.
+
+use super::time::{Micros, Timestamp};
+use super::{Algorithm, Charge, Limit};
+
+/// Hits of the smallest block: it costs a call to take and one to give back, and has to save more.
+pub const LEAST: u32 = 4;
+/// A block is at most one part in so many of what is left.
+pub const NEAR: u32 = 16;
+/// Blocks of a key that a worker holds at once, at most: the one in use, and the next.
+pub const BLOCKS: usize = 2;
+/// Hundredths of a percent in the whole.
+const WHOLE: u64 = 10_000;
+
+/// What a process may take of a limit in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Hits of a block, at most.
+    pub hits: u32,
+    /// How long a block is kept, from the instant at which it was asked for.
+    pub ttl: Micros,
+}
+
+impl Lease {
+    /// The hits to ask for where `wanted` would be used in a ttl and `left` are left; `None`: a block is not worth it.
+    pub fn block(&self, wanted: u64, left: u64) -> Option<u32> {
+        let near = left.checked_div(NEAR.into()).unwrap_or_default();
+        let hits = wanted.min(near).min(self.hits.into());
+        u32::try_from(hits).ok().filter(|hits| *hits >= LEAST)
+    }
+
+    /// Hits of the largest block that a limit can have; `None`: it never has one.
+    pub fn largest(&self, limit: &Limit) -> Option<u32> {
+        self.block(u64::MAX, limit.at_once().into())
+    }
+}
+
+impl Limit {
+    /// The most hits that can be admitted at one instant.
+    pub fn at_once(&self) -> u32 {
+        let least = self.windows().iter().map(|window| window.limit()).min().unwrap_or_default();
+        match self.algorithm() {
+            Algorithm::Gcra(gcra) => gcra.burst().min(if self.is_ban() { 0 } else { u32::MAX }),
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => least,
+        }
+    }
+
+    /// So many hundredths of a percent of [that](Self::at_once), at least a hit.
+    pub fn part(&self, basis_points: u16) -> u32 {
+        let hits = u64::from(self.at_once()).saturating_mul(basis_points.into()).checked_div(WHOLE).unwrap_or_default();
+        u32::try_from(hits).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The same limit, charged otherwise.
+    pub fn charged(&self, charge: Charge) -> Self {
+        Self { charge, ..self.clone() }
+    }
+
+    /// Of fixed windows, the time from `at` to where the first of them ends; hits charged at `at` may be admitted so long.
+    pub fn ends_after(&self, at: Timestamp) -> Option<Micros> {
+        match self.algorithm() {
+            Algorithm::FixedWindow(_) => self.windows().iter().map(|window| window.bounds(at).1.since(at)).min(),
+            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::OnStoreError;
+    use super::super::fixed_window::FixedWindow;
+    use super::super::gcra::Gcra;
+    use super::super::quota::Window;
+    use super::*;
+
+    fn window(limit: u32, seconds: u64) -> Window {
+        Window::new(limit, Micros::from_secs(seconds)).unwrap()
+    }
+
+    fn limit(algorithm: Algorithm) -> Limit {
+        Limit::new(algorithm, Charge::Always, OnStoreError::Error).unwrap()
+    }
+
+    #[test]
+    fn a_block_is_what_is_wanted_within_its_size_and_what_is_left() {
+        let lease = Lease { hits: 100, ttl: Micros::from_secs(1) };
+        assert_eq!(lease.block(50, 10_000), Some(50));
+        assert_eq!(lease.block(500, 10_000), Some(100));
+        assert_eq!(lease.block(500, 160), Some(10));
+        assert_eq!(lease.block(500, 63), None, "near the limit each request asks for itself");
+        assert_eq!(lease.block(3, 10_000), None, "a key that is rarely asked about does, too");
+    }
+
+    #[test]
+    fn a_part_is_of_what_can_be_admitted_at_once() {
+        let windows = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap()));
+        assert_eq!([100, 10_000, 1].map(|part| windows.part(part)), [5, 500, 1]);
+        let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), Some(2_000), None).unwrap()));
+        assert_eq!(gcra.part(100), 20);
+        let ban = limit(Algorithm::Gcra(Gcra::new(window(0, 60), Some(2_000), None).unwrap()));
+        assert_eq!(ban.at_once(), 0);
+        let lease = |hits| Lease { hits, ttl: Micros::from_secs(1) };
+        assert_eq!([3, 20, 100].map(|hits| lease(hits).largest(&windows)), [None, Some(20), Some(31)]);
+        assert_eq!(lease(100).largest(&ban), None);
+    }
+
+    #[test]
+    fn a_block_of_several_fixed_windows_ends_with_the_first() {
+        let windows = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap()));
+        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
+        let ends = |seconds| windows.ends_after(at(seconds)).map(Micros::get);
+        assert_eq!([ends(50), ends(80), ends(180)], [Some(10_000_000), Some(10_000_000), Some(60_000_000)]);
+        let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
+        assert_eq!(gcra.ends_after(at(50)), None);
+        assert_eq!(windows.charged(Charge::Admitted).charge_mode(), Charge::Admitted);
+    }
+}

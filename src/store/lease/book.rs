@@ -1,0 +1,227 @@
+//! What a worker knows of its keys: how much each is asked for, and which blocks it holds of it. No IO, and time is told.
+//!
+//! A table of a fixed size. A key that is asked for takes the place that its hash leads to, unless another one holds a block there
+//! or is asked for more: then it is not leased. Until a key has a block its place is numbers alone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::block::Block;
+use crate::algorithm::Limit;
+use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
+use crate::algorithm::lease::{BLOCKS, Lease};
+use crate::algorithm::quota::Report;
+use crate::algorithm::time::Micros;
+use crate::descriptor::hash_of;
+use crate::store::owned::OwnedCheck;
+use crate::store::{Check, Lent, StoreError};
+
+/// Keys that are watched at once, about 100 bytes each, and up to two blocks of each.
+const PLACES: usize = 1 << 13;
+/// Requests in a ttl from which on a key is worth a block.
+const HOT: u32 = 8;
+
+/// What a worker knows of its keys.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Empty until the first lease is asked for.
+    places: Box<[Place]>,
+}
+
+/// How much a key is asked for, and what is held of it.
+#[derive(Debug)]
+struct Place {
+    hash: u64,
+    /// When what is being counted began: a ttl, and the one before it.
+    since: Instant,
+    now: Use,
+    before: Use,
+    /// Hits that the store had left when it was asked last; 0 where it could not say.
+    left: u64,
+    held: Option<Box<Held>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    requests: u32,
+    hits: u64,
+}
+
+/// The blocks of a key, and the one that is being asked for.
+#[derive(Debug)]
+struct Held {
+    key: Box<[u8]>,
+    recorded: Vec<Vec<u8>>,
+    limit: Limit,
+    blocks: Few<Arc<Block>>,
+    is_asking: bool,
+    /// What the store said with the latest block, and when it was asked.
+    report: Option<(Report, Instant)>,
+}
+
+/// What a look in the book gives.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The block that the hits were taken of, and the outcome.
+    pub(super) taken: Option<Taken>,
+    /// Hits of a block to ask for now; to be [answered](Book::answered).
+    pub(super) wanted: Option<u32>,
+}
+
+/// Hits taken of a block.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub(super) block: Arc<Block>,
+    pub(super) outcome: Outcome,
+}
+
+impl Book {
+    /// Counts a charge and takes it of a block that is held, if one has so many.
+    pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> Found {
+        let Hits::Charge(hits) = check.hits else { return Found::default() };
+        let Some(place) = self.open(hash(check), lease.ttl, now) else { return Found::default() };
+        place.count(hits, lease.ttl, now);
+        // Another limit than the one that its blocks were charged by: they are over.
+        if place.held.as_ref().is_some_and(|held| !held.is_of(check)) {
+            place.held = None;
+        }
+        let taken = place.take(hits.into(), now);
+        let wanted = place.wanted(lease, now);
+        if wanted.is_some() {
+            place.held.get_or_insert_with(|| Box::new(Held::of(check))).is_asking = true;
+        }
+        Found { taken, wanted }
+    }
+
+    /// Learns what the store has left of a key, from a check that it judged.
+    pub(super) fn learn(&mut self, check: &Check<'_>, outcome: Result<&Outcome, &StoreError>) {
+        let hash = hash(check);
+        if let Some(place) = self.place(hash).filter(|place| place.hash == hash) {
+            // What this process decides by its share of a limit says nothing of the store, but that it is away.
+            let of_store = outcome.ok().filter(|outcome| outcome.by != JudgedBy::Share);
+            place.left = of_store.map_or(0, |outcome| outcome.report.remaining);
+        }
+    }
+
+    /// Learns what became of a block that was wanted, and whether to hold it.
+    pub(super) fn answered(
+        &mut self,
+        check: &OwnedCheck,
+        lent: Result<&Lent, &StoreError>,
+        block: Option<&Arc<Block>>,
+    ) -> bool {
+        let (check, hash) = (check.check(), hash(&check.check()));
+        let Some(place) = self.place(hash).filter(|place| place.hash == hash) else { return false };
+        let Some(held) = place.held.as_mut().filter(|held| held.is_of(&check)) else { return false };
+        held.is_asking = false;
+        place.left = lent.map_or(0, |lent| lent.report.remaining);
+        let Some(block) = block.filter(|_| held.blocks.len() < BLOCKS) else { return false };
+        held.report = lent.ok().map(|lent| (lent.report, block.asked()));
+        held.blocks.push(Arc::clone(block));
+        true
+    }
+
+    fn place(&mut self, hash: u64) -> Option<&mut Place> {
+        let index = usize::try_from(hash).unwrap_or_default().checked_rem(self.places.len())?;
+        self.places.get_mut(index)
+    }
+
+    /// The place of a key, taken from another one that is idle. One that is not is asked for a little less thereby, so that of
+    /// many that come once none stays.
+    fn open(&mut self, hash: u64, ttl: Micros, now: Instant) -> Option<&mut Place> {
+        if self.places.is_empty() {
+            self.places = (0..PLACES).map(|_| Place::new(0, now)).collect();
+        }
+        let place = self.place(hash)?;
+        if place.hash == hash {
+            return Some(place);
+        }
+        if place.held.as_mut().is_some_and(|held| held.is_live(now)) {
+            return None;
+        }
+        place.roll(ttl, now);
+        if place.now.requests.max(place.before.requests) > 1 {
+            place.now.requests = place.now.requests.saturating_sub(1);
+            place.before.requests = place.before.requests.saturating_sub(1);
+            return None;
+        }
+        *place = Place::new(hash, now);
+        Some(place)
+    }
+}
+
+impl Place {
+    fn new(hash: u64, now: Instant) -> Self {
+        Self { hash, since: now, now: Use::default(), before: Use::default(), left: 0, held: None }
+    }
+
+    /// Begins a new count where the present one is as long as a ttl.
+    fn roll(&mut self, ttl: Micros, now: Instant) {
+        let (ttl, passed) = (Duration::from(ttl), now.saturating_duration_since(self.since));
+        if passed >= ttl {
+            self.before = if passed < ttl.saturating_mul(2) { self.now } else { Use::default() };
+            (self.now, self.since) = (Use::default(), now);
+        }
+    }
+
+    fn count(&mut self, hits: u32, ttl: Micros, now: Instant) {
+        self.roll(ttl, now);
+        self.now.requests = self.now.requests.saturating_add(1);
+        self.now.hits = self.now.hits.saturating_add(hits.into());
+    }
+
+    fn take(&mut self, hits: u64, now: Instant) -> Option<Taken> {
+        let left = self.left;
+        let held = self.held.as_mut()?;
+        held.blocks.retain(|block| block.left(now) > 0);
+        let block = Arc::clone(held.blocks.iter().find(|block| block.take(hits, now))?);
+        let unused = held.blocks.iter().map(|block| block.left(now)).fold(left, u64::saturating_add);
+        let (report, asked) = held.report?;
+        let passed = Micros::new(u64::try_from(now.saturating_duration_since(asked).as_micros()).unwrap_or(u64::MAX));
+        let reset_after = report.reset_after.map(|reset| reset - passed);
+        let report = Report { remaining: unused, reset_after, retry_after: None, ..report };
+        Some(Taken { block, outcome: Outcome { allowed: true, report, by: JudgedBy::Block } })
+    }
+
+    /// The hits of the block to ask for: what a ttl takes, where the one in use runs out.
+    fn wanted(&self, lease: &Lease, now: Instant) -> Option<u32> {
+        let is_enough = |held: &Held| match held.blocks.as_slice() {
+            [] => false,
+            [last] => !last.is_running_out(now),
+            _ => true,
+        };
+        if self.held.as_ref().is_some_and(|held| held.is_asking || is_enough(held)) {
+            return None;
+        }
+        let is_hot = self.now.requests.max(self.before.requests) >= HOT;
+        lease.block(self.now.hits.max(self.before.hits), self.left).filter(|_| is_hot)
+    }
+}
+
+impl Held {
+    fn of(check: &Check<'_>) -> Self {
+        Self {
+            key: check.key.bytes().into(),
+            recorded: check.recorded.to_vec(),
+            limit: check.limit.clone(),
+            blocks: Few::new(),
+            is_asking: false,
+            report: None,
+        }
+    }
+
+    fn is_of(&self, check: &Check<'_>) -> bool {
+        *self.key == *check.key.bytes()
+            && self.limit.algorithm() == check.limit.algorithm()
+            && self.recorded == check.recorded
+    }
+
+    fn is_live(&self, now: Instant) -> bool {
+        self.is_asking || self.blocks.iter().any(|block| block.left(now) > 0)
+    }
+}
+
+/// Where a check is looked for: by its counter, and by whom its hits are recorded for, since a block is charged in one name.
+fn hash(check: &Check<'_>) -> u64 {
+    check.recorded.iter().fold(check.key.hash(), |hash, entry| hash.rotate_left(1) ^ hash_of(entry))
+}

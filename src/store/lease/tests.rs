@@ -1,0 +1,275 @@
+#![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
+
+use super::*;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::judge::{JudgedBy, Outcome};
+use crate::algorithm::lease::Lease;
+use crate::algorithm::quota::Window;
+use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
+use crate::algorithm::{Algorithm, Limit, OnStoreError};
+use crate::descriptor::{CounterKey, Identity, KeyBuffer};
+use crate::store::clock::SystemClock;
+use crate::store::memory::{Bounds, MemoryStore};
+
+type Memory = Arc<MemoryStore<SystemClock>>;
+
+/// Long enough for no block to end during a test.
+const LONG: Micros = Micros::from_secs(3_600);
+
+/// One replica.
+struct Bench {
+    leases: Leases<Memory>,
+    store: Memory,
+    metrics: Arc<Metrics>,
+}
+
+/// What is asked of a counter.
+#[derive(Clone)]
+struct Ask<'a> {
+    key: &'a str,
+    limit: &'a Limit,
+    hits: Hits,
+    role: Role,
+    recorded: Vec<Vec<u8>>,
+    lease: Option<Lease>,
+}
+
+fn memory() -> Memory {
+    Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 26, domain_max_bytes: 1 << 26 }, SystemClock))
+}
+
+fn replica(store: &Memory) -> Bench {
+    let metrics = Metrics::new();
+    Bench { leases: Leases::new(Arc::clone(store), Arc::clone(&metrics)), store: Arc::clone(store), metrics }
+}
+
+fn bench() -> Bench {
+    replica(&memory())
+}
+
+/// Of a year, so that nothing comes free meanwhile.
+fn yearly(amount: u32, charge: Charge) -> Limit {
+    let windows = vec![Window::new(amount, Micros::from_secs(365 * 86_400)).unwrap()];
+    let algorithm = Algorithm::SlidingWindow(SlidingWindow::new(windows, 60, Estimate::Strict).unwrap());
+    Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
+}
+
+/// A charge of one hit.
+fn hit<'a>(key: &'a str, limit: &'a Limit) -> Ask<'a> {
+    let lease = Some(Lease { hits: 100, ttl: LONG });
+    Ask { key, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
+}
+
+impl Bench {
+    /// Decides a request, and lets what goes on in the background go on.
+    async fn ask(&self, asked: &[Ask<'_>]) -> Vec<Outcome> {
+        self.try_ask(asked).await.into_iter().map(Result::unwrap).collect()
+    }
+
+    async fn try_ask(&self, asked: &[Ask<'_>]) -> Vec<Result<Outcome, StoreError>> {
+        let mut keys = KeyBuffer::default();
+        let of_key = |ask: &Ask<'_>| {
+            keys.begin();
+            keys.push(ask.key.as_bytes());
+            let range = keys.finish(&Identity::of([b"rule".as_slice()]), None);
+            keys.key("d", &range).bytes().to_vec()
+        };
+        let bytes: Vec<Vec<u8>> = asked.iter().map(of_key).collect();
+        let check = |(ask, bytes)| {
+            let Ask { limit, hits, role, ref recorded, lease, .. } = *(ask as &'_ Ask<'_>);
+            Check { key: CounterKey::of("d", bytes as &Vec<u8>), limit, hits, role, recorded, lease }
+        };
+        let checks: Vec<Check<'_>> = asked.iter().zip(&bytes).map(check).collect();
+        let outcomes = self.leases.decide(&checks, Prior::Open, within(PATIENCE)).await;
+        tokio::task::yield_now().await;
+        outcomes.to_vec()
+    }
+
+    /// Makes a key so hot that it has a block.
+    async fn heat(&self, ask: &Ask<'_>) {
+        for _ in 0..8 {
+            self.ask(std::slice::from_ref(ask)).await;
+        }
+        assert!(self.outstanding() > 0);
+    }
+
+    /// Hits left by the store itself.
+    async fn left(&self, key: &str, limit: &Limit) -> u64 {
+        let other = replica(&self.store);
+        let peek = Ask { hits: Hits::Peek, lease: None, ..hit(key, limit) };
+        other.ask(&[peek]).await[0].report.remaining
+    }
+
+    fn blocks(&self) -> u64 {
+        self.metrics.lease_blocks.get()
+    }
+
+    fn outstanding(&self) -> i64 {
+        self.metrics.lease_hits_outstanding.get()
+    }
+}
+
+#[tokio::test]
+async fn a_hot_key_is_answered_of_blocks_and_what_is_not_used_goes_back() {
+    let (bench, limit) = (bench(), yearly(10_000, Charge::Admitted));
+    let mut by_block = 0;
+    for taken in 1..=1_000 {
+        let outcome = bench.ask(&[hit("a", &limit)]).await[0];
+        assert!(outcome.allowed);
+        assert_eq!(outcome.report.remaining, 10_000 - taken, "one replica alone knows exactly");
+        by_block += u64::from(outcome.by == JudgedBy::Block);
+    }
+    let asked = 1_000 - by_block + bench.blocks();
+    assert!(by_block > 950 && asked < 50, "{by_block} hits of {} blocks", bench.blocks());
+    bench.leases.settled().await;
+    assert_eq!(bench.left("a", &limit).await, 9_000);
+    assert_eq!((bench.outstanding(), bench.metrics.lease_hits_used.get()), (0, by_block));
+    assert_eq!(bench.metrics.lease_hits_lost.get(), 0);
+    assert_eq!(bench.ask(&[hit("a", &limit)]).await[0].by, JudgedBy::Store, "no more blocks after the end");
+}
+
+#[tokio::test]
+async fn keys_that_are_rarely_asked_for_have_no_blocks() {
+    let (bench, limit) = (bench(), yearly(10_000, Charge::Admitted));
+    for _ in 0..7 {
+        for key in ["a", "b", "c"] {
+            assert_eq!(bench.ask(&[hit(key, &limit)]).await[0].by, JudgedBy::Store);
+        }
+    }
+    let once: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
+    for key in &once {
+        bench.ask(&[hit(key, &limit)]).await;
+    }
+    assert_eq!(bench.blocks(), 0);
+}
+
+#[tokio::test]
+async fn a_hot_key_keeps_its_place_among_many_that_come_once() {
+    let (bench, limit) = (bench(), yearly(100_000, Charge::Admitted));
+    let once: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
+    let mut by_block = 0;
+    for key in &once {
+        bench.ask(&[hit(key, &limit)]).await;
+        by_block += u64::from(bench.ask(&[hit("hot", &limit)]).await[0].by == JudgedBy::Block);
+    }
+    assert!(by_block > 19_000, "{by_block} of 20000");
+}
+
+#[tokio::test]
+async fn all_that_a_limit_has_is_admitted_before_the_first_denial_whatever_replicas_there_are() {
+    for amount in [100, 1_000, 5_000] {
+        let (store, limit) = (memory(), yearly(amount, Charge::Admitted));
+        let replicas = [replica(&store), replica(&store), replica(&store)];
+        let mut admitted = 0;
+        for replica in replicas.iter().cycle() {
+            if !replica.ask(&[hit("a", &limit)]).await[0].allowed {
+                break;
+            }
+            admitted += 1;
+        }
+        assert_eq!(admitted, amount);
+        let by_blocks: u64 = replicas.iter().map(Bench::blocks).sum();
+        assert!(by_blocks > 0, "{amount}");
+    }
+}
+
+#[tokio::test]
+async fn another_descriptors_denial_gives_the_hit_back_to_the_block() {
+    let (many, few) = (yearly(1_000, Charge::Admitted), yearly(1, Charge::Admitted));
+    for (charge, kept) in [(Charge::Admitted, 0), (Charge::Blamed, 0), (Charge::Always, 3)] {
+        let (bench, leased) = (bench(), many.charged(charge));
+        bench.heat(&hit("a", &leased)).await;
+        let one = Ask { lease: None, ..hit("few", &few) };
+        assert!(bench.ask(std::slice::from_ref(&one)).await[0].allowed);
+        for _ in 0..3 {
+            let outcomes = bench.ask(&[hit("a", &leased), one.clone()]).await;
+            assert_eq!([outcomes[0].allowed, outcomes[1].allowed], [true, false]);
+            assert_eq!(outcomes[0].by, JudgedBy::Block);
+        }
+        bench.leases.settled().await;
+        assert_eq!(bench.left("a", &leased).await, 1_000 - 8 - kept, "{charge:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_of_none() {
+    let (bench, limit, few) = (bench(), yearly(1_000, Charge::Admitted), yearly(1, Charge::Admitted));
+    let (one, two) = (hit("a", &limit), hit("b", &limit));
+    bench.heat(&one).await;
+    let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
+    assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Store]);
+    for _ in 0..7 {
+        bench.ask(std::slice::from_ref(&two)).await;
+    }
+    let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
+    assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Block]);
+    assert_eq!([outcomes[0].report.remaining, outcomes[1].report.remaining], [990, 991]);
+    let denied = Ask { lease: None, hits: Hits::Charge(2), ..hit("few", &few) };
+    let outcomes = bench.ask(&[one, denied, two]).await;
+    assert_eq!([outcomes[0].report.remaining, outcomes[2].report.remaining], [990, 991]);
+    bench.leases.settled().await;
+    assert_eq!([bench.left("a", &limit).await, bench.left("b", &limit).await], [990, 991]);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
+    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    bench.heat(&hit("a", &limit)).await;
+    // The counter is there already, and not of this algorithm.
+    let window = Window::new(5, Micros::from_secs(60)).unwrap();
+    let fixed = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
+    let fixed = Limit::new(fixed, Charge::Admitted, OnStoreError::Error).unwrap();
+    bench.ask(&[Ask { lease: None, ..hit("b", &limit) }]).await;
+    let outcomes = bench.try_ask(&[hit("a", &limit), Ask { lease: None, ..hit("b", &fixed) }]).await;
+    assert!(outcomes[0].is_ok() && outcomes[1].is_err());
+    bench.leases.settled().await;
+    assert_eq!(bench.left("a", &limit).await, 992);
+}
+
+#[tokio::test]
+async fn peeks_refunds_votes_and_counters_asked_for_twice_are_the_stores() {
+    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let one = hit("a", &limit);
+    bench.heat(&one).await;
+    let of_store = [
+        vec![Ask { hits: Hits::Peek, ..one.clone() }],
+        vec![Ask { hits: Hits::Refund(1), ..one.clone() }],
+        vec![Ask { role: Role::Quota, ..one.clone() }],
+        vec![one.clone(), one.clone()],
+        vec![Ask { lease: None, ..one.clone() }],
+        vec![Ask { hits: Hits::Charge(500), ..one.clone() }],
+    ];
+    for asked in of_store {
+        let outcomes = bench.ask(&asked).await;
+        assert!(outcomes.iter().all(|outcome| outcome.by == JudgedBy::Store));
+    }
+    let in_shadow = Ask { role: Role::Shadow, ..one };
+    assert_eq!(bench.ask(&[in_shadow]).await[0].by, JudgedBy::Block);
+}
+
+#[tokio::test]
+async fn another_amount_ends_a_block() {
+    let (bench, many, few) = (bench(), yearly(1_000, Charge::Admitted), yearly(8, Charge::Admitted));
+    bench.heat(&hit("a", &many)).await;
+    assert!(!bench.ask(&[hit("a", &few)]).await[0].allowed);
+    assert_eq!(bench.ask(&[hit("a", &many)]).await[0].by, JudgedBy::Store);
+}
+
+#[tokio::test]
+async fn a_block_is_for_those_whom_it_is_recorded_for() {
+    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let of = |name: &str| Ask { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
+    bench.heat(&of("user=ann")).await;
+    assert_eq!(bench.ask(&[of("user=bob")]).await[0].by, JudgedBy::Store);
+    assert_eq!(bench.ask(&[of("user=ann")]).await[0].by, JudgedBy::Block);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_lend_is_asked_once_a_request_as_ever() {
+    let full = Arc::new(MemoryStore::new(Bounds { max_bytes: 0, domain_max_bytes: 0 }, SystemClock));
+    let (bench, limit) = (replica(&full), yearly(1_000, Charge::Admitted));
+    for _ in 0..20 {
+        assert_eq!(bench.try_ask(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
+    }
+    assert_eq!(bench.blocks(), 0);
+}

@@ -1,0 +1,47 @@
+//! A check that outlives its request: what it borrows, copied.
+
+use super::Check;
+use crate::algorithm::Limit;
+use crate::algorithm::judge::Hits;
+use crate::algorithm::lease::Lease;
+use crate::algorithm::verdict::Role;
+use crate::descriptor::CounterKey;
+
+/// A check that outlives its request.
+#[derive(Clone, Debug)]
+pub(super) struct OwnedCheck {
+    domain: Box<str>,
+    key: Box<[u8]>,
+    in_one_slot: bool,
+    pub(super) limit: Limit,
+    pub(super) hits: Hits,
+    pub(super) role: Role,
+    recorded: Vec<Vec<u8>>,
+    lease: Option<Lease>,
+}
+
+impl OwnedCheck {
+    pub(super) fn of(check: &Check<'_>) -> Self {
+        Self {
+            domain: check.key.domain().into(),
+            key: check.key.bytes().into(),
+            in_one_slot: check.key.is_in_one_slot(),
+            limit: check.limit.clone(),
+            hits: check.hits,
+            role: check.role,
+            recorded: check.recorded.to_vec(),
+            lease: check.lease,
+        }
+    }
+
+    pub(super) fn check(&self) -> Check<'_> {
+        Check {
+            key: CounterKey::of(&self.domain, &self.key).in_one_slot(self.in_one_slot),
+            limit: &self.limit,
+            hits: self.hits,
+            role: self.role,
+            recorded: &self.recorded,
+            lease: self.lease,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Hits taken in advance: few commands for a hot key, none more for a cold one, and never more than the limit.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::task::JoinSet;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::exactness::Fleet;
+use super::who::{hit_as, lines, row, who};
+use super::{calls, cluster, metric, policy, remaining, serve, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::{PATIENCE, becomes, eventually};
+
+/// So much that nothing is near a limit.
+const PLENTY: u32 = 4_000_000_000;
+/// So long that no block ends during a test.
+const LONG: &str = "ttl: 1h";
+
+#[tokio::test]
+async fn a_hot_key_is_at_most_a_fiftieth_of_a_command_a_request() {
+    const REQUESTS: usize = 10_000;
+    let redis = Redis::start().await;
+    let limit = format!("requests_per_unit: {PLENTY}, unit: year, lease: {{ size: 5000, {LONG} }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    let before = scripts(&redis).await;
+    assert_eq!(many(&client, "user", REQUESTS, 16).await, REQUESTS);
+    let commands = scripts(&redis).await - before;
+    assert!(commands * 50 <= REQUESTS as u64, "{commands} commands for {REQUESTS} requests");
+    drop(client);
+    drop(service);
+}
+
+#[tokio::test]
+async fn a_cold_key_is_one_command_a_request() {
+    let redis = Redis::start().await;
+    let limit = format!("requests_per_unit: {PLENTY}, unit: year, lease: {{ size: 5000, {LONG} }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    client.hit("user", "first").await;
+    let before = scripts(&redis).await;
+    for user in 0..20 {
+        for _ in 0..7 {
+            assert!(client.hit("user", &user.to_string()).await);
+        }
+    }
+    assert_eq!(scripts(&redis).await - before, 20 * 7);
+    assert_eq!(metric(&service, "tollgate_lease_blocks_total").await, 0);
+}
+
+#[tokio::test]
+async fn blocks_of_limits_of_a_second_are_taken_of_their_own_servers() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let limit = format!("algorithm: gcra, requests_per_unit: {PLENTY}, unit: second, lease: {{ size: 1%, {LONG} }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let (mut service, client) = serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
+    let before = scripts(&redis).await;
+    assert_eq!(many(&client, "user", 200, 1).await, 200);
+    assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
+    drop(client);
+    assert!(service.terminate().success());
+    assert_eq!(scripts(&redis).await, before);
+    assert!(scripts(&other).await < 100);
+}
+
+/// Amounts of a year, so that nothing comes free but what is given back.
+const LEASED: [(&str, &str); 3] = [
+    ("fixed", "requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }"),
+    (
+        "windows",
+        "windows: [{ requests_per_unit: 9000, unit: year }, { requests_per_unit: 3000, unit: 3650d }], lease: { size: 200, ttl: 500ms }",
+    ),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }"),
+];
+
+#[tokio::test]
+async fn several_processes_admit_exactly_the_limit() {
+    let redis = Redis::start().await;
+    exactly_the_limits(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn several_processes_admit_exactly_the_limit_of_a_cluster() {
+    let cluster = cluster().await;
+    exactly_the_limits(&url_of(&cluster)).await;
+}
+
+async fn exactly_the_limits(store: &str) {
+    let policies = Policies::of(&format!("defaults: {{ charge: admitted }}\n{}", policy(&LEASED)));
+    let fleet = Fleet::start(&policies, store).await;
+    let all = |count: usize| (0..count).flat_map(|_| LEASED.map(|(key, _)| vec![descriptor(&[(key, "")])])).collect();
+    let of_key = |admitted: &[Vec<RateLimitDescriptor>], key: &str| {
+        admitted.iter().filter(|descriptors| descriptors[0].entries[0].key == key.as_bytes()).count()
+    };
+    // Together a tenth more than there is.
+    let mut admitted = fleet.ask(all(412)).await;
+    let begun = std::time::Instant::now();
+    // What was not used of blocks comes back when they end.
+    while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000) && begun.elapsed() < PATIENCE {
+        admitted.extend(fleet.ask(all(10)).await);
+    }
+    let (mut blocks, mut lost) = (0, 0);
+    for service in fleet.services() {
+        blocks += metric(service, "tollgate_lease_blocks_total").await;
+        // On a starved machine an answer may be too late to know of.
+        lost += metric(service, "tollgate_lease_hits_lost_total").await;
+    }
+    for (key, _) in LEASED {
+        let taken = of_key(&admitted, key);
+        assert!(taken <= 3_000 && taken as u64 + lost >= 3_000, "{key}: {taken} of 3000, {lost} lost");
+    }
+    assert!(blocks > 0, "no blocks were taken");
+}
+
+#[tokio::test]
+async fn windows_that_end_under_load_admit_no_more_than_their_limits() {
+    const WINDOW_US: u64 = 500_000;
+    const AMOUNT: u64 = 600;
+    let redis = Redis::start().await;
+    let limit = format!("requests_per_unit: {AMOUNT}, unit: 500ms, lease: {{ size: 10%, ttl: 400ms }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let mut services = Vec::new();
+    for _ in 0..3 {
+        services.push(serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await);
+    }
+    let first = now_us(&redis).await / WINDOW_US;
+    let (mut admitted, mut last) = (0, first);
+    while last < first + 8 {
+        let mut asking = JoinSet::new();
+        for (_, client) in &services {
+            let client = client.clone();
+            asking.spawn(async move { many(&client, "user", 200, 16).await });
+        }
+        admitted += asking.join_all().await.into_iter().sum::<usize>() as u64;
+        last = now_us(&redis).await / WINDOW_US;
+    }
+    let windows = last - first + 1;
+    assert!(admitted <= windows * AMOUNT, "{admitted} in {windows} windows of {AMOUNT}");
+    let mut used = 0;
+    for (service, _) in &services {
+        used += metric(service, "tollgate_lease_hits_used_total").await;
+    }
+    assert!(used > 0, "no hit was of a block, of {admitted} in {windows} windows");
+}
+
+#[tokio::test]
+async fn a_process_that_ends_gives_all_back_and_one_that_dies_loses_its_blocks_at_most() {
+    let redis = Redis::start().await;
+    let limit =
+        format!("algorithm: sliding_window, requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let (_other, observer) = serve(&policies, &redis.url(), &[]).await;
+
+    let (mut ends, client) = serve(&policies, &redis.url(), &[]).await;
+    assert_eq!(many(&client, "user", 500, 4).await, 500);
+    let outstanding = metric(&ends, "tollgate_lease_hits_outstanding").await;
+    assert!(outstanding > 0);
+    let left = || remaining(&observer, "user", "");
+    becomes("blocks are charged in advance", PATIENCE, left, |left| *left < 100_000 - 500).await;
+    drop(client);
+    assert!(ends.terminate().success());
+    assert_eq!(remaining(&observer, "user", "").await, 100_000 - 500);
+
+    let (mut dies, client) = serve(&policies, &redis.url(), &[]).await;
+    assert_eq!(many(&client, "user", 500, 4).await, 500);
+    // A block that is being asked for is charged, or is not.
+    let outstanding =
+        becomes("no block is being asked for", PATIENCE, || balance(&dies, &observer), |(_, lost)| *lost >= 0).await.0;
+    dies.process.signal(Signal::KILL);
+    dies.process.wait_for_end();
+    let left = remaining(&observer, "user", "").await;
+    assert!(left <= 100_000 - 1_000 && u64::from(left) + outstanding >= 100_000 - 1_000, "{left} and {outstanding}");
+}
+
+/// Hits outstanding, and by how many they exceed those that were charged and not admitted, of 1,000 of 100,000.
+async fn balance(service: &crate::support::tollgate::Tollgate, observer: &Client) -> (u64, i64) {
+    let outstanding = metric(service, "tollgate_lease_hits_outstanding").await;
+    let charged = 100_000 - 1_000 - i64::from(remaining(observer, "user", "").await);
+    (outstanding, i64::try_from(outstanding).unwrap() - charged)
+}
+
+#[tokio::test]
+async fn a_block_goes_on_while_the_store_is_away() {
+    let redis = Redis::start().await;
+    let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
+    let policies = Policies::of(&policy(&[("user", &limit)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    assert_eq!(many(&client, "user", 100, 1).await, 100);
+    let left = || remaining(&client, "user", "");
+    becomes("it has hits in advance", PATIENCE, left, |left| *left < 100_000 - 100).await;
+    redis.kill();
+    let one = || client.ask(request(vec![descriptor(&[("user", "")])]));
+    assert_eq!(one().await.unwrap().overall_code(), Code::Ok);
+    let mut served = 1;
+    while one().await.is_ok() {
+        served += 1;
+        assert!(served <= 1_000, "a block is no more than its size");
+    }
+}
+
+#[tokio::test]
+async fn who_used_a_counter_up_is_flushed_with_the_blocks() {
+    let redis = Redis::start().await;
+    let limit = format!(
+        "algorithm: sliding_window, requests_per_unit: 100000, unit: year, record: [user], lease: {{ size: 1%, {LONG} }}"
+    );
+    let policies = Policies::of(&policy(&[("tenant", &limit)]));
+    let (mut service, client) = serve(&policies, &redis.url(), &[]).await;
+    for _ in 0..60 {
+        hit_as(&client, "ann", 1).await;
+        hit_as(&client, "bob", 2).await;
+    }
+    assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
+    drop(client);
+    assert!(service.terminate().success());
+    let told = || lines(&who(&policies, &redis.url(), "tenant=acme"));
+    let expected = [row(([120, 0], "user=bob")), row(([60, 0], "user=ann"))];
+    eventually("all hits are told", Duration::from_secs(5), || (told() == expected).then_some(()));
+}
+
+/// Asks so often for one hit, so many at once, and says how many were admitted.
+async fn many(client: &Client, key: &'static str, requests: usize, at_once: usize) -> usize {
+    let mut asking = JoinSet::new();
+    for first in 0..at_once {
+        let client = client.clone();
+        asking.spawn(async move {
+            let mut admitted = 0;
+            for _ in (first..requests).step_by(at_once) {
+                admitted += usize::from(client.hit(key, "").await);
+            }
+            admitted
+        });
+    }
+    asking.join_all().await.into_iter().sum()
+}
+
+async fn scripts(redis: &Redis) -> u64 {
+    calls(&[redis], "evalsha").await + calls(&[redis], "eval").await
+}
+
+/// The server's own time.
+async fn now_us(redis: &Redis) -> u64 {
+    let (seconds, us): (u64, u64) = redis.ask(&["TIME"]).await.unwrap();
+    seconds * 1_000_000 + us
+}
