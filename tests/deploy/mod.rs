@@ -1,0 +1,3 @@
+//! What `deploy` holds: manifests that are what they say, and an observability that sees what goes wrong.
+
+mod observability;
