@@ -1,3 +1,4 @@
 //! What `deploy` holds: manifests that are what they say, and an observability that sees what goes wrong.
 
+mod manifests;
 mod observability;
