@@ -16,6 +16,7 @@
 //! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
 //! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
 //! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
+//! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -35,6 +36,7 @@ mod allocations;
 mod answers;
 mod calls;
 mod commands;
+mod deploy;
 mod drain;
 mod drop_in;
 mod envoy;

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
@@ -19,9 +19,9 @@ pub use self::facts::{Facts, Needs, PolicyFacts, Readiness};
 use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 
-/// What Prometheus asks for, and what its text is.
+/// What a reader that asks for it, as Prometheus does, is given.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The same in its older form.
+/// What any other is given.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A page of administration: plain text, made anew whenever it is asked for.
@@ -122,9 +122,14 @@ async fn healthcheck(State(facts): State<Arc<Facts>>) -> Response {
     }
 }
 
-async fn render(State(metrics): State<Arc<Metrics>>) -> Response {
-    match metrics.render() {
-        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+async fn render(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
+    let (format, text) = match accepted.any(|accepted| accepted.contains("application/openmetrics-text")) {
+        true => (OPEN_METRICS, metrics.render()),
+        false => (PROMETHEUS_TEXT, metrics.render_plain()),
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, format)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

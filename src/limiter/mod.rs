@@ -61,6 +61,7 @@ pub enum Undecided {
 impl InForce {
     /// No policies yet.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
         Arc::new(Self { live: ArcSwapOption::empty(), metrics })
     }
 

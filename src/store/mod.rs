@@ -76,6 +76,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Every one.
+    pub const ALL: [Self; 6] =
+        [Self::NoRoom, Self::Unreadable, Self::Unavailable, Self::Late, Self::Lost, Self::Refused];
+
     /// The kind of error in a word, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {

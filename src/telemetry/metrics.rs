@@ -2,6 +2,7 @@
 //!
 //! Rules look their counters up once, when a policy is installed; a request only adds.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -37,6 +38,10 @@ struct ErrorLabels {
     kind: &'static str,
 }
 
+/// What becomes of an attempt to load.
+const LOADED: &str = "loaded";
+const REFUSED: &str = "refused";
+
 /// The process's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -45,6 +50,8 @@ pub struct Metrics {
     reloads: Family<ErrorLabels, Counter>,
     tls_loads: Family<ErrorLabels, Counter>,
     tls_handshake_failures: Family<ErrorLabels, Counter>,
+    policy_is_refused: Gauge,
+    tls_is_refused: Gauge,
     unknown_domain: Counter,
     invalid_requests: Counter,
     /// Charges that were undone because another slot denied or failed.
@@ -140,6 +147,8 @@ impl Metrics {
             reloads: Family::default(),
             tls_loads: Family::default(),
             tls_handshake_failures: Family::default(),
+            policy_is_refused: Gauge::default(),
+            tls_is_refused: Gauge::default(),
             unknown_domain: Counter::default(),
             invalid_requests: Counter::default(),
             take_backs: Counter::default(),
@@ -164,6 +173,7 @@ impl Metrics {
             stats,
         };
         metrics.register();
+        metrics.show_kinds();
         Arc::new(metrics)
     }
 
@@ -172,8 +182,12 @@ impl Metrics {
         registry.register("decisions", "Descriptors decided, by rule and outcome", self.decisions.clone());
         registry.register("store_errors", "Checks that the store could not judge, by kind", self.store_errors.clone());
         registry.register("policy_loads", "Attempts to load the policies, by result", self.reloads.clone());
+        let refused = "1 while the policies as they are now are refused, and older ones or none are in force";
+        registry.register("policy_refused", refused, self.policy_is_refused.clone());
         let loads = "Attempts to load the certificates of the gRPC listener, by result";
         registry.register("tls_loads", loads, self.tls_loads.clone());
+        let refused = "1 while the certificates as they are now are refused, and older ones are in force";
+        registry.register("tls_refused", refused, self.tls_is_refused.clone());
         let failures = "Handshakes of the gRPC listener that failed, by kind";
         registry.register("tls_handshake_failures", failures, self.tls_handshake_failures.clone());
         let unknown = "Requests of a domain that no policy is for";
@@ -218,6 +232,20 @@ impl Metrics {
         registry.register("lease_hits_lost", lost, self.lease_hits_lost.clone());
         let outstanding = "Hits of the blocks that are held";
         registry.register("lease_hits_outstanding", outstanding, self.lease_hits_outstanding.clone());
+    }
+
+    /// Shows a kind of store error at zero, before there is one: a rate of what appears with its first event misses that one.
+    pub fn show_store_error(&self, kind: &'static str) {
+        drop(self.store_errors.get_or_create(&ErrorLabels { kind }));
+    }
+
+    /// The same for what is known here.
+    fn show_kinds(&self) {
+        for family in [&self.reloads, &self.tls_loads] {
+            for kind in [LOADED, REFUSED] {
+                drop(family.get_or_create(&ErrorLabels { kind }));
+            }
+        }
     }
 
     /// The counters of one rule; the same ones after a reload.
@@ -285,12 +313,14 @@ impl Metrics {
             let service = &stats.service;
             if loaded { &service.config_load_success } else { &service.config_load_error }.add(1);
         }
-        self.reloads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
+        self.reloads.get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } }).inc();
+        self.policy_is_refused.set(i64::from(!loaded));
     }
 
     /// Counts an attempt to load the certificates of the gRPC listener.
     pub fn tls_load(&self, loaded: bool) {
-        self.tls_loads.get_or_create(&ErrorLabels { kind: if loaded { "loaded" } else { "refused" } }).inc();
+        self.tls_loads.get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } }).inc();
+        self.tls_is_refused.set(i64::from(!loaded));
     }
 
     /// Counts a handshake that failed.
@@ -306,5 +336,56 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry.lock())?;
         Ok(text)
+    }
+
+    /// The same in the older text format of Prometheus, for readers that do not ask for the other.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn render_plain(&self) -> Result<String, std::fmt::Error> {
+        self.render().map(|text| plain(&text))
+    }
+}
+
+/// OpenMetrics in the older format, which calls a counter by the name of its samples and knows no end.
+fn plain(open_metrics: &str) -> String {
+    let of_counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
+    let counters: HashSet<String> = open_metrics.lines().filter_map(of_counter).collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines().filter(|line| *line != "# EOF") {
+        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", what, name, rest] if counters.contains(name) => {
+                text.extend(["# ", what, " ", name, "_total ", rest]);
+            }
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_format_names_counters_as_their_samples_are_and_is_the_same_otherwise() {
+        let (open, plain) = (
+            "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
+            "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
+        );
+        let gauge = "# HELP g Of g.\n# TYPE g gauge\ng 2\n";
+        assert_eq!(super::plain(&format!("{open}{gauge}# EOF\n")), format!("{plain}{gauge}"));
+    }
+
+    #[test]
+    fn what_was_loaded_and_refused_is_shown_before_either_happened() {
+        let metrics = Metrics::new();
+        let shows = |line: &str| metrics.render().unwrap().lines().any(|shown| shown == line);
+        assert!(shows("tollgate_policy_loads_total{kind=\"refused\"} 0") && shows("tollgate_policy_refused 0"));
+        metrics.policy_load(false);
+        assert!(shows("tollgate_policy_loads_total{kind=\"refused\"} 1") && shows("tollgate_policy_refused 1"));
+        metrics.policy_load(true);
+        assert!(shows("tollgate_policy_loads_total{kind=\"loaded\"} 1") && shows("tollgate_policy_refused 0"));
     }
 }

@@ -49,10 +49,14 @@ fn is_as_the_readme_says(refused: &Reply) {
     assert!((1..=60).contains(&retry_after), "{retry_after}");
 }
 
-/// The example on free ports, with our upstream as the application, and time enough for a machine full of tests: an answer
-/// that comes too late is asked for again, or lets the request pass.
-fn example() -> String {
-    let text = std::fs::read_to_string(root().join("deploy/envoy/envoy.yaml")).unwrap();
+/// The example on free ports, with our upstream as the application.
+pub(crate) fn example() -> String {
+    on_free_ports(&std::fs::read_to_string(root().join("deploy/envoy/envoy.yaml")).unwrap())
+}
+
+/// A bootstrap of `deploy/envoy` on free ports, with our upstream as the application, and time enough for a machine full of tests:
+/// an answer that comes too late is asked for again, or lets the request pass.
+pub(crate) fn on_free_ports(text: &str) -> String {
     let text = text.replace("timeout: 0.02s", "timeout: 5s").replace("max_interval: 0.02s", "max_interval: 5s");
     let (listeners, clusters) = text.split_once("\n  clusters:\n").unwrap();
     let listeners =

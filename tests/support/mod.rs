@@ -7,6 +7,7 @@ pub(crate) mod http2;
 pub(crate) mod load;
 pub(crate) mod policy;
 pub(crate) mod process;
+pub(crate) mod prometheus;
 pub(crate) mod redis;
 pub(crate) mod rls;
 pub(crate) mod secure;

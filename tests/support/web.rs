@@ -29,6 +29,11 @@ impl Web {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), server }
     }
 
+    /// Where the server is.
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.server
+    }
+
     /// Another client of the same server, which shares no connection with this one.
     pub(crate) fn afresh(&self) -> Self {
         Self::new(self.server)

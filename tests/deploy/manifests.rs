@@ -1,0 +1,30 @@
+//! `deploy/k8s` and `deploy/compose.yaml`: what they render to fits the schemas of Kubernetes and of Compose, and says what it should.
+//! The checks themselves are in Python, whose packages bring the schemas.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::support::envoy::root;
+use crate::support::tollgate::output;
+
+#[test]
+fn every_overlay_renders_fits_the_schemas_of_kubernetes_and_keeps_what_is_promised() {
+    finds_nothing("manifests.py");
+}
+
+#[test]
+fn the_playground_is_a_compose_file_of_what_is_there() {
+    finds_nothing("compose.py");
+}
+
+fn finds_nothing(script: &str) {
+    let python = root().join(".venv/bin/python");
+    assert!(python.exists(), "this needs packages of Python: run `tests/run` once, which installs them in .venv");
+    let mut command = Command::new(python);
+    command.arg(root().join("tests/deploy").join(script)).current_dir(root());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&output(["serve", "--help"]).stdout).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && !said.is_empty(), "{said}");
+}

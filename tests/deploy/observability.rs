@@ -1,0 +1,311 @@
+//! `deploy/observability` before a real Prometheus: under load every query of the dashboard has data, and every alert fires when
+//! what it is for is made to happen.
+//!
+//! Only times differ from what is shipped: windows are of seconds, and nothing has to last before an alert fires. Those are proved
+//! by promtool, in `alerts_test.yaml`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::support::certificates::Authority;
+use crate::support::control_plane::ControlPlane;
+use crate::support::envoy::{Envoy, root};
+use crate::support::load::{Load, Questions};
+use crate::support::policy::Policies;
+use crate::support::prometheus::Prometheus;
+use crate::support::redis::Redis;
+use crate::support::rls::{descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+const POLICY: &str = "
+domain: gateway
+descriptors:
+  - key: remote_address
+    rate_limit: { unit: second, requests_per_unit: 20 }
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 1000000 }
+  - key: soft
+    rate_limit: { unit: day, requests_per_unit: 1000000, on_store_error: allow }
+";
+const CLOSED: &str = "
+domain: closed
+descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1 } }]
+";
+
+#[tokio::test]
+async fn every_query_has_data_under_load_and_every_alert_fires_when_its_fault_is_made() {
+    let mut scene = Scene::start().await;
+    scene.is_quiet().await;
+    let mut fired = BTreeSet::new();
+    for alerts in [
+        scene.wrong_requests().await,
+        scene.bad_policy().await,
+        scene.store_that_refuses().await,
+        scene.store_that_hangs_and_drops().await,
+        scene.another_process().await,
+    ] {
+        fired.extend(alerts);
+    }
+    scene.has_data_for_every_panel().await;
+    fired.extend(scene.end().await);
+    assert_eq!(fired, alerts(), "an alert without a fault, or the other way round");
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_rules_their_tests_and_the_metrics() {
+    let folder = root().join("deploy/observability");
+    promtool(&["check", "rules"], &folder.join("alerts.yaml"));
+    promtool(&["test", "rules"], &root().join("tests/deploy/alerts_test.yaml"));
+}
+
+#[tokio::test]
+async fn promtool_finds_nothing_wrong_with_the_metrics() {
+    let tollgate = Tollgate::serve(Policies::of(POLICY).path());
+    let web = crate::support::web::Web::new(tollgate.http);
+    let plain = web.get("/metrics").await;
+    assert!(plain.header("content-type").starts_with("text/plain"), "{plain:?}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), plain.body).unwrap();
+    let checked = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::fs::File::open(file.path()).unwrap())
+        .output()
+        .unwrap();
+    assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}");
+    let open =
+        web.get_with("/metrics", &[("accept", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")]).await;
+    assert!(open.header("content-type").starts_with("application/openmetrics-text"), "{open:?}");
+    assert!(open.body.ends_with("# EOF\n"));
+}
+
+#[test]
+fn every_alert_says_how_bad_it_is_and_has_a_place_in_the_runbook() {
+    let runbook = std::fs::read_to_string(root().join("docs/runbook.md")).unwrap();
+    let text = rules();
+    for alert in alerts() {
+        assert!(runbook.lines().any(|line| line == format!("## {alert}")), "{alert} is not in docs/runbook.md");
+        let place = format!("runbook_url: docs/runbook.md#{}", alert.to_lowercase());
+        assert!(text.contains(&place), "{alert} does not say {place}");
+    }
+    let sections: BTreeSet<_> =
+        runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
+    assert_eq!(sections, alerts(), "the runbook tells of other alerts");
+    assert_eq!(text.matches("severity: ").count(), alerts().len() + 1, "one each, and one in the head");
+}
+
+/// A tollgate on Redis that an Envoy asks and others too, and a Prometheus that looks at both.
+struct Scene {
+    prometheus: Prometheus,
+    policies: Policies,
+    redis: Redis,
+    tollgate: Tollgate,
+    envoy: std::sync::Arc<Envoy>,
+    _load: Load,
+    browsing: tokio::task::JoinHandle<()>,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let prometheus = Prometheus::start(&quick(&rules()));
+        let (policies, redis) = (Policies::of(POLICY), Redis::start().await);
+        policies.write("closed.yaml", CLOSED);
+        let flags = ["--store", &redis.url(), "--store-timeout", "100ms"];
+        let tollgate = Tollgate::serve_with(policies.path(), &flags);
+        let port = tollgate.grpc.port().to_string();
+        let envoy = std::sync::Arc::new(Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await);
+        let of = |key: &str| vec![request(vec![descriptor(&[(key, "ann")])])];
+        let mut questions = Questions { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
+        questions.groups.iter_mut().flatten().for_each(|request| request.domain = "gateway".to_owned());
+        let load = Load::beside_another(tollgate.grpc, questions);
+        let browser = std::sync::Arc::clone(&envoy);
+        let browsing = tokio::spawn(async move {
+            loop {
+                browser.edge.get("/").await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let scene = Self { prometheus, policies, redis, tollgate, envoy, _load: load, browsing };
+        scene.scrape(&[]);
+        scene
+    }
+
+    fn scrape(&self, more: &[crate::support::prometheus::Target<'_>]) {
+        let own =
+            [("tollgate", self.tollgate.http, "/metrics"), ("envoy", self.envoy.admin.server(), "/stats/prometheus")];
+        self.prometheus.scrape(&[&own, more].concat());
+    }
+
+    /// Waits until load is seen and no alert fires, as it has to be where nothing is wrong.
+    async fn is_quiet(&self) {
+        let admitted = || self.prometheus.query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[2s])) > 10"#);
+        let _ =
+            becomes("load is seen", PATIENCE, admitted, |rate| rate.as_ref().is_ok_and(|rate| !rate.is_empty())).await;
+        becomes("no alert fires", PATIENCE, || self.prometheus.firing(), Vec::is_empty).await;
+    }
+
+    /// Waits until these fire, with `fault` made again and again.
+    async fn fire<F: Future<Output = ()>>(&self, alerts: &[&'static str], fault: impl Fn() -> F) -> Vec<String> {
+        let mut missing: BTreeSet<&str> = alerts.iter().copied().collect();
+        let begun = std::time::Instant::now();
+        while !missing.is_empty() {
+            assert!(begun.elapsed() < PATIENCE * 2, "{missing:?} do not fire");
+            fault().await;
+            for alert in self.prometheus.firing().await {
+                missing.remove(alert.as_str());
+            }
+        }
+        alerts.iter().map(|alert| (*alert).to_owned()).collect()
+    }
+
+    async fn wrong_requests(&self) -> Vec<String> {
+        let client = crate::support::rls::Client::connect(self.tollgate.grpc).await;
+        let ask = async |domain: &str| {
+            let question = request(vec![descriptor(&[("user", "ann")])]);
+            let _ = client.ask(tollgate::grpc::proto::RateLimitRequest { domain: domain.to_owned(), ..question }).await;
+        };
+        let fault = async || {
+            for domain in ["closed", "nobodys", ""] {
+                ask(domain).await;
+            }
+            soon().await;
+        };
+        self.fire(&["TollgateManyDenied", "TollgateDomainUnknown", "TollgateRequestsInvalid"], fault).await
+    }
+
+    async fn bad_policy(&self) -> Vec<String> {
+        self.policies.write("bad.yaml", "domain: bad\ndescriptors: 7\n");
+        self.fire(&["TollgatePolicyRefused"], soon).await
+    }
+
+    async fn store_that_refuses(&self) -> Vec<String> {
+        let strange = async || {
+            let keys: Vec<Vec<u8>> = self.redis.ask(&["KEYS", "*"]).await.unwrap();
+            self.redis.command(&["RPUSH", "list", "another's"]).await;
+            for key in keys.iter().filter(|key| *key != b"list") {
+                let _: Answer = self.redis.ask_bytes(&[b"COPY", b"list", key, b"REPLACE"]).await.unwrap();
+            }
+            soon().await;
+        };
+        let mut fired = self.fire(&["TollgateCounterUnreadable"], strange).await;
+        self.redis.command(&["FLUSHALL"]).await;
+        self.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+        fired.extend(self.fire(&["TollgateStoreFull"], soon).await);
+        self.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        self.redis.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]).await;
+        fired.extend(self.fire(&["TollgateStoreRefuses"], soon).await);
+        self.redis.command(&["ACL", "SETUSER", "default", "+@all"]).await;
+        fired
+    }
+
+    async fn store_that_hangs_and_drops(&self) -> Vec<String> {
+        let hang = async || {
+            self.redis.pause();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            self.redis.resume();
+            soon().await;
+        };
+        let late = ["TollgateStoreLate", "TollgateAnswersSlow", "TollgateChargesUncertain"];
+        let mut fired = self.fire(&late, hang).await;
+        let drop = async || {
+            let _ = self.redis.ask::<Answer>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+            soon().await;
+        };
+        fired.extend(self.fire(&["TollgateStoreConnectionsFlap"], drop).await);
+        self.redis.kill();
+        let away = ["TollgateStoreUnavailable", "TollgateDecidesAlone"];
+        fired.extend(self.fire(&away, soon).await);
+        self.redis.restart().await;
+        fired
+    }
+
+    /// One that counts in its own memory, serves by TLS and follows a control plane.
+    async fn another_process(&self) -> Vec<String> {
+        let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+        authority.sign("localhost").write(folder.path());
+        let mut plane = ControlPlane::start(&[]);
+        let [certificate, key] = crate::support::certificates::files(folder.path());
+        let (certificate, target) = (certificate.to_str().unwrap(), format!("127.0.0.1:{}", plane.port));
+        let tls = ["--grpc-tls-cert", certificate, "--grpc-tls-key", key.to_str().unwrap()];
+        let xds = ["--xds", &target, "--xds-backoff-min", "10ms", "--xds-backoff-max", "50ms"];
+        let other = Tollgate::serve_by(&[&tls[..], &xds].concat());
+        self.scrape(&[("tollgate", other.http, "/metrics")]);
+        let babble = async || {
+            let mut stream = TcpStream::connect(other.grpc).await.unwrap();
+            let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+            soon().await;
+        };
+        let mut fired = self.fire(&["TollgateCountsApart", "TollgateHandshakesFail"], babble).await;
+        std::fs::write(certificate, "no certificate").unwrap();
+        plane.kill();
+        fired.extend(self.fire(&["TollgateCertificateRefused", "TollgateControlPlaneLost"], soon).await);
+        fired
+    }
+
+    /// What panels show is of this scene as a whole: windows reach back to its beginning.
+    async fn has_data_for_every_panel(&self) {
+        let text = std::fs::read_to_string(root().join("deploy/observability/dashboard.json")).unwrap();
+        let dashboard: Value = serde_json::from_str(&text).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap().iter();
+        let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+        let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+        assert!(queries.len() > 25, "queries are missing");
+        for query in queries {
+            let filled = query.replace("$__rate_interval", "60s");
+            let filled = ["$job", "$instance", "$envoys"].iter().fold(filled, |text, name| text.replace(name, ".*"));
+            let samples = self.prometheus.query(&filled).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+            assert!(!samples.is_empty(), "no data: {query}");
+            assert!(samples.iter().all(|(_, value)| value.is_finite()), "{query}: {samples:?}");
+        }
+    }
+
+    async fn end(&mut self) -> Vec<String> {
+        self.tollgate.process.signal(rustix::process::Signal::KILL);
+        let mut fired = self.fire(&["TollgateDown", "TollgateAnswersMissing"], soon).await;
+        self.prometheus.scrape(&[]);
+        fired.extend(self.fire(&["TollgateGone"], soon).await);
+        self.browsing.abort();
+        fired
+    }
+}
+
+/// A scrape later.
+async fn soon() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// An answer to a command that is of no interest.
+type Answer = ::redis::Value;
+
+fn rules() -> String {
+    std::fs::read_to_string(root().join("deploy/observability/alerts.yaml")).unwrap()
+}
+
+fn alerts() -> BTreeSet<String> {
+    rules().lines().filter_map(|line| line.trim().strip_prefix("- alert: ").map(str::to_owned)).collect()
+}
+
+/// The rules in seconds.
+fn quick(rules: &str) -> String {
+    let lines = rules.lines().filter(|line| !line.trim().starts_with("for: "));
+    lines.collect::<Vec<_>>().join("\n").replace("[5m]", "[2s]").replace("[15m]", "[30s]")
+}
+
+/// The example of the README on free ports, whose statistics are brought up to date as often as they are looked at.
+fn example() -> String {
+    let text = crate::envoy::example::example();
+    format!("stats_flush_interval: 0.2s\n{text}")
+}
+
+fn promtool(arguments: &[&str], file: &PathBuf) {
+    let output = Command::new("promtool").args(arguments).arg(file).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said));
+}
