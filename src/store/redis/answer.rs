@@ -8,6 +8,8 @@ use crate::store::StoreError;
 
 /// What stands where a time is absent.
 const ABSENT: u64 = 1 << 55;
+/// What stands for the answers to a request that was passed on.
+const PASSED_ON: u64 = 2;
 
 /// What became of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +24,25 @@ pub(super) struct Answer {
     pub(super) undo: Option<Undo>,
 }
 
+/// What became of a request; `None` where a script passed it on, with nothing written, to the one that knows all.
+pub(super) type Said = Option<Few<Answer>>;
+
 /// Reads the replies to the requests of one call, `counts` checks each. `None` where the reply is none of a script of ours.
-pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Few<Answer>>> {
+pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Said>> {
     let mut bytes = Bytes(reply);
     let mut requests = Vec::new();
     for count in counts {
-        let alternatives = bytes.number(1)? == 1;
+        let alternatives = match bytes.number(1)? {
+            0 => false,
+            1 => true,
+            PASSED_ON => {
+                requests.push(None);
+                continue;
+            }
+            _ => return None,
+        };
         let answers = (0..count).map(|_| bytes.answer(alternatives));
-        requests.push(answers.collect::<Option<Few<Answer>>>()?);
+        requests.push(Some(answers.collect::<Option<Few<Answer>>>()?));
     }
     bytes.0.is_empty().then_some(requests)
 }

@@ -7,11 +7,12 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `lua/`, `script` | the scripts |
-//! | `question`, `answer` | what goes to them and what comes back |
+//! | `question`, `straight`, `answer` | what goes to them, in general and of the frequent kinds, and what comes back |
 //! | `plan`, `key` | which slot judges what, and what counters are called |
 //! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
 //! | `connect`, `tls` | a connection, and whom to trust |
-//! | `calls` | one script call: the command, and what is sent again |
+//! | `calls` | one request's part in one slot, and what is sent again |
+//! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `take_back` | charges that have to be undone |
@@ -21,11 +22,13 @@
 
 mod access;
 mod answer;
+mod batch;
 mod calls;
 mod check_up;
 mod cluster;
 mod connect;
 mod failure;
+mod gather;
 mod key;
 mod lend;
 mod node;
@@ -37,6 +40,7 @@ mod script;
 mod sentinel;
 mod single;
 mod slot;
+mod straight;
 mod take_back;
 mod tallies;
 mod tls;
@@ -252,13 +256,7 @@ impl RedisStore {
         deadline: Instant,
         judged: &mut Judged,
     ) -> Few<(Group, Few<Answer>)> {
-        let (now, (prior, is_partial)) = (self.core.now(), as_if);
-        let mut asked = groups.iter().map(|group| {
-            let mut question = Question::new(&self.core.prefix, prior, is_partial);
-            let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
-            of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
-            self.core_of(group).ask(group.slot, question, deadline)
-        });
+        let mut asked = groups.iter().map(|group| self.ask_group(checks, group, as_if, deadline));
         let charges = groups.iter().map(|group| group.charges(checks)).fold(0, u64::saturating_add);
         let under_way = UnderWay::new(&self.core, charges);
         let answers = match (asked.len(), asked.next()) {
@@ -284,6 +282,28 @@ impl RedisStore {
             }
         }
         known
+    }
+
+    /// Asks one slot: straight where its only check is the whole request and of a frequent kind.
+    async fn ask_group(
+        &self,
+        checks: &[Check<'_>],
+        group: &Group,
+        (prior, is_partial): (Prior, bool),
+        deadline: Instant,
+    ) -> Result<Few<Answer>, StoreError> {
+        let core = self.core_of(group);
+        let given = core.given();
+        if let ([check], false) = (checks, is_partial)
+            && let Some(question) = Question::straight(&core.prefix, check, prior, given)
+            && let Some(answers) = core.ask(group.slot, question, deadline).await?
+        {
+            return Ok(answers);
+        }
+        let mut question = Question::new(prior, is_partial, given);
+        let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
+        of_group.for_each(|check| question.add(&core.prefix, check, Wanted::Hits(check.hits), core.now()));
+        core.ask(group.slot, question, deadline).await?.ok_or(StoreError::Refused)
     }
 
     /// Decides in this process what could not be judged and whose limit says so. `prior`: of the request, before all checks.
