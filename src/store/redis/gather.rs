@@ -66,7 +66,23 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
         }
         if desk.may_send() && !(more.is_empty() && desk.waiting.is_empty()) {
             // All that is ready comes first.
-            tokio::task::yield_now().await;
+            match knob("YIELD", 1) {
+                1 => tokio::task::yield_now().await,
+                2 => {
+                    let mut done = false;
+                    poll_fn(|c| {
+                        if done {
+                            Poll::Ready(())
+                        } else {
+                            done = true;
+                            c.waker().wake_by_ref();
+                            Poll::Pending
+                        }
+                    })
+                    .await
+                }
+                _ => {}
+            }
         }
         while let Ok(another) = asked.try_recv() {
             more.push(another);
@@ -92,7 +108,7 @@ impl Desk {
     }
 
     fn may_send(&self) -> bool {
-        self.sent.len() < UNDER_WAY
+        self.sent.len() < knob("UW", UNDER_WAY)
     }
 
     fn add(&mut self, asked: Asked) {
@@ -185,4 +201,16 @@ impl Desk {
             self.arm(first);
         }
     }
+}
+
+fn knob(name: &'static str, default: usize) -> usize {
+    static K: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
+    let k = K.get_or_init(|| {
+        (
+            std::env::var("UW").ok().and_then(|v| v.parse().ok()).unwrap_or(UNDER_WAY),
+            std::env::var("YIELD").ok().and_then(|v| v.parse().ok()).unwrap_or(1),
+        )
+    });
+    let _ = default;
+    if name == "UW" { k.0 } else { k.1 }
 }

@@ -1,17 +1,20 @@
-//! The frequent requests, in the language of `lua/straight.lua`: one check that nobody else has a say in.
+//! The frequent requests: one check that nobody else has a say in, in the language of `lua/straight.lua`.
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
+use super::RedisStore;
+use super::calls::UnderWay;
 use super::key::key_of;
 use super::question::Question;
 use super::script::{Needs, number_of};
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::judge::Hits;
+use crate::algorithm::judge::{Hits, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Prior, Verdict, charges, combine};
 use crate::algorithm::{Algorithm, Charge};
-use crate::store::Check;
+use crate::store::{Check, StoreError};
 
 /// What one may take of the server's time in microseconds, as measured.
 const COST_US: u32 = 4;
@@ -20,13 +23,44 @@ const ROOM_BITS: u32 = 31;
 /// The largest whole number that a script is exact for.
 const MAX_EXACT: u64 = 1 << 53;
 
+impl RedisStore {
+    /// The outcome of a request's only check, where it is of a frequent kind and its server is there to be asked. `None`: it is
+    /// not, or was passed on.
+    pub(super) async fn decide_straight(
+        &self,
+        check: &Check<'_>,
+        prior: Prior,
+        deadline: Instant,
+    ) -> Option<Result<Outcome, StoreError>> {
+        if check.limit.is_ban() || !self.has_begun() {
+            return None;
+        }
+        let core = self.core_for(check.limit.is_of_a_second());
+        let (question, slot) = (Question::straight(&core.prefix, check, prior, core.given())?, core.slot(&check.key));
+        if core.is_down(slot) {
+            return None;
+        }
+        let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
+        let under_way = UnderWay::new(core, charges);
+        let said = core.ask(slot, question, deadline).await;
+        under_way.answered();
+        match said {
+            Ok(said) => said?.pop().map(|answer| answer.outcome),
+            Err(error) => {
+                core.count_unknown(charges, &error);
+                Some(Err(error))
+            }
+        }
+    }
+}
+
 impl Question {
     /// The question of a request that has only this check in all; `None` where it is none of the frequent ones.
     pub(super) fn straight(prefix: &[u8], check: &Check<'_>, prior: Prior, given: Option<Timestamp>) -> Option<Self> {
         let (hits, writes) = (needs(check)?, writes(check, prior));
         let mut question = Self {
             given,
-            keys: SmallVec::from_iter([key_of(prefix, &check.key)]),
+            keys: SmallVec::from_buf([key_of(prefix, &check.key)]),
             text: SmallVec::from_slice(&[number_of(check.limit.algorithm()), writes]),
             needs: Needs::STRAIGHT,
             cost_us: COST_US,
