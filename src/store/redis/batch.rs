@@ -131,11 +131,8 @@ impl Command {
             Ok(other) => Failure::of_reply(other),
             Err(failure) => failure,
         };
-        // Whose key the user may not touch is found out before anything runs.
-        let failure = match failure {
-            Failure::Refused(text) if self.asked.len() > 1 && text.contains("NOPERM") => Failure::InCompany,
-            failure => failure,
-        };
+        let may_be_of_another = matches!(failure, Failure::Forbidden(_)) && self.asked.len() > 1;
+        let failure = if may_be_of_another { Failure::InCompany } else { failure };
         self.asked.iter_mut().for_each(|asked| asked.answer(Err(failure.clone())));
     }
 }

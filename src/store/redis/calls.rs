@@ -119,7 +119,7 @@ impl Core {
     /// Asks one slot, and again where that is known to have changed nothing. `None`: passed on.
     pub(super) async fn ask(&self, slot: u16, question: Question, deadline: Instant) -> Result<Said, StoreError> {
         self.run(slot, question, deadline).await.map_err(|failure| {
-            if let Failure::Refused(text) = &failure {
+            if let Failure::Refused(text) | Failure::Forbidden(text) = &failure {
                 self.complain(text);
             }
             StoreError::from(failure)
@@ -132,10 +132,10 @@ impl Core {
         let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
         for _ in 0..ATTEMPTS {
             let reply = node.ask(&question, how, deadline).await;
-            how.asking = false;
+            let asking = std::mem::take(&mut how.asking);
             match reply {
-                Err(Failure::NoScript) if !how.by_text => how.by_text = true,
-                Err(Failure::InCompany) if !how.alone => how.alone = true,
+                Err(Failure::NoScript) if !how.by_text => (how.by_text, how.asking) = (true, asking),
+                Err(Failure::InCompany) if !how.alone => (how.alone, how.asking) = (true, asking),
                 Err(Failure::Moved(address)) => {
                     self.routes.doubt();
                     node = self.routes.node_at(&address.or_host_of(&node.address));

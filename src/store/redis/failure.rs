@@ -26,6 +26,8 @@ pub(super) enum Failure {
     NotSent,
     /// It did not run, for a reason that may be that of another request in the same command.
     InCompany,
+    /// It did not run, since the user may not, perhaps for one of the keys only: the text of the error.
+    Forbidden(String),
     /// It did not run, and will not: the text of the error.
     Refused(String),
 }
@@ -50,6 +52,7 @@ impl Failure {
             // Some of the keys are on their way to another node: each of them alone is to be had.
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::InCompany,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
+            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(error.to_string()),
             ErrorKind::Io => Self::Lost,
             _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
             _ => Self::Refused(error.to_string()),
@@ -76,7 +79,7 @@ impl From<Failure> for StoreError {
             | Failure::NotSent => Self::Unavailable,
             Failure::Late => Self::Late,
             Failure::Lost => Self::Lost,
-            Failure::Refused(_) | Failure::InCompany => Self::Refused,
+            Failure::InCompany | Failure::Forbidden(_) | Failure::Refused(_) => Self::Refused,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use redis::aio::ConnectionLike as _;
 use redis::{RedisError, Value};
@@ -22,7 +22,7 @@ use super::failure::Failure;
 use super::node::{Link, Node};
 
 /// Batches that may be under way at a time.
-const UNDER_WAY: usize = 2;
+const UNDER_WAY: usize = 4;
 /// Requests of one batch, and about the time that they may take of the server's, which nobody else has meanwhile.
 const MOST: usize = 128;
 const LONGEST_US: u32 = 500;
@@ -60,29 +60,18 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
                 }
             }
             () = desk.alarm.as_mut(), if desk.is_armed => {
+                // Replies that are here already are read first: on a busy machine it is this task that is late.
+                tokio::task::yield_now().await;
                 let Some(node) = node.upgrade() else { return };
+                while let Some(Some((number, link, replies))) = desk.replies.next().now_or_never() {
+                    desk.spread(number, node.heard(replies, &link));
+                }
                 desk.expire(&node);
             }
         }
         if desk.may_send() && !(more.is_empty() && desk.waiting.is_empty()) {
             // All that is ready comes first.
-            match knob("YIELD", 1) {
-                1 => tokio::task::yield_now().await,
-                2 => {
-                    let mut done = false;
-                    poll_fn(|c| {
-                        if done {
-                            Poll::Ready(())
-                        } else {
-                            done = true;
-                            c.waker().wake_by_ref();
-                            Poll::Pending
-                        }
-                    })
-                    .await
-                }
-                _ => {}
-            }
+            tokio::task::yield_now().await;
         }
         while let Ok(another) = asked.try_recv() {
             more.push(another);
@@ -108,7 +97,7 @@ impl Desk {
     }
 
     fn may_send(&self) -> bool {
-        self.sent.len() < knob("UW", UNDER_WAY)
+        self.sent.len() < UNDER_WAY
     }
 
     fn add(&mut self, asked: Asked) {
@@ -201,16 +190,4 @@ impl Desk {
             self.arm(first);
         }
     }
-}
-
-fn knob(name: &'static str, default: usize) -> usize {
-    static K: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
-    let k = K.get_or_init(|| {
-        (
-            std::env::var("UW").ok().and_then(|v| v.parse().ok()).unwrap_or(UNDER_WAY),
-            std::env::var("YIELD").ok().and_then(|v| v.parse().ok()).unwrap_or(1),
-        )
-    });
-    let _ = default;
-    if name == "UW" { k.0 } else { k.1 }
 }

@@ -22,6 +22,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// The CRC16 of each byte.
+#[allow(clippy::indexing_slicing, reason = "a constant, which would not compile")]
 static CRC_OF: [u16; 256] = {
     const POLYNOMIAL: u16 = 0x1021;
     let (mut table, mut byte) = ([0; 256], 0u16);
