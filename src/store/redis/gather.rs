@@ -13,9 +13,9 @@ use std::task::Poll;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use redis::aio::ConnectionLike as _;
-use redis::{RedisError, Value};
+use redis::{RedisResult, Value};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::batch::{Asked, Batch};
 use super::failure::Failure;
@@ -29,18 +29,27 @@ const LONGEST_US: u32 = 500;
 /// Bytes of the requests of one batch.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// What has been sent, until its replies are here.
-type UnderWay = BoxFuture<'static, (u64, Arc<Link>, Result<Vec<Value>, RedisError>)>;
+/// The number of a batch and what was replied to it; `None` where nothing was before all deadlines were over.
+type Replied = (u64, Option<RedisResult<Vec<Value>>>);
 
 /// Who waits, and what is under way.
 struct Desk {
     waiting: VecDeque<Asked>,
-    sent: Vec<(u64, Batch)>,
-    replies: FuturesUnordered<UnderWay>,
+    sent: Vec<Sent>,
+    replies: FuturesUnordered<BoxFuture<'static, Replied>>,
     next: u64,
     /// When the first deadline may be.
     alarm: Pin<Box<Sleep>>,
     is_armed: bool,
+}
+
+/// A batch that is under way.
+struct Sent {
+    number: u64,
+    batch: Batch,
+    link: Arc<Link>,
+    /// Whether somebody's time is over: such a one keeps nobody waiting.
+    is_late: bool,
 }
 
 /// Sends requests to a node until it is gone.
@@ -50,9 +59,9 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
     loop {
         tokio::select! {
             biased;
-            Some((number, link, replies)) = desk.replies.next(), if !desk.replies.is_empty() => {
+            Some(replied) = desk.replies.next(), if !desk.replies.is_empty() => {
                 let Some(node) = node.upgrade() else { return };
-                desk.spread(number, node.heard(replies, &link));
+                desk.spread(&node, replied);
             }
             count = asked.recv_many(&mut more, MOST) => {
                 if count == 0 {
@@ -63,13 +72,14 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
                 // Replies that are here already are read first: on a busy machine it is this task that is late.
                 tokio::task::yield_now().await;
                 let Some(node) = node.upgrade() else { return };
-                while let Some(Some((number, link, replies))) = desk.replies.next().now_or_never() {
-                    desk.spread(number, node.heard(replies, &link));
+                while let Some(Some(replied)) = desk.replies.next().now_or_never() {
+                    desk.spread(&node, replied);
                 }
                 desk.expire(&node);
             }
         }
-        if desk.may_send() && !(more.is_empty() && desk.waiting.is_empty()) {
+        let Some(node) = node.upgrade() else { return };
+        if desk.may_send(&node) && !(more.is_empty() && desk.waiting.is_empty()) {
             // All that is ready comes first.
             tokio::task::yield_now().await;
         }
@@ -77,8 +87,7 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
             more.push(another);
         }
         more.drain(..).for_each(|asked| desk.add(asked));
-        while desk.may_send() && !desk.waiting.is_empty() {
-            let Some(node) = node.upgrade() else { return };
+        while desk.may_send(&node) && !desk.waiting.is_empty() {
             desk.send(&node).await;
         }
     }
@@ -96,8 +105,10 @@ impl Desk {
         }
     }
 
-    fn may_send(&self) -> bool {
-        self.sent.len() < UNDER_WAY
+    /// Whether another batch may go: what is late, or was sent by a link that has been replaced, is not waited for.
+    fn may_send(&self, node: &Node) -> bool {
+        let holds_up = |sent: &&Sent| !sent.is_late && node.is_linked_by(&sent.link);
+        self.sent.len() < UNDER_WAY || self.sent.iter().filter(holds_up).count() < UNDER_WAY
     }
 
     fn add(&mut self, asked: Asked) {
@@ -120,21 +131,25 @@ impl Desk {
         if replies == 0 {
             return;
         }
-        let (mut handle, by) = (link.handle(), Arc::clone(&link));
-        let mut reply: UnderWay =
-            Box::pin(async move { (number, by, handle.req_packed_commands(&pipeline, 0, replies).await) });
+        let mut handle = link.handle();
+        let until = batch.asked().map(|asked| asked.deadline).max().unwrap_or_else(Instant::now);
+        let mut reply: BoxFuture<'static, Replied> = Box::pin(async move {
+            (number, timeout_at(until, handle.req_packed_commands(&pipeline, 0, replies)).await.ok())
+        });
         match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
             // No server answers while a call is only being handed over, on a runtime of one thread: the connection was closed
             // while nobody used it, and nothing was sent.
-            Poll::Ready((.., Err(error))) if Failure::of(&error) == Failure::Lost => {
+            Poll::Ready((_, Some(Err(error)))) if Failure::of(&error) == Failure::Lost => {
                 node.lose(&link);
                 batch.answer(Err(Failure::NotSent));
             }
-            Poll::Ready((.., replies)) => batch.answer(node.heard(replies, &link)),
-            Poll::Pending => {
+            replied => {
                 self.next = self.next.wrapping_add(1);
-                self.sent.push((number, batch));
-                self.replies.push(reply);
+                self.sent.push(Sent { number, batch, link, is_late: false });
+                match replied {
+                    Poll::Ready(replied) => self.spread(node, replied),
+                    Poll::Pending => self.replies.push(reply),
+                }
             }
         }
     }
@@ -156,38 +171,51 @@ impl Desk {
     }
 
     /// Gives the requests of a batch their replies.
-    fn spread(&mut self, number: u64, replies: Result<Vec<Value>, Failure>) {
-        if let Some(place) = self.sent.iter().position(|(other, _)| *other == number) {
-            let (_, mut batch) = self.sent.swap_remove(place);
-            batch.answer(replies);
+    fn spread(&mut self, node: &Node, (number, replies): Replied) {
+        let Some(place) = self.sent.iter().position(|sent| sent.number == number) else { return };
+        let mut sent = self.sent.swap_remove(place);
+        match replies {
+            Some(replies) => sent.batch.answer(node.heard(replies, &sent.link)),
+            None => drop(expire(sent.batch.asked(), node, &Failure::Late)),
         }
     }
 
     /// Answers those whose time is over.
     fn expire(&mut self, node: &Node) {
-        let now = Instant::now();
         self.is_armed = false;
-        let mut first = None::<Instant>;
-        for (asked, is_sent) in self
-            .sent
-            .iter_mut()
-            .flat_map(|(_, batch)| batch.asked())
-            .map(|asked| (asked, true))
-            .chain(self.waiting.iter_mut().map(|asked| (asked, false)))
-        {
-            if !asked.is_wanted() {
-                continue;
-            }
-            if asked.deadline > now {
-                first = Some(first.map_or(asked.deadline, |first| first.min(asked.deadline)));
-                continue;
-            }
-            node.is_late(asked.begun);
-            asked.answer(Err(if is_sent { Failure::Late } else { Failure::Unavailable }));
-        }
+        // What was not sent has charged nothing.
+        let mut first = expire(&mut self.waiting, node, &Failure::Unavailable).first;
         self.waiting.retain(Asked::is_wanted);
+        for sent in &mut self.sent {
+            let expired = expire(sent.batch.asked(), node, &Failure::Late);
+            sent.is_late |= expired.any;
+            first = first.into_iter().chain(expired.first).min();
+        }
         if let Some(first) = first {
             self.arm(first);
         }
     }
+}
+
+/// Whether there were any whose time is over, and the first deadline of the others.
+struct Expired {
+    any: bool,
+    first: Option<Instant>,
+}
+
+/// Answers those whose time is over.
+fn expire<'a>(all: impl IntoIterator<Item = &'a mut Asked>, node: &Node, failure: &Failure) -> Expired {
+    let (now, mut expired) = (Instant::now(), Expired { any: false, first: None });
+    for asked in all {
+        if asked.deadline <= now {
+            expired.any = true;
+            if asked.is_wanted() {
+                node.is_late(asked.begun);
+                asked.answer(Err(failure.clone()));
+            }
+        } else if asked.is_wanted() {
+            expired.first = expired.first.into_iter().chain([asked.deadline]).min();
+        }
+    }
+    expired
 }

@@ -198,6 +198,11 @@ impl Node {
         self.link.load_full()
     }
 
+    /// Whether this is the link that there is.
+    pub(super) fn is_linked_by(&self, link: &Arc<Link>) -> bool {
+        self.link.load().as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link))
+    }
+
     /// Says that no answer came in time to who has waited since `begun`.
     pub(super) fn is_late(&self, begun: Instant) {
         if begun.elapsed() >= FAIR_WAIT && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
