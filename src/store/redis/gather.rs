@@ -143,7 +143,7 @@ impl Desk {
                 node.lose(&link);
                 batch.answer(Err(Failure::NotSent));
             }
-            replied => {
+            replied @ (Poll::Ready(_) | Poll::Pending) => {
                 self.next = self.next.wrapping_add(1);
                 self.sent.push(Sent { number, batch, link, is_late: false });
                 match replied {
