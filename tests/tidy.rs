@@ -55,7 +55,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "store/redis",
         rooms: "",
-        foreign: "arc_swap futures_util rand redis sha1 std::fs std::io tokio tracing",
+        foreign: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
     },
     Row { place: "store/redis/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls webpki" },
     // Where policies and the trait of stores meet.

@@ -180,22 +180,30 @@ impl<S: Store> DenyCache<S> {
     }
 }
 
-impl<S: Store> Store for DenyCache<S> {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
-        let asked = Instant::now();
-        let known: Few<Option<Outcome>> = checks
-            .iter()
-            .map(|check| if may_answer(check, checks) { self.denials.find(check, asked) } else { None })
-            .collect();
+impl<S: Store> DenyCache<S> {
+    /// What is remembered of each check; empty where nothing is of any.
+    fn known(&self, checks: &[Check<'_>], now: Instant) -> Vec<Option<Outcome>> {
+        let find = |check| if may_answer(check, checks) { self.denials.find(check, now) } else { None };
+        let known: Few<Option<Outcome>> = checks.iter().map(find).collect();
         let hits = u64::try_from(known.iter().flatten().count()).unwrap_or(u64::MAX);
         let all = u64::try_from(known.len()).unwrap_or(u64::MAX);
         self.denials.metrics.deny_cache_misses.inc_by(all.saturating_sub(hits));
         if hits == 0 {
-            let outcomes = self.store.decide(checks, prior, deadline).await;
-            self.denials.learn_all(checks, &outcomes, asked);
-            return outcomes;
+            return Vec::new();
         }
         self.denials.metrics.deny_cache_hits.inc_by(hits);
+        known.into_vec()
+    }
+
+    /// Asks for what is not remembered.
+    async fn decide_rest(
+        &self,
+        checks: &[Check<'_>],
+        known: Vec<Option<Outcome>>,
+        prior: Prior,
+        asked: Instant,
+        deadline: Instant,
+    ) -> Outcomes {
         self.charge_anyway(checks, &known, deadline);
         let enforced = |(check, known): (&Check<'_>, &Option<Outcome>)| known.is_some() && check.role == Role::Enforce;
         let is_denied = prior == Prior::Open && checks.iter().zip(&known).any(enforced);
@@ -211,6 +219,20 @@ impl<S: Store> Store for DenyCache<S> {
             .into_iter()
             .map(|known| known.map_or_else(|| answers.next().unwrap_or(Err(StoreError::Unavailable)), Ok))
             .collect()
+    }
+}
+
+impl<S: Store> Store for DenyCache<S> {
+    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
+        let asked = Instant::now();
+        let known = self.known(checks, asked);
+        if known.is_empty() {
+            let outcomes = self.store.decide(checks, prior, deadline).await;
+            self.denials.learn_all(checks, &outcomes, asked);
+            return outcomes;
+        }
+        // On the heap, so that the usual way does not carry it along.
+        Box::pin(self.decide_rest(checks, known, prior, asked, deadline)).await
     }
 }
 

@@ -5,6 +5,8 @@
 //! | `replay` | recorded traces give the same lines on every server and every topology |
 //! | `random` | so do traces and policies that nobody has thought of, amounts that change meanwhile included |
 //! | `sides` | the stores that `random` compares |
+//! | `straight` | the script of the frequent requests does what the long one does |
+//! | `gather` | requests in flight go together, and none spoils another |
 //! | `atomic` | one round trip a request, and nothing left of what a Cluster's other slot denied |
 //! | `exactness` | never more than the limit, whoever asks at the same time |
 //! | `memory` | what a counter costs, and when it goes |
@@ -20,12 +22,14 @@ mod atomic;
 mod deny_cache;
 mod exactness;
 mod faults;
+mod gather;
 mod lease;
 mod memory;
 mod per_second;
 mod random;
 mod replay;
 mod sides;
+mod straight;
 mod who;
 
 use crate::support::policy::Policies;

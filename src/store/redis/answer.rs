@@ -1,35 +1,60 @@
 //! A script's reply, read: what the head of `lua/decide.lua` defines.
 
+use smallvec::SmallVec;
+
 use super::question::{NOT_KNOWN, Undo};
-use crate::algorithm::judge::{Few, JudgedBy, Outcome};
+use crate::algorithm::judge::{JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::StoreError;
 
 /// What stands where a time is absent.
 const ABSENT: u64 = 1 << 55;
+/// What stands for the answers to a request that was passed on.
+const PASSED_ON: u64 = 2;
 
 /// What became of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The counter after the request, as far as this slot knows it.
     pub(super) outcome: Result<Outcome, StoreError>,
-    /// The counter without what only an admitted request is charged, where other slots have a say.
-    pub(super) otherwise: Option<Outcome>,
     /// Whether hits were charged, and the instant at which.
     pub(super) written: Option<Timestamp>,
-    /// How to undo the charge, where other slots have a say.
-    pub(super) undo: Option<Undo>,
+    /// What there is besides where other slots have a say.
+    pub(super) otherwise: Option<Box<Otherwise>>,
 }
 
+/// What would be if the request were not admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Otherwise {
+    /// The counter without what only an admitted request is charged; `None` where the check could not be judged.
+    pub(super) outcome: Option<Outcome>,
+    /// How to undo the charge.
+    pub(super) undo: Undo,
+}
+
+/// The answers to the checks of a request.
+pub(super) type Answers = SmallVec<[Answer; 1]>;
+
+/// What became of a request; `None` where a script passed it on, with nothing written, to the one that knows all.
+pub(super) type Said = Option<Answers>;
+
 /// Reads the replies to the requests of one call, `counts` checks each. `None` where the reply is none of a script of ours.
-pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Few<Answer>>> {
+pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Said>> {
     let mut bytes = Bytes(reply);
     let mut requests = Vec::new();
     for count in counts {
-        let alternatives = bytes.number(1)? == 1;
+        let alternatives = match bytes.number(1)? {
+            0 => false,
+            1 => true,
+            PASSED_ON => {
+                requests.push(None);
+                continue;
+            }
+            _ => return None,
+        };
         let answers = (0..count).map(|_| bytes.answer(alternatives));
-        requests.push(answers.collect::<Option<Few<Answer>>>()?);
+        requests.push(Some(answers.collect::<Option<Answers>>()?));
     }
     bytes.0.is_empty().then_some(requests)
 }
@@ -45,9 +70,6 @@ impl Bytes<'_> {
 
     fn answer(&mut self, alternatives: bool) -> Option<Answer> {
         let (verdict, written, at) = (self.number(1)?, self.number(1)? == 1, self.number(7)?);
-        let report = self.report()?;
-        let otherwise = if alternatives { Some(self.report()?) } else { None };
-        let undo = if alternatives { Some(self.undo()?) } else { None };
         let allowed = match verdict {
             0 => Err(StoreError::Unreadable),
             1 => Ok(true),
@@ -55,16 +77,13 @@ impl Bytes<'_> {
             3 => Err(StoreError::NoRoom),
             _ => Err(StoreError::Refused),
         };
-        Some(Answer {
-            outcome: allowed.clone().map(|allowed| Outcome { allowed, report, by: JudgedBy::Store }),
-            otherwise: otherwise.zip(allowed.ok()).map(|(report, allowed)| Outcome {
-                allowed,
-                report,
-                by: JudgedBy::Store,
-            }),
-            written: written.then(|| Timestamp::from_micros(at)),
-            undo,
-        })
+        let outcome_of = |report| allowed.clone().map(|allowed| Outcome { allowed, report, by: JudgedBy::Store });
+        let outcome = outcome_of(self.report()?);
+        let otherwise = match alternatives {
+            true => Some(Box::new(Otherwise { outcome: outcome_of(self.report()?).ok(), undo: self.undo()? })),
+            false => None,
+        };
+        Some(Answer { outcome, written: written.then(|| Timestamp::from_micros(at)), otherwise })
     }
 
     fn undo(&mut self) -> Option<Undo> {

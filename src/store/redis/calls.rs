@@ -1,19 +1,18 @@
-//! One call of a script: the command, to whom, and again where it is known that nothing has run.
+//! One request's part in one slot: to whom it goes, and again where it is known that nothing has run.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::Time;
-use super::answer::{self, Answer};
+use super::answer::Said;
+use super::batch::{How, Reply};
 use super::failure::Failure;
 use super::key::key_of;
 use super::question::Question;
 use super::routes::Routes;
 use super::slot::slot_of;
-use crate::algorithm::judge::Few;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
@@ -27,8 +26,6 @@ const AGAIN: Duration = Duration::from_millis(1);
 const ATTEMPTS: u32 = 16;
 /// How often it is said that Redis refuses.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-/// How long keys live at least where time is given: virtual time may run slower than the server's.
-const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
 
 /// The instant after so much time.
 pub(super) fn within(time: Duration) -> Instant {
@@ -81,6 +78,14 @@ impl Core {
         }
     }
 
+    /// The instant to judge at, where that is not for the server to say.
+    pub(super) fn given(&self) -> Option<Timestamp> {
+        match &self.time {
+            Time::Server => None,
+            Time::Given(clock) => Some(clock.now()),
+        }
+    }
+
     /// The slot of a counter; 0 where one node has all of them.
     pub(super) fn slot(&self, key: &CounterKey<'_>) -> u16 {
         if self.by_slot { slot_of(&key_of(&self.prefix, key)) } else { 0 }
@@ -88,11 +93,11 @@ impl Core {
 
     /// Whether it was tried to reach the server of a slot.
     pub(super) fn is_tried(&self, slot: u16) -> bool {
-        self.routes.has_searched() && self.routes.node(slot).is_none_or(|node| node.is_tried())
+        self.routes.has_searched() && self.routes.with_node(slot, |node| node.is_tried()).unwrap_or(true)
     }
 
     pub(super) fn is_down(&self, slot: u16) -> bool {
-        self.routes.node(slot).is_none_or(|node| node.is_down())
+        self.routes.with_node(slot, |node| node.is_down()).unwrap_or(true)
     }
 
     /// Counts the charges that may have been written without anybody knowing.
@@ -111,50 +116,35 @@ impl Core {
         }
     }
 
-    /// Asks one slot, and again where that is known to have changed nothing.
-    pub(super) async fn ask(
-        &self,
-        slot: u16,
-        question: Question,
-        deadline: Instant,
-    ) -> Result<Few<Answer>, StoreError> {
-        let count = question.checks();
-        let reply = self.run(slot, &question, deadline).await.map_err(|failure| {
-            if let Failure::Refused(text) = &failure {
+    /// Asks one slot, and again where that is known to have changed nothing. `None`: passed on.
+    pub(super) async fn ask(&self, slot: u16, question: Question, deadline: Instant) -> Result<Said, StoreError> {
+        self.run(slot, question, deadline).await.map_err(|failure| {
+            if let Failure::Refused(text) | Failure::Forbidden(text) = &failure {
                 self.complain(text);
             }
             StoreError::from(failure)
-        })?;
-        let Value::BulkString(reply) = reply else { return Err(StoreError::Refused) };
-        let answers = answer::read(&reply, [count]).and_then(|mut requests| requests.pop());
-        answers.ok_or(StoreError::Refused)
+        })
     }
 
-    async fn run(&self, slot: u16, question: &Question, deadline: Instant) -> Result<Value, Failure> {
-        let script = question.needs.script();
-        let (mut by_name, mut asking, mut again) = (true, false, AGAIN);
+    async fn run(&self, slot: u16, question: Question, deadline: Instant) -> Reply {
+        let question = Arc::new(question);
+        let (mut how, mut again) = (How { slot, ..How::default() }, AGAIN);
         let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
         for _ in 0..ATTEMPTS {
-            let command = if by_name {
-                self.command("EVALSHA", &script.sha, question)
-            } else {
-                self.command("EVAL", &script.text, question)
-            };
-            let answer = match std::mem::take(&mut asking) {
-                true => node.call_asking(&command, deadline).await,
-                false => node.call(&command, deadline).await,
-            };
-            match answer {
-                Err(Failure::NoScript) if by_name => by_name = false,
+            let reply = node.ask(&question, how, deadline).await;
+            let asking = std::mem::take(&mut how.asking);
+            match reply {
+                Err(Failure::NoScript) if !how.by_text => (how.by_text, how.asking) = (true, asking),
+                Err(Failure::InCompany) if !how.alone => (how.alone, how.asking) = (true, asking),
                 Err(Failure::Moved(address)) => {
                     self.routes.doubt();
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
                 Err(Failure::Ask(address)) => {
-                    asking = true;
+                    how.asking = true;
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
-                Err(Failure::Again) if within(again) < deadline => {
+                Err(Failure::Again | Failure::InCompany) if within(again) < deadline => {
                     self.routes.doubt();
                     tokio::time::sleep(again).await;
                     again = again.saturating_mul(2);
@@ -164,23 +154,9 @@ impl Core {
                     self.routes.doubt();
                     return Err(failure);
                 }
-                Ok(value) => return Ok(value),
+                Ok(said) => return Ok(said),
             }
         }
         Err(Failure::Again)
-    }
-
-    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(question.keys.len());
-        for key in &question.keys {
-            command.arg(key.as_slice());
-        }
-        match &self.time {
-            Time::Server => command.arg("").arg(1),
-            Time::Given(clock) => command.arg(clock.now().as_micros()).arg(GIVEN_TIME_TTL_MS),
-        };
-        command.arg(question.text.as_slice());
-        command
     }
 }

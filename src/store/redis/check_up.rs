@@ -63,7 +63,7 @@ async fn check_node(node: &Node, by_slot: bool, found: &mut CheckUp) {
     let address = &node.address;
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1").arg(0);
-    if let Err(Failure::Refused(error)) = node.call(&probe, within(PATIENCE)).await {
+    if let Err(Failure::Refused(error) | Failure::Forbidden(error)) = node.call(&probe, within(PATIENCE)).await {
         found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
     }
     let policy = match setting(node, "maxmemory-policy").await {

@@ -1,6 +1,6 @@
 //! Why a call to a node brought no answer, by what may be done about it.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::url::Address;
 use crate::store::StoreError;
@@ -22,6 +22,12 @@ pub(super) enum Failure {
     Again,
     /// It did not run: the node does not know the script.
     NoScript,
+    /// It did not run: the connection was closed while nobody used it.
+    NotSent,
+    /// It did not run, for a reason that may be that of another request in the same command.
+    InCompany,
+    /// It did not run, since the user may not, perhaps for one of the keys only: the text of the error.
+    Forbidden(String),
     /// It did not run, and will not: the text of the error.
     Refused(String),
 }
@@ -38,16 +44,26 @@ impl Failure {
             ErrorKind::Server(ServerErrorKind::Moved) => redirected().map_or(Self::Again, Self::Moved),
             ErrorKind::Server(ServerErrorKind::Ask) => redirected().map_or(Self::Again, Self::Ask),
             ErrorKind::Server(
-                ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
+                ServerErrorKind::ClusterDown
                 | ServerErrorKind::BusyLoading
                 | ServerErrorKind::MasterDown
                 | ServerErrorKind::ReadOnly,
             ) => Self::Again,
+            // Some of the keys are on their way to another node: each of them alone is to be had.
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::InCompany,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
+            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(error.to_string()),
             ErrorKind::Io => Self::Lost,
             _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
             _ => Self::Refused(error.to_string()),
+        }
+    }
+
+    /// Of a reply that is not what a script of ours returns.
+    pub(super) fn of_reply(reply: Value) -> Self {
+        match reply.extract_error() {
+            Ok(_) => Self::Refused("the reply is none of our script".to_owned()),
+            Err(error) => Self::of(&error),
         }
     }
 }
@@ -55,12 +71,15 @@ impl Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Unavailable | Failure::Moved(_) | Failure::Ask(_) | Failure::Again | Failure::NoScript => {
-                Self::Unavailable
-            }
+            Failure::Unavailable
+            | Failure::Moved(_)
+            | Failure::Ask(_)
+            | Failure::Again
+            | Failure::NoScript
+            | Failure::NotSent => Self::Unavailable,
             Failure::Late => Self::Late,
             Failure::Lost => Self::Lost,
-            Failure::Refused(_) => Self::Refused,
+            Failure::InCompany | Failure::Forbidden(_) | Failure::Refused(_) => Self::Refused,
         }
     }
 }

@@ -36,10 +36,10 @@ impl Lender for RedisStore {
     ) -> Result<(), StoreError> {
         for group in plan::groups(&[*check], &self.core, self.per_second.as_deref()) {
             let core = self.core_of(&group);
-            let mut question = Question::new(&core.prefix, Prior::Open, false);
-            question.add(check, Wanted::TakeBack(receipt, Undo::default()), core.now());
-            let answers = core.ask(group.slot, question, Instant::from_std(deadline)).await?;
-            answers.into_iter().try_for_each(|answer| answer.outcome.map(drop))?;
+            let mut question = Question::new(Prior::Open, false, core.given());
+            question.add(&core.prefix, check, Wanted::TakeBack(receipt, Undo::default()), core.now());
+            let said = core.ask(group.slot, question, Instant::from_std(deadline)).await?;
+            said.into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
         }
         Ok(())
     }

@@ -8,10 +8,13 @@
 //! |---|---|
 //! | `lua/`, `script` | the scripts |
 //! | `question`, `answer` | what goes to them and what comes back |
-//! | `plan`, `key` | which slot judges what, and what counters are called |
+//! | `request`, `plan` | a request of any kind: which slot judges what, and what is undone |
+//! | `straight` | a request of a frequent kind |
+//! | `key` | what counters are called |
 //! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
 //! | `connect`, `tls` | a connection, and whom to trust |
-//! | `calls` | one script call: the command, and what is sent again |
+//! | `calls` | one request's part in one slot, and what is sent again |
+//! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `take_back` | charges that have to be undone |
@@ -21,22 +24,26 @@
 
 mod access;
 mod answer;
+mod batch;
 mod calls;
 mod check_up;
 mod cluster;
 mod connect;
 mod failure;
+mod gather;
 mod key;
 mod lend;
 mod node;
 mod options;
 mod plan;
 mod question;
+mod request;
 mod routes;
 mod script;
 mod sentinel;
 mod single;
 mod slot;
+mod straight;
 mod take_back;
 mod tallies;
 mod tls;
@@ -49,21 +56,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
-use self::answer::Answer;
-use self::calls::{Core, UnderWay, within};
+use self::calls::{Core, within};
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
-use self::question::{Question, Undo, Wanted};
 use self::routes::Routes;
 use self::take_back::TakeBacks;
 pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
-use crate::algorithm::judge::{Few, Hits};
-use crate::algorithm::verdict::{Overall, Prior, combine};
-use crate::algorithm::{Charge, Receipt};
+use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
 /// How often it is looked whether a store is connected.
@@ -83,8 +86,6 @@ pub struct RedisStore {
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
 }
-
-type Judged = Few<plan::Judged>;
 
 impl RedisStore {
     /// A store that begins to connect at once. To be called within a runtime.
@@ -129,7 +130,17 @@ impl RedisStore {
     }
 
     fn core_of(&self, group: &Group) -> &Arc<Core> {
-        self.per_second.as_ref().filter(|_| group.per_second).unwrap_or(&self.core)
+        self.core_for(group.per_second)
+    }
+
+    /// The servers of limits of a second, or of the others.
+    fn core_for(&self, per_second: bool) -> &Arc<Core> {
+        self.per_second.as_ref().filter(|_| per_second).unwrap_or(&self.core)
+    }
+
+    /// Whether it was tried to reach all servers.
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// The same, with somebody to decide while it is away.
@@ -154,7 +165,7 @@ impl RedisStore {
 
     /// Waits until it was tried to reach the servers of these slots, with whatever success: at the start of the process.
     async fn begin(&self, groups: &[Group], deadline: Instant) {
-        if self.begun.load(Ordering::Relaxed) {
+        if self.has_begun() {
             return;
         }
         let is_tried = |group: &Group| self.core_of(group).is_tried(group.slot);
@@ -200,168 +211,22 @@ impl RedisStore {
     pub async fn settled(&self) {
         self.take_backs.settled().await;
     }
-
-    /// Asks the slots that can be asked, and puts what they say to `judged`.
-    async fn ask_all(
-        &self,
-        checks: &[Check<'_>],
-        prior: Prior,
-        deadline: Instant,
-    ) -> (Judged, Few<(Group, Few<Answer>)>) {
-        let now = self.core.now();
-        let mut judged: Judged = checks
-            .iter()
-            .map(|check| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok))
-            .collect();
-        let groups = plan::groups(checks, &self.core, self.per_second.as_deref());
-        self.begin(&groups, deadline).await;
-        let (down, up): (Few<Group>, Few<Group>) =
-            groups.into_iter().partition(|group| self.core_of(group).is_down(group.slot));
-        for group in &down {
-            fail(group, &mut judged, &StoreError::Unavailable);
-            self.core_of(group).routes.doubt();
-        }
-        // Limits of a second on servers of their own are asked first, in half of the time: the others then know the rest of
-        // the request, and what they charge stands.
-        let (first, last): (Few<Group>, Few<Group>) = up.into_iter().partition(|group| group.per_second);
-        let until = if last.is_empty() { deadline } else { halfway(deadline) };
-        let (more, mut known) = (!last.is_empty(), Few::new());
-        for (groups, more, until) in [(first, more, until), (last, false, deadline)] {
-            if groups.is_empty() {
-                continue;
-            }
-            // Alone and last it decides, but for a vote that has let pass, and for what this process decides after it.
-            let is_partial = more
-                || groups.len() > 1
-                || plan::has_passing_vote(checks, &judged)
-                || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
-            let prior = plan::prior_of(checks, &judged, prior, self.fallback.is_some());
-            known.extend(self.ask_at_once(checks, groups, (prior, is_partial), until, &mut judged).await);
-        }
-        // When all others have spoken: what it charges is not taken back.
-        self.fall_back(checks, &mut judged, prior).await;
-        (judged, known)
-    }
-
-    /// Asks some slots at the same time. `as_if`: what is known before, and whether there is more than these.
-    async fn ask_at_once(
-        &self,
-        checks: &[Check<'_>],
-        groups: Few<Group>,
-        as_if: (Prior, bool),
-        deadline: Instant,
-        judged: &mut Judged,
-    ) -> Few<(Group, Few<Answer>)> {
-        let (now, (prior, is_partial)) = (self.core.now(), as_if);
-        let mut asked = groups.iter().map(|group| {
-            let mut question = Question::new(&self.core.prefix, prior, is_partial);
-            let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
-            of_group.for_each(|check| question.add(check, Wanted::Hits(check.hits), now));
-            self.core_of(group).ask(group.slot, question, deadline)
-        });
-        let charges = groups.iter().map(|group| group.charges(checks)).fold(0, u64::saturating_add);
-        let under_way = UnderWay::new(&self.core, charges);
-        let answers = match (asked.len(), asked.next()) {
-            (1, Some(only)) => vec![only.await],
-            (_, first) => futures_util::future::join_all(first.into_iter().chain(asked)).await,
-        };
-        under_way.answered();
-        let mut known = Few::new();
-        for (group, answer) in groups.into_iter().zip(answers) {
-            match answer {
-                Ok(answers) => {
-                    for (number, answer) in group.checks.iter().zip(&answers) {
-                        if let Some(place) = judged.get_mut(*number) {
-                            *place = Some(answer.outcome.clone());
-                        }
-                    }
-                    known.push((group, answers));
-                }
-                Err(error) => {
-                    self.core.count_unknown(group.charges(checks), &error);
-                    fail(&group, judged, &error);
-                }
-            }
-        }
-        known
-    }
-
-    /// Decides in this process what could not be judged and whose limit says so. `prior`: of the request, before all checks.
-    async fn fall_back(&self, checks: &[Check<'_>], judged: &mut Judged, prior: Prior) {
-        let Some(fallback) = &self.fallback else { return };
-        let wants = |(number, check): (usize, &Check<'_>)| {
-            let outcome = judged.get(number).and_then(Option::as_ref);
-            outcome.is_some_and(|outcome| plan::is_left(check, outcome)).then_some(number)
-        };
-        let numbers: Few<usize> = checks.iter().enumerate().filter_map(wants).collect();
-        if numbers.is_empty() {
-            return;
-        }
-        let prior = plan::prior_of(checks, judged, prior, true);
-        let of_them: Few<Check<'_>> = numbers.iter().filter_map(|number| checks.get(*number).copied()).collect();
-        for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior).await) {
-            if let Some(place) = judged.get_mut(*number) {
-                *place = Some(outcome);
-            }
-        }
-    }
 }
 
 impl Store for RedisStore {
     async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: std::time::Instant) -> Outcomes {
-        // What it takes to wait is kilobytes, which whoever is answered without asking Redis would carry along.
-        Box::pin(self.ask_and_settle(checks, prior, Instant::from_std(deadline))).await
-    }
-}
-
-impl RedisStore {
-    /// Asks, and takes back what was charged for nothing.
-    async fn ask_and_settle(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
-        let (mut judged, known) = self.ask_all(checks, prior, deadline).await;
-        let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
-            let outcome = outcome.as_ref().map_or(Err(&StoreError::Unavailable), Result::as_ref);
-            (check.role, check.verdict(outcome))
-        });
-        if combine(prior, verdicts) != Overall::Admitted {
-            for (group, answers) in known {
-                let mut undo: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
-                for (number, answer) in group.checks.iter().zip(answers) {
-                    let (Some(check), Some(place)) = (checks.get(*number), judged.get_mut(*number)) else { continue };
-                    if let Some(outcome) = answer.otherwise {
-                        *place = Some(Ok(outcome));
-                    }
-                    undo.extend(
-                        to_undo(check, &answer).map(|receipt| (check, receipt, answer.undo.unwrap_or_default())),
-                    );
-                }
-                self.take_backs.add(self.core_of(&group), group.slot, undo);
+        let deadline = Instant::from_std(deadline);
+        if let [check] = checks
+            && let Some(outcome) = self.decide_straight(check, prior, deadline).await
+        {
+            if self.fallback.is_none() || !plan::is_left(check, &outcome) {
+                return Outcomes::from_iter([outcome]);
             }
+            let mut judged = request::Judged::from_iter([Some(outcome)]);
+            Box::pin(self.fall_back(checks, &mut judged, prior)).await;
+            return request::all_of(judged);
         }
-        judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
-    }
-}
-
-/// The instant between now and another.
-fn halfway(deadline: Instant) -> Instant {
-    let now = Instant::now();
-    now.checked_add(deadline.saturating_duration_since(now).div_f64(2.0)).unwrap_or(now)
-}
-
-/// Puts an error to all checks of a group.
-fn fail(group: &Group, judged: &mut Judged, error: &StoreError) {
-    for number in &group.checks {
-        if let Some(place) = judged.get_mut(*number) {
-            *place = Some(Err(error.clone()));
-        }
-    }
-}
-
-/// The receipt of a charge that only an admitted request makes.
-fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
-    let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
-    let conditional = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
-    match (check.hits, answer.written) {
-        (Hits::Charge(hits), Some(at)) if conditional => Some(Receipt { at, hits: hits.into() }),
-        (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
+        // On the heap, so that the usual way does not carry it along.
+        Box::pin(self.decide_all(checks, prior, deadline)).await
     }
 }

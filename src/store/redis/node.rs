@@ -1,22 +1,23 @@
-//! One server: a multiplexed connection, shared by all calls, that is replaced whenever it is lost, and a breaker that answers at once while it is known down.
+//! One server: a multiplexed connection, shared by all calls, that is replaced whenever it is lost, and a breaker that answers
+//! at once while it is known down.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisResult, Value};
-use tokio::sync::Notify;
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::access::{Access, ConnectError};
+use super::batch::{Asked, How, Reply};
 use super::connect::connect;
 use super::failure::Failure;
+use super::gather::gather;
+use super::question::Question;
 use super::url::Address;
 use crate::telemetry::metrics::Metrics;
 
@@ -43,6 +44,8 @@ const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) address: Address,
+    /// Requests for who sends them.
+    asked: mpsc::UnboundedSender<Asked>,
     link: ArcSwapOption<Link>,
     /// A new link, or the loss of one.
     changed: Notify,
@@ -57,7 +60,7 @@ pub(super) struct Node {
 }
 
 /// A multiplexed connection, shared by those who call.
-struct Link(MultiplexedConnection, Arc<Metrics>);
+pub(super) struct Link(MultiplexedConnection, Arc<Metrics>);
 
 impl Drop for Link {
     fn drop(&mut self) {
@@ -71,8 +74,13 @@ impl Link {
         Self(connection, Arc::clone(metrics))
     }
 
+    /// A handle to send with.
+    pub(super) fn handle(&self) -> MultiplexedConnection {
+        self.0.clone()
+    }
+
     async fn answers(&self, within: Duration) -> bool {
-        let mut link = self.0.clone();
+        let mut link = self.handle();
         let ping = redis::cmd("PING");
         matches!(timeout(within, link.req_packed_command(&ping)).await, Ok(Ok(_)))
     }
@@ -103,8 +111,10 @@ impl Connector {
 impl Node {
     /// A node that is being connected to, until the last handle of it goes.
     pub(super) fn start(address: Address, access: Arc<Access>, metrics: Arc<Metrics>) -> Arc<Self> {
+        let (asked, waiting) = mpsc::unbounded_channel();
         let node = Arc::new(Self {
             address: address.clone(),
+            asked,
             link: ArcSwapOption::empty(),
             changed: Notify::new(),
             late: AtomicU32::new(0),
@@ -114,6 +124,7 @@ impl Node {
             lost_at: parking_lot::Mutex::new(Instant::now()),
         });
         tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, metrics }));
+        tokio::spawn(gather(Arc::downgrade(&node), waiting));
         node
     }
 
@@ -136,49 +147,40 @@ impl Node {
         self.lost_at.lock().elapsed() < RECONNECT_PATIENCE
     }
 
-    /// Sends one command.
-    pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
-        self.send(deadline, |mut link| async move { link.req_packed_command(command).await }).await
-    }
-
-    /// Sends `ASKING` and one command, one right after the other.
-    pub(super) async fn call_asking(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.cmd("ASKING").add_command(command.clone());
-        let pipeline = &pipeline;
-        let send = |mut link: MultiplexedConnection| async move {
-            link.req_packed_commands(pipeline, 1, 1).await.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
-        };
-        self.send(deadline, send).await
-    }
-
-    async fn send<F: Future<Output = RedisResult<Value>>>(
-        &self,
-        deadline: Instant,
-        send: impl Fn(MultiplexedConnection) -> F,
-    ) -> Result<Value, Failure> {
+    /// Asks for a request to be judged, with all others that are asked at this time.
+    pub(super) async fn ask(&self, question: &Arc<Question>, how: How, deadline: Instant) -> Reply {
         loop {
-            let (link, begun) = (self.link(deadline).await?, Instant::now());
-            let mut sent = pin!(timeout_at(deadline, send(link.0.clone())));
-            let answer = match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
-                // No server answers while a call is only being handed over, on a runtime of one thread: the connection was
-                // closed while nobody used it, and nothing was sent.
-                Poll::Ready(Ok(Err(error))) if Failure::of(&error) == Failure::Lost => {
-                    self.lose(&link);
-                    continue;
-                }
-                Poll::Ready(answer) => answer,
-                Poll::Pending => sent.await,
-            };
-            return self.answer(answer, &link, begun);
+            self.link(deadline).await?;
+            let (asked, replied) = Asked::new(Arc::clone(question), how, deadline);
+            self.asked.send(asked).map_err(|_| Failure::Unavailable)?;
+            match replied.await.unwrap_or(Err(Failure::Unavailable)) {
+                Err(Failure::NotSent) => {}
+                reply => return reply,
+            }
         }
     }
 
+    /// Sends one command that is none of a request's.
+    pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+        let (link, begun) = (self.link(deadline).await?, Instant::now());
+        let mut handle = link.handle();
+        let Ok(answer) = timeout_at(deadline, handle.req_packed_command(command)).await else {
+            self.is_late(begun);
+            return Err(Failure::Late);
+        };
+        let answer = self.heard(answer, &link)?;
+        answer.extract_error().map_err(|error| Failure::of(&error))
+    }
+
+    /// The link, where there is one or soon may be and the node is not known to be down.
     async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Failure> {
         if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
             return Err(Failure::Unavailable);
         }
         loop {
+            if let Some(link) = self.link.load_full() {
+                return Ok(link);
+            }
             let changed = self.changed.notified();
             if let Some(link) = self.link.load_full() {
                 return Ok(link);
@@ -191,27 +193,29 @@ impl Node {
         }
     }
 
-    fn answer(
-        &self,
-        answer: Result<Result<Value, redis::RedisError>, tokio::time::error::Elapsed>,
-        link: &Arc<Link>,
-        begun: Instant,
-    ) -> Result<Value, Failure> {
-        let Ok(answer) = answer else {
-            if begun.elapsed() >= FAIR_WAIT
-                && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
-            {
-                self.open.store(true, Ordering::Relaxed);
-                self.look.notify_one();
-            }
-            return Err(Failure::Late);
-        };
+    /// The link that there is.
+    pub(super) fn linked(&self) -> Option<Arc<Link>> {
+        self.link.load_full()
+    }
+
+    /// Whether this is the link that there is.
+    pub(super) fn is_linked_by(&self, link: &Arc<Link>) -> bool {
+        self.link.load().as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link))
+    }
+
+    /// Says that no answer came in time to who has waited since `begun`.
+    pub(super) fn is_late(&self, begun: Instant) {
+        if begun.elapsed() >= FAIR_WAIT && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
+        {
+            self.open.store(true, Ordering::Relaxed);
+            self.look.notify_one();
+        }
+    }
+
+    /// Says what came by a link.
+    pub(super) fn heard<T>(&self, answer: Result<T, RedisError>, link: &Arc<Link>) -> Result<T, Failure> {
         self.late.store(0, Ordering::Relaxed);
-        let answer = match answer {
-            Ok(Value::ServerError(error)) => Err(Failure::of(&error.into())),
-            Ok(value) => Ok(value),
-            Err(error) => Err(Failure::of(&error)),
-        };
+        let answer = answer.map_err(|error| Failure::of(&error));
         if matches!(answer, Err(Failure::Lost)) {
             self.lose(link);
         }
@@ -248,7 +252,7 @@ impl Node {
     }
 
     /// Gives a link up; the keeper makes another, which a call that failed on the old one must not take down with it.
-    fn lose(&self, link: &Arc<Link>) {
+    pub(super) fn lose(&self, link: &Arc<Link>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;

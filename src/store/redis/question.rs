@@ -1,6 +1,8 @@
 //! A request in the language of the scripts, which the head of `lua/decide.lua` defines.
 
-use super::key::key_of;
+use smallvec::SmallVec;
+
+use super::key::{Key, key_of};
 use super::script::{Needs, number_of};
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -35,16 +37,23 @@ pub(super) struct Undo {
     pub(super) digest: Vec<u8>,
 }
 
+/// What a check may take of the server's time in microseconds, as measured with short values: a call is bounded by it.
+const CHECK_US: u32 = 10;
+const SLIDING_US: u32 = 20;
+const LOG_US: u32 = 60;
+
 /// One request's checks of one slot, encoded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Question {
-    /// What all keys begin with.
-    prefix: Vec<u8>,
+    /// The instant to judge at, where that is not for the server to say.
+    pub(super) given: Option<Timestamp>,
     /// The counters' keys, each once.
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) text: Vec<u8>,
+    pub(super) keys: SmallVec<[Key; 1]>,
+    pub(super) text: SmallVec<[u8; 64]>,
     pub(super) needs: Needs,
-    checks: u16,
+    /// About what it takes of the server's time.
+    pub(super) cost_us: u32,
+    pub(super) checks: u16,
 }
 
 /// What a check of a script wants.
@@ -56,20 +65,21 @@ pub(super) enum Wanted {
 
 impl Question {
     /// A question without checks. `is_partial`: other slots judge the rest of the request.
-    pub(super) fn new(prefix: &[u8], prior: Prior, is_partial: bool) -> Self {
+    pub(super) fn new(prior: Prior, is_partial: bool, given: Option<Timestamp>) -> Self {
         let prior = match prior {
             Prior::Open => 0,
             Prior::Denied => 1,
             Prior::Admitted => 2,
         };
-        Self { text: vec![prior, u8::from(is_partial), 0, 0], prefix: prefix.to_vec(), ..Self::default() }
+        let text = SmallVec::from_slice(&[prior, u8::from(is_partial), 0, 0, 0, 0]);
+        Self { given, keys: SmallVec::new(), text, needs: Needs::default(), cost_us: 0, checks: 0 }
     }
 
-    /// Adds a check. `now` is the process's own, for the calendars around it.
-    pub(super) fn add(&mut self, check: &Check<'_>, wanted: Wanted, now: Timestamp) {
+    /// Adds a check, of a counter whose key begins with `prefix`. `now` is the process's own, for the calendars around it.
+    pub(super) fn add(&mut self, prefix: &[u8], check: &Check<'_>, wanted: Wanted, now: Timestamp) {
         let algorithm = check.limit.algorithm();
         self.needs.add(algorithm);
-        let key = self.key(key_of(&self.prefix, &check.key));
+        let key = self.key(key_of(prefix, &check.key));
         let (kind, hits, at) = match &wanted {
             Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
             Wanted::Hits(Hits::Peek) => (1, 0, Timestamp::EPOCH),
@@ -85,31 +95,35 @@ impl Question {
         if let Wanted::TakeBack(_, Undo { otherwise, digest }) = &wanted {
             let length = otherwise.as_ref().map_or(NOT_KNOWN, |value| u64::try_from(value.len()).unwrap_or(NOT_KNOWN));
             self.put(length, 2);
-            self.text.extend(otherwise.iter().flatten());
-            self.text.extend(digest);
+            self.text.extend(otherwise.iter().flatten().copied());
+            self.text.extend_from_slice(digest);
         }
         self.parameters(check.limit, now);
         self.checks = self.checks.saturating_add(1);
-        if let Some(count) = self.text.get_mut(2..4) {
-            count.copy_from_slice(&self.checks.to_be_bytes());
+        self.cost_us = self.cost_us.saturating_add(match algorithm {
+            Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
+            Algorithm::SlidingWindow(_) => SLIDING_US,
+            Algorithm::SlidingLog(_) => LOG_US,
+        });
+        let keys = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
+        if let Some(counts) = self.text.get_mut(2..6) {
+            counts
+                .iter_mut()
+                .zip(keys.to_be_bytes().into_iter().chain(self.checks.to_be_bytes()))
+                .for_each(|(to, from)| *to = from);
         }
-    }
-
-    /// How many checks there are.
-    pub(super) fn checks(&self) -> usize {
-        self.checks.into()
     }
 
     fn recorded(&mut self, entries: &[Vec<u8>]) {
         self.put(u64::try_from(entries.len()).unwrap_or(u64::MAX), 1);
         for entry in entries {
             self.put(u64::try_from(entry.len()).unwrap_or(u64::MAX), 2);
-            self.text.extend(entry);
+            self.text.extend_from_slice(entry);
         }
     }
 
     /// The number of a key, from 1.
-    fn key(&mut self, key: Vec<u8>) -> u64 {
+    fn key(&mut self, key: Key) -> u64 {
         let known = self.keys.iter().position(|other| *other == key);
         let index = known.unwrap_or_else(|| {
             self.keys.push(key);
@@ -119,7 +133,7 @@ impl Question {
     }
 
     /// The last `bytes` bytes of a number, the highest first.
-    fn put(&mut self, number: u64, bytes: usize) {
+    pub(super) fn put(&mut self, number: u64, bytes: usize) {
         let all = number.to_be_bytes();
         self.text.extend_from_slice(all.get(all.len().saturating_sub(bytes)..).unwrap_or_default());
     }

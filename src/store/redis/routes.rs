@@ -17,7 +17,7 @@ use crate::telemetry::metrics::Metrics;
 /// The nodes of a store, and the slots of each.
 #[derive(Debug)]
 pub(super) struct Routes {
-    map: ArcSwap<Map>,
+    served: ArcSwap<Served>,
     /// Every node that is connected to, those of other slots that were asked once included.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     access: Arc<Access>,
@@ -37,10 +37,18 @@ pub(super) struct Map {
     pub(super) by_slot: Vec<Option<u16>>,
 }
 
+/// A map with its nodes.
+#[derive(Debug, Default)]
+struct Served {
+    map: Map,
+    /// The masters, in their order.
+    masters: Vec<Arc<Node>>,
+}
+
 impl Routes {
     pub(super) fn new(access: Arc<Access>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
-            map: ArcSwap::default(),
+            served: ArcSwap::default(),
             nodes: Mutex::default(),
             access,
             metrics,
@@ -51,12 +59,17 @@ impl Routes {
 
     /// The node that serves a slot.
     pub(super) fn node(&self, slot: u16) -> Option<Arc<Node>> {
-        let map = self.map.load();
-        let master = match map.by_slot.is_empty() {
+        self.with_node(slot, Arc::clone)
+    }
+
+    /// What `ask` tells of the node that serves a slot.
+    pub(super) fn with_node<T>(&self, slot: u16, ask: impl FnOnce(&Arc<Node>) -> T) -> Option<T> {
+        let served = self.served.load();
+        let master = match served.map.by_slot.is_empty() {
             true => 0,
-            false => usize::from(map.by_slot.get(usize::from(slot)).copied().flatten()?),
+            false => usize::from(served.map.by_slot.get(usize::from(slot)).copied().flatten()?),
         };
-        map.masters.get(master).map(|address| self.node_at(address))
+        served.masters.get(master).map(ask)
     }
 
     /// The node at an address, which is connected to where it is new.
@@ -72,17 +85,17 @@ impl Routes {
 
     /// The masters, connected or not.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
-        self.map.load().masters.iter().map(|address| self.node_at(address)).collect()
+        self.served.load().masters.clone()
     }
 
     /// Puts a map in force and lets go of nodes that it has no more.
     pub(super) fn replace(&self, map: Map) {
-        if **self.map.load() == map {
+        if self.served.load().map == map {
             return;
         }
         self.nodes.lock().retain(|address, _| map.masters.contains(address));
-        map.masters.iter().for_each(|address| drop(self.node_at(address)));
-        self.map.store(Arc::new(map));
+        let masters = map.masters.iter().map(|address| self.node_at(address)).collect();
+        self.served.store(Arc::new(Served { map, masters }));
         self.end_search();
     }
 

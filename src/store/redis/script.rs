@@ -1,4 +1,5 @@
-//! The scripts that judge in Redis: composed of the files of `lua/`, of which a call gets those that its algorithms need.
+//! The scripts that judge in Redis: one for what is frequent, and one composed of the files of `lua/` that a call's algorithms
+//! need.
 
 use std::sync::OnceLock;
 
@@ -13,6 +14,7 @@ const SLIDING_WINDOW: &str = include_str!("lua/sliding_window.lua");
 const SLIDING_LOG: &str = include_str!("lua/sliding_log.lua");
 const GCRA: &str = include_str!("lua/gcra.lua");
 const DECIDE: &str = include_str!("lua/decide.lua");
+const STRAIGHT: &str = include_str!("lua/straight.lua");
 
 /// A script: its text, and the name under which a server that has it runs it.
 #[derive(Debug)]
@@ -21,18 +23,26 @@ pub(super) struct Script {
     pub(super) sha: String,
 }
 
-/// Which algorithms a call needs.
+/// Which algorithms a call needs, or the script for what is frequent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs(u8);
 
 impl Needs {
+    /// The script for what is frequent.
+    pub(super) const STRAIGHT: Self = Self(1 << 4);
+
+    /// What a call needs that needs both; `None` where no script has both.
+    pub(super) fn and(self, other: Self) -> Option<Self> {
+        (self == other || (self != Self::STRAIGHT && other != Self::STRAIGHT)).then_some(Self(self.0 | other.0))
+    }
+
     pub(super) fn add(&mut self, algorithm: &Algorithm) {
         self.0 |= 1 << number_of(algorithm).saturating_sub(1);
     }
 
     /// The script with these algorithms, composed when it is first asked for.
     pub(super) fn script(self) -> &'static Script {
-        static SCRIPTS: [OnceLock<Script>; 16] = [const { OnceLock::new() }; 16];
+        static SCRIPTS: [OnceLock<Script>; 17] = [const { OnceLock::new() }; 17];
         let [first, ..] = &SCRIPTS;
         SCRIPTS.get(usize::from(self.0)).unwrap_or(first).get_or_init(|| self.compose())
     }
@@ -40,13 +50,14 @@ impl Needs {
     fn compose(self) -> Script {
         let has = |number: u8| self.0 & (1 << number) != 0;
         let parts = [
-            (true, PRELUDE),
+            (!has(4), PRELUDE),
             (has(1) || has(2), LEDGER),
             (has(0), FIXED_WINDOW),
             (has(1), SLIDING_WINDOW),
             (has(2), SLIDING_LOG),
             (has(3), GCRA),
-            (true, DECIDE),
+            (!has(4), DECIDE),
+            (has(4), STRAIGHT),
         ];
         let text: String = parts.into_iter().filter(|(needed, _)| *needed).map(|(_, part)| part).collect();
         let sha = Sha1::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();

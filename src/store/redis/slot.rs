@@ -14,14 +14,29 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    const POLYNOMIAL: u16 = 0x1021;
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
-            let next = crc << 1;
-            if crc & 0x8000 == 0 { next } else { next ^ POLYNOMIAL }
-        })
+    bytes.iter().fold(0, |crc: u16, byte| {
+        let [high, low] = crc.to_be_bytes();
+        let of_high = CRC_OF.get(usize::from(high ^ byte)).copied().unwrap_or_default();
+        u16::from_be_bytes([low, 0]) ^ of_high
     })
 }
+
+/// The CRC16 of each byte.
+#[allow(clippy::indexing_slicing, reason = "a constant, which would not compile")]
+static CRC_OF: [u16; 256] = {
+    const POLYNOMIAL: u16 = 0x1021;
+    let (mut table, mut byte) = ([0; 256], 0u16);
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

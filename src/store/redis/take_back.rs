@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::Said;
 use super::calls::{Core, within};
 use super::question::{Question, Undo, Wanted};
 use crate::algorithm::Receipt;
@@ -25,11 +26,11 @@ impl TakeBacks {
         slot: u16,
         charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>,
     ) {
-        let mut question = Question::new(&core.prefix, Prior::Open, false);
+        let mut question = Question::new(Prior::Open, false, core.given());
         for (check, receipt, undo) in charges {
-            question.add(check, Wanted::TakeBack(receipt, undo), core.now());
+            question.add(&core.prefix, check, Wanted::TakeBack(receipt, undo), core.now());
         }
-        let count = u64::try_from(question.checks()).unwrap_or(u64::MAX);
+        let count = u64::from(question.checks);
         if count == 0 {
             return;
         }
@@ -37,7 +38,8 @@ impl TakeBacks {
         let asking = Arc::clone(core);
         let begun = self.0.spawn(async move {
             let undone = asking.ask(slot, question, within(PATIENCE)).await;
-            if !undone.is_ok_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok())) {
+            let all_ok = |said: Said| said.is_some_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok()));
+            if !undone.is_ok_and(all_ok) {
                 asking.metrics.take_backs_lost.inc_by(count);
             }
         });

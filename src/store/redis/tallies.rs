@@ -35,7 +35,7 @@ impl RedisStore {
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
         for core in self.cores() {
             let node = core.routes.node(core.slot(key)).ok_or(StoreError::Unavailable)?;
-            match node.call(redis::cmd("GET").arg(key_of(&core.prefix, key)), within(PATIENCE)).await? {
+            match node.call(redis::cmd("GET").arg(key_of(&core.prefix, key).as_slice()), within(PATIENCE)).await? {
                 // It may be one of those of a second.
                 Value::Nil => {}
                 Value::BulkString(value) => {

@@ -56,6 +56,25 @@ async fn a_wire_that_falls_silent_is_not_waited_for_and_is_heard_when_it_is_heal
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_connection_that_stays_silent_is_given_up_and_holds_up_nobody_on_the_next() {
+    let redis = Redis::start().await;
+    let wire = Wire::to(redis.address).await;
+    let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
+    // Some wait so long that their batches are never late before the connection is given up.
+    let patient =
+        Questions { rate: RATE / 4, groups: vec![all("user", &values(50))], timeout: Some(Duration::from_secs(15)) };
+    let patient = Load::beside_another(service.tollgate.grpc, patient);
+    let load = service.load(vec![all("user", &values(50))]).await;
+    load.go_on(500).await;
+    let silenced = load.now();
+    wire.silence_for_good();
+    load.go_on(9_000).await;
+    let calls = load.finish();
+    over_within("a connection that stays silent", &calls, silenced, Duration::from_millis(7_000));
+    patient.finish();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn callers_who_say_how_long_they_wait_are_answered_by_then() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;

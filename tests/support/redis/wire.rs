@@ -2,6 +2,7 @@
 //! sides, but that a new connection is still accepted (by the wire, not by who is behind it).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,14 +16,16 @@ use tokio::task::JoinHandle;
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("wires").enable_all().build().unwrap());
 
-/// Whether traffic of connections from this address passes.
-type Rule = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+/// Whether traffic of the connection of this number, from this address, passes.
+type Rule = Arc<dyn Fn(u64, IpAddr) -> bool + Send + Sync>;
 
 /// A listener that passes on what it is told to; ends, with its connections, when dropped.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     end: Arc<OnceLock<SocketAddr>>,
     rule: watch::Sender<Rule>,
+    /// Connections that there have been.
+    count: Arc<AtomicU64>,
     listener: JoinHandle<()>,
 }
 
@@ -36,15 +39,15 @@ impl Wire {
 
     /// A wire whose other end is not known yet.
     pub(super) async fn listen() -> Self {
-        let (rule, rules) = watch::channel::<Rule>(Arc::new(|_| true));
-        let end = Arc::<OnceLock<SocketAddr>>::default();
-        let server = Arc::clone(&end);
+        let (rule, rules) = watch::channel::<Rule>(Arc::new(|_, _| true));
+        let (end, count) = (Arc::<OnceLock<SocketAddr>>::default(), Arc::<AtomicU64>::default());
+        let (server, counter) = (Arc::clone(&end), Arc::clone(&count));
         let listening = async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            (listener.local_addr().unwrap(), tokio::spawn(accept(listener, server, rules)))
+            (listener.local_addr().unwrap(), tokio::spawn(accept(listener, server, rules, counter)))
         };
         let (address, listener) = RUNTIME.spawn(listening).await.unwrap();
-        Self { address, end, rule, listener }
+        Self { address, end, rule, count, listener }
     }
 
     /// Says where it leads, once.
@@ -64,7 +67,13 @@ impl Wire {
 
     /// Only what comes from, and goes back to, such addresses passes.
     pub(super) fn pass_if(&self, rule: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
-        self.rule.send_replace(Arc::new(rule));
+        self.rule.send_replace(Arc::new(move |_, from| rule(from)));
+    }
+
+    /// Nothing passes on the connections that there are, and everything on new ones.
+    pub(crate) fn silence_for_good(&self) {
+        let before = self.count.load(Ordering::SeqCst);
+        self.rule.send_replace(Arc::new(move |number, _| number >= before));
     }
 }
 
@@ -74,20 +83,26 @@ impl Drop for Wire {
     }
 }
 
-async fn accept(listener: TcpListener, server: Arc<OnceLock<SocketAddr>>, rules: watch::Receiver<Rule>) {
+async fn accept(
+    listener: TcpListener,
+    server: Arc<OnceLock<SocketAddr>>,
+    rules: watch::Receiver<Rule>,
+    count: Arc<AtomicU64>,
+) {
     loop {
         let (client, from) = listener.accept().await.unwrap();
-        tokio::spawn(connect(client, from.ip(), Arc::clone(&server), rules.clone()));
+        let from = (count.fetch_add(1, Ordering::SeqCst), from.ip());
+        tokio::spawn(connect(client, from, Arc::clone(&server), rules.clone()));
     }
 }
 
 async fn connect(
     client: TcpStream,
-    from: IpAddr,
+    from: (u64, IpAddr),
     server: Arc<OnceLock<SocketAddr>>,
     mut rules: watch::Receiver<Rule>,
 ) -> Option<()> {
-    rules.wait_for(|passes| passes(from)).await.ok()?;
+    rules.wait_for(|passes| passes(from.0, from.1)).await.ok()?;
     let server = TcpStream::connect(server.get()?).await.ok()?;
     client.set_nodelay(true).ok()?;
     server.set_nodelay(true).ok()?;
@@ -105,13 +120,13 @@ async fn connect(
 async fn pass(
     mut source: OwnedReadHalf,
     mut sink: OwnedWriteHalf,
-    from: IpAddr,
+    from: (u64, IpAddr),
     mut rules: watch::Receiver<Rule>,
 ) -> Option<()> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let count = source.read(&mut bytes).await.ok()?;
-        rules.wait_for(|passes| passes(from)).await.ok()?;
+        rules.wait_for(|passes| passes(from.0, from.1)).await.ok()?;
         if count == 0 {
             return None;
         }

@@ -1,13 +1,13 @@
 -- decide: judges the checks of one or more requests, one request after the other, at one instant, and writes what their charge
 -- modes ask for: look first, write second, report last. The same steps as src/algorithm/judge.rs and verdict.rs.
 --
--- KEYS    the counters, each once.
+-- KEYS    the counters of each request, each once in it, one request's after the other's.
 -- ARGV[1] now in us since the epoch; empty: this server's clock.
 -- ARGV[2] how long a counter is kept at least, in ms.
 -- ARGV[3] and on, a request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 where other slots judge the rest of
---   it), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
+--   it), keys (2), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
---   1 allow, 2 deny, 3 local), algorithm (1), number of the key (2), hits (4), instant of the charge to take back (7),
+--   1 allow, 2 deny, 3 local), algorithm (1), number of the key among the request's (2), hits (4), instant of the charge to take back (7),
 --   entries to record (1), then each of these with its length (2); of a take-back what the reply to the
 --   charge said: a value and a digest; then the algorithm's parameters.
 -- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
@@ -32,6 +32,7 @@ if not now then
   local clock = redis.call('TIME')
   now = clock[1] * 1000000 + clock[2]
 end
+-- By their keys.
 local counters = {}
 
 local TALLIED = 32
@@ -57,7 +58,7 @@ local function load_counter(check)
   end
   counter = { algorithm = check.algorithm, tallies = '' }
   counters[check.key] = counter
-  local value = redis.pcall('GET', KEYS[check.key])
+  local value = redis.pcall('GET', check.key)
   if not value then
     counter.state = check.algorithm.unused(check.limit)
   elseif type(value) == 'string' then
@@ -284,10 +285,13 @@ local function tally(check)
   counter.tallies, counter.dirty, counter.writer = table.concat(packed), true, check
 end
 
+-- How many keys there are of requests before.
+local keys_before = 0
+
 local function parse(text)
-  local count, at
+  local keys, count, at
   local request = {}
-  request.prior, request.partial, count, at = unpack_from('>BBI2', text, 1)
+  request.prior, request.partial, keys, count, at = unpack_from('>BBI2I2', text, 1)
   request.partial = request.partial == 1
   local last_of = {}
   for i = 1, count do
@@ -306,6 +310,7 @@ local function parse(text)
       end
       check.digest, at = unpack_from('c16', text, at)
     end
+    check.key = KEYS[keys_before + check.key]
     check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
     check.limit, at = check.algorithm.parameters(text, at)
     -- A denied caller who comes back comes with all that this request wanted of the counter so far.
@@ -323,6 +328,7 @@ local function parse(text)
     end
     request[i] = check
   end
+  keys_before = keys_before + keys
   return request
 end
 
@@ -384,9 +390,9 @@ for key, counter in pairs(counters) do
     local answer
     if counter.state.exists or counter.tallies ~= '' then
       local value = value_of(check, counter.state, counter.tallies)
-      answer = redis.pcall('SET', KEYS[key], value, 'PX', string.format('%.0f', ms))
+      answer = redis.pcall('SET', key, value, 'PX', string.format('%.0f', ms))
     else
-      answer = redis.pcall('DEL', KEYS[key])
+      answer = redis.pcall('DEL', key)
     end
     if type(answer) == 'table' and answer.err then
       -- The replica of a failover: nothing ran, the caller may ask the new master.

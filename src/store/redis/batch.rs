@@ -1,0 +1,190 @@
+//! Requests that go to a node at once: the commands that they make together, and each one's part of the replies.
+
+use std::sync::Arc;
+
+use redis::{Cmd, Pipeline, Value};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::answer::{self, Said};
+use super::failure::Failure;
+use super::question::Question;
+use super::script::Needs;
+use crate::algorithm::time::Timestamp;
+
+/// How long keys live at least, in ms, where time is given: virtual time may run slower than the server's.
+const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
+
+/// What became of a request at a node.
+pub(super) type Reply = Result<Said, Failure>;
+
+/// How a request is to be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct How {
+    /// 0 where one node has all slots.
+    pub(super) slot: u16,
+    /// With the script's text, since the node does not know it by its name.
+    pub(super) by_text: bool,
+    /// To a node that is about to get the slot.
+    pub(super) asking: bool,
+    /// In a command of its own.
+    pub(super) alone: bool,
+}
+
+/// A request that waits for its reply.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) question: Arc<Question>,
+    pub(super) how: How,
+    pub(super) begun: Instant,
+    pub(super) deadline: Instant,
+    reply: Option<oneshot::Sender<Reply>>,
+}
+
+impl Asked {
+    /// A request, and where its reply comes.
+    pub(super) fn new(question: Arc<Question>, how: How, deadline: Instant) -> (Self, oneshot::Receiver<Reply>) {
+        let (reply, replied) = oneshot::channel();
+        (Self { question, how, begun: Instant::now(), deadline, reply: Some(reply) }, replied)
+    }
+
+    /// Whether somebody waits still.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+
+    /// Gives the reply, where it has none yet.
+    pub(super) fn answer(&mut self, reply: Reply) {
+        if let Some(waiting) = self.reply.take() {
+            // Who is gone has counted its charges as unknown.
+            let _ = waiting.send(reply);
+        }
+    }
+}
+
+/// Requests that are sent together.
+#[derive(Debug)]
+pub(super) struct Batch(Vec<Command>);
+
+/// One call of a script: for the requests of one slot, one after the other.
+#[derive(Debug)]
+struct Command {
+    how: How,
+    needs: Needs,
+    given: Option<Timestamp>,
+    asked: Vec<Asked>,
+}
+
+impl Command {
+    fn of(asked: Asked) -> Self {
+        let Question { needs, given, .. } = *asked.question;
+        Self { how: asked.how, needs, given, asked: vec![asked] }
+    }
+
+    /// Whether one more request may go with the others.
+    fn fits(&self, more: &Asked) -> bool {
+        let is_judged_alike = self.given == more.question.given && self.needs.and(more.question.needs).is_some();
+        self.how == more.how && !more.how.alone && is_judged_alike
+    }
+
+    fn add_to(&self, pipeline: &mut Pipeline) {
+        if self.how.asking {
+            pipeline.cmd("ASKING");
+        }
+        let (script, questions) = (self.needs.script(), self.asked.iter().map(|asked| &*asked.question));
+        let mut command = match self.how.by_text {
+            true => call_of("EVAL", &script.text),
+            false => call_of("EVALSHA", &script.sha),
+        };
+        command.arg(questions.clone().map(|question| question.keys.len()).fold(0, usize::saturating_add));
+        for key in questions.clone().flat_map(|question| &question.keys) {
+            command.arg(key.as_slice());
+        }
+        match self.given {
+            None => command.arg("").arg(1),
+            Some(now) => command.arg(now.as_micros()).arg(GIVEN_TIME_TTL_MS),
+        };
+        if self.needs == Needs::STRAIGHT {
+            let texts: Vec<&[u8]> = questions.map(|question| question.text.as_slice()).collect();
+            command.arg(texts.concat());
+        } else {
+            for question in questions {
+                command.arg(question.text.as_slice());
+            }
+        }
+        pipeline.add_command(command);
+    }
+
+    /// Gives all requests their parts of a reply.
+    fn answer(&mut self, reply: Result<Value, Failure>) {
+        let failure = match reply {
+            Ok(Value::BulkString(bytes)) => {
+                let counts = self.asked.iter().map(|asked| asked.question.checks.into());
+                match answer::read(&bytes, counts) {
+                    Some(answers) => {
+                        self.asked.iter_mut().zip(answers).for_each(|(asked, said)| asked.answer(Ok(said)));
+                        return;
+                    }
+                    None => Failure::of_reply(Value::BulkString(bytes)),
+                }
+            }
+            Ok(other) => Failure::of_reply(other),
+            Err(failure) => failure,
+        };
+        let may_be_of_another = matches!(failure, Failure::Forbidden(_)) && self.asked.len() > 1;
+        let failure = if may_be_of_another { Failure::InCompany } else { failure };
+        self.asked.iter_mut().for_each(|asked| asked.answer(Err(failure.clone())));
+    }
+}
+
+impl Batch {
+    /// Sorts requests into commands.
+    pub(super) fn of(asked: impl IntoIterator<Item = Asked>) -> Self {
+        let mut commands: Vec<Command> = Vec::new();
+        for more in asked {
+            match commands.iter_mut().rev().find(|command| command.fits(&more)) {
+                Some(command) => {
+                    command.needs = command.needs.and(more.question.needs).unwrap_or(command.needs);
+                    command.asked.push(more);
+                }
+                None => commands.push(Command::of(more)),
+            }
+        }
+        Self(commands)
+    }
+
+    /// What is to be sent.
+    pub(super) fn pipeline(&self) -> Pipeline {
+        let mut pipeline = Pipeline::with_capacity(self.0.len());
+        self.0.iter().for_each(|command| command.add_to(&mut pipeline));
+        pipeline
+    }
+
+    /// How many replies there will be.
+    pub(super) fn replies(&self) -> usize {
+        self.0.iter().map(|command| if command.how.asking { 2 } else { 1 }).fold(0, usize::saturating_add)
+    }
+
+    /// Gives each request its part of the replies.
+    pub(super) fn answer(&mut self, replies: Result<Vec<Value>, Failure>) {
+        let mut replies = replies.map(Vec::into_iter);
+        for command in &mut self.0 {
+            let reply = match &mut replies {
+                Ok(replies) => replies.nth(usize::from(command.how.asking)).ok_or(Failure::Lost),
+                Err(failure) => Err(failure.clone()),
+            };
+            command.answer(reply);
+        }
+    }
+
+    /// All requests.
+    pub(super) fn asked(&mut self) -> impl Iterator<Item = &mut Asked> {
+        self.0.iter_mut().flat_map(|command| &mut command.asked)
+    }
+}
+
+fn call_of(name: &str, script: &str) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script);
+    command
+}

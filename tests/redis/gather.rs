@@ -1,0 +1,209 @@
+//! Requests in flight go to Redis together, and none of them has to do with what becomes of another.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::{PATIENCE, becomes};
+
+/// Requests under way at a time.
+const AT_ONCE: usize = 64;
+
+/// One limit that has the straight script, and one that needs the long one; both admit so much in a test.
+const LIMITS: [(&str, &str); 2] = [
+    ("fixed", "requests_per_unit: 1000, unit: year"),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 1000, unit: year"),
+];
+
+#[tokio::test]
+async fn requests_in_flight_are_fewer_calls_than_requests() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    for (key, _) in LIMITS {
+        said(&client, vec![one(key, "first")]).await;
+        let before = calls(&[&redis], "evalsha").await;
+        let answers = said(&client, users(key, AT_ONCE)).await;
+        assert_eq!(answers, vec![Said::Ok; AT_ONCE], "{key}");
+        let calls = calls(&[&redis], "evalsha").await - before;
+        assert!(calls < as_u64(AT_ONCE) / 4, "{key}: {calls} calls for {AT_ONCE} requests");
+    }
+}
+
+#[tokio::test]
+async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_with_them() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&format!("atomicity: domain\n{}", policy(&LIMITS)));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    for (key, _) in LIMITS {
+        said(&client, vec![one(key, "first")]).await;
+        let before = calls(&nodes_of(&cluster), "evalsha").await;
+        assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE], "{key}");
+        let calls = calls(&nodes_of(&cluster), "evalsha").await - before;
+        assert!(calls < as_u64(AT_ONCE) / 4, "{key}: {calls} calls for {AT_ONCE} requests");
+    }
+}
+
+#[tokio::test]
+async fn requests_for_one_counter_see_each_other() {
+    let redis = Redis::start().await;
+    let limits = [
+        ("fixed", "requests_per_unit: 40, unit: year"),
+        ("gcra", "algorithm: gcra, requests_per_unit: 40, unit: year"),
+    ];
+    let policies = Policies::of(&policy(&limits));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    for (key, _) in limits {
+        let same = vec![one(key, "ann"); AT_ONCE];
+        let answers = said(&client, same).await;
+        assert_eq!(answers.iter().filter(|said| **said == Said::Ok).count(), 40, "{key}: {answers:?}");
+        assert_eq!(remaining(&client, key, "ann").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_none_of_ours_spoils_its_own_request_only() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    for (key, _) in LIMITS {
+        let bad = format!("{key}-7");
+        said(&client, vec![one(key, &bad)]).await;
+        let counters: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{bad}")]).await.unwrap();
+        redis.ask_bytes::<redis::Value>(&[b"DEL", &counters[0]]).await.unwrap();
+        redis.ask_bytes::<redis::Value>(&[b"RPUSH", &counters[0], b"no counter"]).await.unwrap();
+        let mut wanted = vec![Said::Ok; AT_ONCE];
+        wanted[7] = Said::Failed;
+        assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+    }
+    assert_eq!(metric(&service, r#"tollgate_store_errors_total{kind="unreadable"}"#).await, 2);
+}
+
+#[tokio::test]
+async fn a_store_without_room_refuses_only_what_has_to_be_written() {
+    let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
+    let limits = [
+        ("fixed", "requests_per_unit: 1, unit: year, charge: admitted"),
+        ("log", "algorithm: sliding_log, requests_per_unit: 1, unit: year"),
+    ];
+    let policies = Policies::of(&policy(&limits));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    for (key, _) in limits {
+        let even: Vec<RateLimitRequest> = users(key, AT_ONCE).into_iter().step_by(2).collect();
+        assert_eq!(said(&client, even).await, vec![Said::Ok; AT_ONCE / 2]);
+        redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+        let wanted = [Said::Over, Said::Failed].repeat(AT_ONCE / 2);
+        assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+        redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_the_user_may_not_touch_spoils_its_own_request_only() {
+    let redis = Redis::start().await;
+    redis.command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "~*fixed-?", "~*sliding-?"]).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "secret").unwrap();
+    let policies = Policies::of(&policy(&LIMITS));
+    let flags = ["--redis-user", "half", "--redis-password-file", file.path().to_str().unwrap()];
+    let (_service, client) = serve(&policies, &redis.url(), &flags).await;
+    for (key, _) in LIMITS {
+        // Only the first ten have a number of one digit.
+        let wanted = [vec![Said::Ok; 10], vec![Said::Failed; AT_ONCE - 10]].concat();
+        assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn scripts_that_are_forgotten_while_many_wait_fail_nobody_and_charge_once() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    for round in 1..=5 {
+        for (key, _) in LIMITS {
+            redis.command(&["SCRIPT", "FLUSH"]).await;
+            assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE], "{key}");
+            assert_eq!(remaining(&client, key, &format!("{key}-3")).await, 1000 - round, "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    // Fewer than make the breaker think that the server is away.
+    let (hasty, patient) = (4, AT_ONCE - 4);
+    for (round, (key, _)) in (1..).zip(LIMITS) {
+        said(&client, vec![one(key, "first")]).await;
+        redis.pause();
+        let waits = (0..AT_ONCE).map(|number| if number < hasty { 100 } else { 20_000 }).map(Duration::from_millis);
+        let asked = users(key, AT_ONCE).into_iter().zip(waits);
+        let begun = Instant::now();
+        let all: Vec<_> = asked
+            .map(|(request, wait)| {
+                let client = client.clone();
+                tokio::spawn(async move { (client.ask_within(request, Some(wait)).await, begun.elapsed()) })
+            })
+            .collect();
+        let mut all = all.into_iter();
+        for answer in join_all(all.by_ref().take(hasty)).await {
+            let (answer, after) = answer.unwrap();
+            assert!(answer.is_err(), "{answer:?}");
+            assert!(after < Duration::from_secs(5), "answered after {after:?}");
+        }
+        redis.resume();
+        let answers = join_all(all).await;
+        let admitted = answers.into_iter().filter(|answer| is_ok(&answer.as_ref().unwrap().0)).count();
+        assert_eq!(admitted, patient, "{key}");
+        let unknown = || metric(&service, "tollgate_unknown_charges_total");
+        assert!(unknown().await <= as_u64(hasty) * round, "{}", unknown().await);
+        becomes("it decides", PATIENCE, || said_of(&client, one(key, "last")), |said| *said == Said::Ok).await;
+    }
+}
+
+/// An answer in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Ok,
+    Over,
+    Failed,
+}
+
+/// What is said to requests that are all under way at the same time.
+async fn said(client: &Client, requests: Vec<RateLimitRequest>) -> Vec<Said> {
+    join_all(requests.into_iter().map(|request| said_of(client, request))).await
+}
+
+async fn said_of(client: &Client, request: RateLimitRequest) -> Said {
+    match client.ask(request).await {
+        Ok(answer) if answer.overall_code() == Code::Ok => Said::Ok,
+        Ok(_) => Said::Over,
+        Err(_) => Said::Failed,
+    }
+}
+
+fn is_ok(answer: &Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status>) -> bool {
+    answer.as_ref().is_ok_and(|answer| answer.overall_code() == Code::Ok)
+}
+
+/// A request of each of so many users.
+fn users(key: &str, count: usize) -> Vec<RateLimitRequest> {
+    (0..count).map(|number| one(key, &format!("{key}-{number}"))).collect()
+}
+
+fn one(key: &str, value: &str) -> RateLimitRequest {
+    let descriptor: RateLimitDescriptor = descriptor(&[(key, value)]);
+    request(vec![descriptor])
+}
+
+fn as_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap()
+}
