@@ -22,8 +22,9 @@ use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
 use crate::algorithm::{GRACE, State};
 
-/// Shards; many more than cores, so that two requests rarely want the same one.
-const SHARDS: u8 = 64;
+/// Shards; many more than cores, so that two requests rarely want the same one. No power of two, since their tables double at
+/// one: a million counters would be just past it, with tables half empty.
+const SHARDS: u8 = 48;
 /// Slots that a sweep looks at before it lets other requests have the shard.
 const SWEEP_AT_ONCE: usize = 1024;
 
@@ -210,9 +211,10 @@ impl<'a> Work<'a, '_> {
 }
 
 fn shard_of(check: &Check<'_>) -> u8 {
-    // Bits that the table inside the shard does not look at.
-    let [.., byte, _, _, _, _] = check.key.hash().to_le_bytes();
-    byte % SHARDS
+    // Bits that the table inside the shard does not look at, as a fraction of all that they could be.
+    let [.., high, low, _, _, _] = check.key.hash().to_le_bytes();
+    let part = u32::from(u16::from_be_bytes([high, low])).saturating_mul(u32::from(SHARDS)) >> 16;
+    u8::try_from(part).unwrap_or_default()
 }
 
 /// Whether two checks are about the same counter. A ban has none, whatever its key.

@@ -13,8 +13,8 @@ use crate::algorithm::State;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{CounterKey, hash_of};
 
-/// Slots in a page.
-const PAGE: usize = 256;
+/// Slots in a page: as many as fill what the allocator gives out, 16 KiB, with little left over.
+const PAGE: usize = (16 << 10) / size_of::<Slot>();
 /// What a counter takes besides its key's and its state's heap: the slot, its share of the table, and the allocator's own.
 const SLOT_BYTES: usize = size_of::<Slot>() + 12 + 16;
 /// Slots that each new counter looks at for expired ones: twice as many as it fills, so that the hand is never outrun.
@@ -153,7 +153,7 @@ impl Shard {
     fn free_slot(&mut self) -> u32 {
         let slot = self.free.unwrap_or_else(|| {
             let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
-            let last = first.saturating_add(255); // PAGE - 1
+            let last = first.saturating_add(u32::try_from(PAGE).unwrap_or(u32::MAX)).saturating_sub(1);
             let page = (first..=last).map(|slot| Slot::Free { next: slot.checked_add(1).filter(|next| *next <= last) });
             self.pages.push(page.collect());
             first
