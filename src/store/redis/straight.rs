@@ -6,10 +6,11 @@ use tokio::time::Instant;
 use super::RedisStore;
 use super::calls::UnderWay;
 use super::key::key_of;
+use super::plan::Group;
 use super::question::Question;
 use super::script::{Needs, number_of};
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::judge::{Hits, Outcome};
+use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Prior, Verdict, charges, combine};
@@ -32,11 +33,16 @@ impl RedisStore {
         prior: Prior,
         deadline: Instant,
     ) -> Option<Result<Outcome, StoreError>> {
-        if check.limit.is_ban() || !self.has_begun() {
+        if check.limit.is_ban() {
             return None;
         }
-        let core = self.core_for(check.limit.is_of_a_second());
+        let per_second = check.limit.is_of_a_second();
+        let core = self.core_for(per_second);
         let (question, slot) = (Question::straight(&core.prefix, check, prior, core.given())?, core.slot(&check.key));
+        if !self.has_begun() {
+            let group = Group { per_second, slot, checks: Few::from_slice(&[0]) };
+            Box::pin(self.begin(&[group], deadline)).await;
+        }
         if core.is_down(slot) {
             return None;
         }
