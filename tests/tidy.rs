@@ -32,6 +32,7 @@ const HOUSE: &[Row] = &[
     Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
     Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
     Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
+    Row { place: "telemetry/metrics", rooms: "", foreign: "std::fs std::time::SystemTime" },
     Row { place: "watch", rooms: "", foreign: "async tokio" },
     // Policies know of no store, and only their sources touch files.
     Row {
@@ -58,10 +59,16 @@ const HOUSE: &[Row] = &[
         foreign: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
     },
     Row { place: "store/redis/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls webpki" },
+    // Written while requests are decided, read by people.
+    Row {
+        place: "journal",
+        rooms: "algorithm descriptor",
+        foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
+    },
     // Where policies and the trait of stores meet.
     Row {
         place: "limiter",
-        rooms: "algorithm descriptor policy store::Check store::Outcomes store::Store store::StoreError telemetry",
+        rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
         foreign: "arc_swap async std::sync std::time::Instant thiserror",
     },
     // The only room with protobuf in it.
@@ -95,10 +102,11 @@ const HOUSE: &[Row] = &[
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc limiter policy settings store telemetry watch xds",
-        foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
+        rooms: "admin grpc journal limiter policy settings store telemetry watch xds",
+        foreign: "async jiff rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util tracing",
     },
     Row { place: "app/control_plane", rooms: "", foreign: "parking_lot" },
+    Row { place: "app/observation", rooms: "", foreign: "parking_lot" },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",

@@ -7,12 +7,14 @@ mod certificates;
 mod control_plane;
 mod json;
 pub mod listener;
+mod observation;
 mod pages;
 mod policies;
 mod readiness;
 mod serving;
 mod statistics;
 mod stores;
+mod web;
 pub mod workers;
 
 use std::fmt;
@@ -28,12 +30,13 @@ use tracing::{error, info};
 
 use self::certificates::Certificates;
 use self::listener::Listener;
+use self::observation::Observation;
 use self::policies::{First, Installer};
 use self::serving::Serving;
 use self::statistics::Statistics;
 use self::stores::Stores;
 use self::workers::Workers;
-use crate::admin::{self, Facts};
+use crate::admin::Facts;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::policy::source::watch;
@@ -123,19 +126,18 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
 /// Where threads or runtimes cannot be had.
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
     let statistics = Statistics::new(settings.stats);
-    let metrics = Metrics::with_stats(statistics.stats());
+    let metrics = statistics.metrics(settings.observation.max_rules);
     let sending = statistics.send(&metrics)?;
     let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
     let policies = InForce::new(Arc::clone(&metrics));
-    let (facts, health) = (Arc::new(Facts::new(readiness::needs(&settings.readiness))), Health::new().await);
+    let (facts, health) = (readiness::begin(&settings.readiness, &stores), Health::new().await);
 
     let installer =
         Installer { policies: Arc::clone(&policies), facts: Arc::clone(&facts), metrics: Arc::clone(&metrics) };
     let read = installer.begin(prepared.policies);
-    if stores.are_ready_at_once() {
-        facts.store_is_ready();
-    }
     let telling = readiness::tell(&facts, &health).await;
+    let services = settings.limits.workers.saturating_add(1);
+    let observation = Observation::new(settings.observation.journal_bytes, services);
     let serving = Arc::new(Serving {
         policies: Arc::clone(&policies),
         stores: stores.clone(),
@@ -145,13 +147,13 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         answers: settings.answers,
         health: health.clone(),
         connected: Arc::new(Semaphore::new(0)),
+        journal: Arc::clone(&observation.journal),
     });
     let service = serving.service();
-    let services = settings.limits.workers.saturating_add(1);
-    let all_connected = Serving::connected(Arc::clone(&serving.connected), services);
     let watched = settings.readiness.ready_while_store.then(|| Arc::clone(&service));
-    let follow_store =
-        tokio::spawn(readiness::follow_store(stores.clone(), all_connected, watched, Arc::clone(&facts)));
+    let all_connected = Serving::connected(Arc::clone(&serving.connected), services);
+    let follow_store = readiness::follow_store(stores.clone(), all_connected, watched, Arc::clone(&facts));
+    let follow_store = tokio::spawn(follow_store);
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     prepared.listeners.announce(settings.policy.are_examples);
@@ -159,12 +161,12 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
     let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
-    let http = admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end());
-    let admin = admin::serve_admin(admin, Arc::clone(&facts), pages::all(&policies, &metrics), end());
-    let mut background = vec![tokio::spawn(log_end("http", http)), tokio::spawn(log_end("admin", admin))];
+    let web = web::Web { facts: Arc::clone(&facts), policies: Arc::clone(&policies), metrics: Arc::clone(&metrics) };
+    let mut background = vec![web.serve_public(http, decide, end()), web.serve_admin(admin, end())];
     background.extend(statistics.serve(prepared.stats, &metrics, end()));
     let reload = follow_policies(settings.policy, settings.xds, read, installer);
     let tend = tokio::spawn(stores.tend());
+    let observe = tokio::spawn(observation.clone().follow(Arc::clone(&policies), Arc::clone(&metrics)));
     let follow = tokio::spawn(follow(prepared.certificates, metrics));
 
     tokio::select! {
@@ -174,7 +176,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     drop(grpc);
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
-    [reload, tend, follow_store, follow].iter().for_each(JoinHandle::abort);
+    [reload, tend, follow_store, follow, observe].iter().for_each(JoinHandle::abort);
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     serving::settle(&service).await;

@@ -17,8 +17,17 @@ use crate::settings::ReadinessSettings;
 /// How often it is looked whether a connection to the store is open.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Nothing is there yet, but for a store that nobody has to wait for.
+pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts> {
+    let facts = Arc::new(Facts::new(needs(settings)));
+    if stores.are_ready_at_once() {
+        facts.store_is_ready();
+    }
+    facts
+}
+
 /// What of policies has to be there.
-pub(super) fn needs(settings: &ReadinessSettings) -> Needs {
+fn needs(settings: &ReadinessSettings) -> Needs {
     match (settings.ready_while_policy, settings.ready_without_policy) {
         (true, _) => Needs::Policy,
         (false, true) => Needs::NoPolicy,

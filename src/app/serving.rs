@@ -14,6 +14,7 @@ use crate::grpc::server;
 use crate::grpc::service::Rls;
 use crate::grpc::socket::Accepted;
 use crate::grpc::tls::Tls;
+use crate::journal::Journal;
 use crate::limiter::{InForce, Limiter};
 use crate::settings::{AnswerSettings, LimitSettings};
 use crate::store::any::AnyStore;
@@ -34,6 +35,8 @@ pub(super) struct Serving {
     pub(super) health: Health,
     /// A permit for each service that can ask its store.
     pub(super) connected: Arc<Semaphore>,
+    /// Where denials are taken down.
+    pub(super) journal: Arc<Journal>,
 }
 
 /// A service, for the runtime that it was made in.
@@ -43,6 +46,7 @@ impl Serving {
     /// A service that begins to connect to its store at once. To be called within a runtime.
     pub(super) fn service(&self) -> Arc<Service> {
         let limiter = Limiter::new(Arc::clone(&self.policies), self.stores.connect(), self.answers.modes);
+        let limiter = limiter.with_pen(self.journal.pen());
         let (metrics, style) = (Arc::clone(&self.metrics), self.answers.style.clone());
         let service = Arc::new(Rls::new(limiter, metrics, self.limits.request, style, self.stores.timeout()));
         let (asking, connected) = (Arc::clone(&service), Arc::clone(&self.connected));

@@ -6,9 +6,12 @@
 mod count;
 mod decision;
 mod modes;
+mod noting;
 mod target;
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -20,6 +23,8 @@ use self::target::Target;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
+use crate::journal::Pen;
+use crate::journal::rates::Look;
 use crate::policy::PolicySet;
 use crate::store::{Check, Outcomes, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
@@ -29,12 +34,14 @@ pub struct Limiter<S> {
     policies: Arc<InForce>,
     store: S,
     modes: Modes,
+    pen: Pen,
 }
 
 /// The policies in force, shared by all limiters of a process.
 pub struct InForce {
     live: ArcSwapOption<Live>,
     metrics: Arc<Metrics>,
+    generations: AtomicU64,
 }
 
 /// A policy set in force, with what its rules count in.
@@ -42,6 +49,8 @@ pub struct InForce {
 pub struct Live {
     policies: PolicySet,
     counters: Counters,
+    version: Arc<str>,
+    generation: u64,
 }
 
 /// What requests are decided by; held for the length of one request.
@@ -62,13 +71,18 @@ impl InForce {
     /// No policies yet.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
-        Arc::new(Self { live: ArcSwapOption::empty(), metrics })
+        Arc::new(Self { live: ArcSwapOption::empty(), metrics, generations: AtomicU64::new(0) })
     }
 
     /// Puts a policy set in force, for every request that begins from now on.
     pub fn install(&self, policies: PolicySet) {
+        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
+        self.metrics.keep_rules(&rules);
+        drop(rules);
         let counters = Counters::of(&policies, &self.metrics);
-        self.live.store(Some(Arc::new(Live { policies, counters })));
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+        let version = policies.version().into();
+        self.live.store(Some(Arc::new(Live { policies, counters, version, generation })));
     }
 
     /// The policies in force.
@@ -80,7 +94,12 @@ impl InForce {
 impl<S: Store> Limiter<S> {
     /// A limiter. `modes`: what the process makes of all limits.
     pub fn new(policies: Arc<InForce>, store: S, modes: Modes) -> Self {
-        Self { policies, store, modes }
+        Self { policies, store, modes, pen: Pen::default() }
+    }
+
+    /// The same, which takes its denials down.
+    pub fn with_pen(self, pen: Pen) -> Self {
+        Self { pen, ..self }
     }
 
     /// The store.
@@ -131,6 +150,7 @@ impl<S: Store> Limiter<S> {
         drop(checks);
         let decision = Decision::new(overall, targets, roles, outcomes);
         live.counters.decided(&decision, &tally);
+        self.note(live, request, &decision, &recorded);
         Ok(decision)
     }
 
@@ -156,6 +176,17 @@ impl Live {
     /// The policies.
     pub fn policies(&self) -> &PolicySet {
         &self.policies
+    }
+
+    /// Tells these policies from those that were before and will be, also where they are the same.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What each rule has counted, in the order of their numbers. Of rules that count together nothing is told.
+    pub fn looks(&self) -> impl Iterator<Item = Look<'_>> + Clone {
+        let rules = self.policies.rules().zip(self.counters.of_rules());
+        rules.map(|(rule, counts)| Look { domain: rule.domain(), rule: rule.path(), counts })
     }
 }
 

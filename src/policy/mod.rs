@@ -127,7 +127,7 @@ impl PolicySet {
     }
 
     /// All rules, in the order of their numbers.
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> + Clone {
         self.policies.iter().flat_map(|policy| &policy.rules)
     }
 }

@@ -7,6 +7,7 @@ pub mod envoyproxy;
 mod limits;
 mod listen;
 mod log;
+mod observation;
 mod parse;
 mod policy;
 mod readiness;
@@ -23,6 +24,7 @@ pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
+pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, Reading};
 pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
@@ -57,6 +59,8 @@ pub struct Flags {
     #[command(flatten)]
     stats: stats::Flags,
     #[command(flatten)]
+    observation: observation::Flags,
+    #[command(flatten)]
     log: log::Flags,
 }
 
@@ -83,6 +87,8 @@ pub struct Settings {
     pub shutdown: ShutdownSettings,
     /// The statistics under the names of envoyproxy/ratelimit.
     pub stats: StatsSettings,
+    /// What it remembers of what it decided.
+    pub observation: ObservationSettings,
     /// What it says meanwhile.
     pub log: LogSettings,
 }
@@ -131,6 +137,7 @@ impl Flags {
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             stats: self.stats.resolve(&mut problems),
+            observation: self.observation.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
         (settings, problems.0)
