@@ -25,7 +25,7 @@
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
 //! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
-//! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
+//! | [`admin`] | HTTP: probes, metrics; what is in force, who is denied, and who may ask | gRPC, stores |
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
 //!

@@ -91,7 +91,15 @@ const HOUSE: &[Row] = &[
         foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
     },
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
-    Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
+    Row {
+        place: "admin",
+        rooms: "algorithm::time descriptor journal limiter::InForce policy telemetry",
+        foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
+    },
+    Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
+    Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
+    Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },
+    Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util tokio_util" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
@@ -102,17 +110,20 @@ const HOUSE: &[Row] = &[
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc journal limiter policy settings store telemetry watch xds",
-        foreign: "async jiff rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util tracing",
+        rooms: "admin algorithm::judge descriptor grpc journal limiter policy settings store telemetry watch xds",
+        foreign: "async jiff parking_lot rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util \
+                  tracing",
     },
-    Row { place: "app/control_plane", rooms: "", foreign: "parking_lot" },
-    Row { place: "app/observation", rooms: "", foreign: "parking_lot" },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
-        rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",
+        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc limiter policy settings store telemetry",
         foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
+    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util serde" },
+    Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },
+    Row { place: "cli/table", rooms: "", foreign: "serde" },
+    Row { place: "cli/top", rooms: "", foreign: "serde" },
     Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },
 ];

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::{CannotStart, announce, log_end};
+use super::prepare::{CannotStart, announce};
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
 use crate::telemetry::mapping::{Exposition, Mappings};
@@ -59,7 +59,7 @@ impl Statistics {
         announce("stats", listener.local_addr());
         let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
         let path = self.settings.prometheus?.path;
-        Some(tokio::spawn(log_end("stats", admin::serve_stats(listener, path, exposition, shutdown))))
+        Some(tokio::spawn(admin::serve_stats(listener, path, exposition, shutdown)))
     }
 
     /// Begins to send them, where they shall be.

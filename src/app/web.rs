@@ -3,19 +3,24 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::{log_end, pages};
-use crate::admin::{self, Decide, Facts};
-use crate::limiter::InForce;
-use crate::telemetry::metrics::Metrics;
+use super::desk::Everybody;
+use super::{Shared, pages};
+use crate::admin::api::Api;
+use crate::admin::rights::Rights;
+use crate::admin::server::{Handshake, Secured};
+use crate::admin::{self, Administration, Decide};
+use crate::grpc::tls::{Tls, client_name};
 
 /// What is told over HTTP.
 pub(super) struct Web {
-    pub(super) facts: Arc<Facts>,
-    pub(super) policies: Arc<InForce>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) shared: Shared,
+    pub(super) desk: Everybody,
+    pub(super) rights: Arc<Rights>,
+    /// What administration shakes hands by; `None`: it speaks in the clear.
+    pub(super) tls: Option<Tls>,
 }
 
 impl Web {
@@ -26,17 +31,41 @@ impl Web {
         decide: Decide,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        let (facts, metrics) = (Arc::clone(&self.facts), Arc::clone(&self.metrics));
-        tokio::spawn(log_end("http", admin::serve_public(listener, facts, metrics, decide, end)))
+        let (facts, metrics) = (Arc::clone(&self.shared.facts), Arc::clone(&self.shared.metrics));
+        tokio::spawn(admin::serve_public(listener, facts, metrics, decide, end))
     }
 
     /// Administration, until `end`.
     pub(super) fn serve_admin(
-        &self,
+        self,
         listener: TcpListener,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        let pages = pages::all(&self.policies, &self.metrics);
-        tokio::spawn(log_end("admin", admin::serve_admin(listener, Arc::clone(&self.facts), pages, end)))
+        let Shared { metrics, policies, facts, observation, .. } = self.shared;
+        let administration = Administration {
+            pages: pages::all(&policies, &metrics),
+            api: Api {
+                facts,
+                policies,
+                journal: observation.journal,
+                rates: observation.rates,
+                desk: Arc::new(self.desk),
+                begun: jiff::Timestamp::now(),
+            },
+            rights: self.rights,
+            handshake: self.tls.map(handshake),
+        };
+        tokio::spawn(admin::serve_admin(listener, administration, end))
     }
+}
+
+fn handshake(tls: Tls) -> Handshake {
+    Arc::new(move |stream: TcpStream| {
+        let tls = tls.clone();
+        Box::pin(async move {
+            let stream = tls.accept(stream).await?;
+            let name = client_name(&stream);
+            Ok(Secured { stream: Box::pin(stream), name })
+        })
+    })
 }

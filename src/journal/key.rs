@@ -41,6 +41,11 @@ pub fn write_text(entries: &[Entry<'_>], text: &mut String) {
 /// No more of it than shows that it is too long: a value may have 60 KiB.
 fn push(bytes: &[u8], is_key: bool, text: &mut String) {
     let bytes = bytes.get(..MAX_TEXT.saturating_add(4)).unwrap_or(bytes);
+    // Nearly all: this is on the way of every denied request.
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'\\' | b'=');
+    if let (true, Ok(plain)) = (bytes.iter().all(is_plain), std::str::from_utf8(bytes)) {
+        return text.push_str(plain);
+    }
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {

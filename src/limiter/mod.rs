@@ -122,9 +122,34 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> Result<Decision<'a>, Undecided> {
+        self.judge(snapshot, request, deadline, true).await
+    }
+
+    /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) does, and counts it nowhere.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub async fn peek<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Undecided> {
+        self.judge(snapshot, request, deadline, false).await
+    }
+
+    async fn judge<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+        counts: bool,
+    ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
         let Some(policy) = live.policies.find(request.domain) else {
-            self.policies.metrics.unknown_domain(request.domain);
+            if counts {
+                self.policies.metrics.unknown_domain(request.domain);
+            }
             return Ok(Decision::unlimited(request.descriptors.len()));
         };
         let mut keys = KeyBuffer::default();
@@ -132,7 +157,7 @@ impl<S: Store> Limiter<S> {
             request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
-        let tally = live.counters.asked(policy, request, &targets);
+        let tally = counts.then(|| live.counters.asked(policy, request, &targets));
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
@@ -149,8 +174,10 @@ impl<S: Store> Limiter<S> {
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
         let decision = Decision::new(overall, targets, roles, outcomes);
-        live.counters.decided(&decision, &tally);
-        self.note(live, request, &decision, &recorded);
+        if let Some(tally) = &tally {
+            live.counters.decided(&decision, tally);
+            self.note(live, request, &decision, &recorded);
+        }
         Ok(decision)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Flags are read as text and resolved together, so that everything that is wrong is said at once.
 
+mod admin;
 mod answers;
 pub mod envoyproxy;
 mod limits;
@@ -20,6 +21,7 @@ mod xds;
 
 use std::fmt;
 
+pub use self::admin::AdminSettings;
 pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::{Endpoint, ListenSettings};
@@ -44,6 +46,8 @@ pub struct Flags {
     xds: xds::Flags,
     #[command(flatten)]
     listen: listen::Flags,
+    #[command(flatten)]
+    admin: admin::Flags,
     #[command(flatten)]
     tls: tls::Flags,
     #[command(flatten)]
@@ -73,6 +77,8 @@ pub struct Settings {
     pub xds: Option<ControlPlane>,
     /// Where the process listens.
     pub listen: ListenSettings,
+    /// Who may do what on the admin port.
+    pub admin: AdminSettings,
     /// Its certificates for gRPC; `None`: it speaks in the clear.
     pub tls: Option<TlsFiles>,
     /// Where counters live.
@@ -130,6 +136,7 @@ impl Flags {
             readiness: self.readiness.resolve(&store, &mut problems),
             policy: self.policy.resolve(self.xds.xds.is_some(), &mut problems),
             xds: self.xds.resolve(&mut problems),
+            admin: self.admin.resolve(&listen.admin, &mut problems),
             listen,
             tls: self.tls.resolve(&mut problems),
             store,

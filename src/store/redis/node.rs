@@ -17,6 +17,7 @@ use super::batch::{Asked, How, Reply};
 use super::connect::connect;
 use super::failure::Failure;
 use super::gather::gather;
+use super::health::NodeHealth;
 use super::question::Question;
 use super::url::Address;
 use crate::telemetry::metrics::{Latency, Metrics};
@@ -144,6 +145,15 @@ impl Node {
     /// Whether it is known if there is a connection to be had.
     pub(super) fn is_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
+    }
+
+    /// What is known of it.
+    pub(super) fn health(&self) -> NodeHealth {
+        NodeHealth {
+            address: self.address.to_string(),
+            is_connected: self.is_connected(),
+            is_breaker_open: self.open.load(Ordering::Relaxed),
+        }
     }
 
     fn was_just_lost(&self) -> bool {

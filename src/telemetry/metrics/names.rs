@@ -22,7 +22,7 @@ impl Metrics {
         registry.register("policy_loads", "Attempts to load the policies, by result", self.reloads.clone());
         let refused = "1 while the policies as they are now are refused, and older ones or none are in force";
         registry.register("policy_refused", refused, self.policy_is_refused.clone());
-        let loads = "Attempts to load the certificates of the gRPC listener, by result";
+        let loads = "Attempts to load the certificates of listeners, by result";
         registry.register("tls_loads", loads, self.tls_loads.clone());
         let refused = "1 while the certificates as they are now are refused, and older ones are in force";
         registry.register("tls_refused", refused, self.tls_is_refused.clone());
