@@ -1,6 +1,7 @@
 //! The API of administration: that it tells what was sent, and who may ask it.
 
 mod commands;
+mod store;
 
 use std::time::Duration;
 

@@ -106,6 +106,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         follow_store,
         follow_policies(settings.policy, settings.xds, read, installer),
         tokio::spawn(shared.stores.clone().tend()),
+        tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
         tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
         tokio::spawn(follow(prepared.certificates, Arc::clone(&shared.metrics))),
         tokio::spawn(follow(prepared.admin_certificates, Arc::clone(&shared.metrics))),

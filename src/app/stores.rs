@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
+use super::serving::Service;
 use crate::admin::api::store::Told;
 use crate::settings::{Place, StoreSettings};
 use crate::store::any::AnyStore;
@@ -97,7 +98,7 @@ impl Stores {
 
     /// Looks after what the workers share, for ever.
     pub(super) async fn tend(self) {
-        tokio::join!(self.sweep(), self.count_replicas(), self.listen());
+        tokio::join!(self.sweep(), self.count_replicas());
     }
 
     async fn sweep(&self) {
@@ -116,10 +117,10 @@ impl Stores {
         self.told.lock().clone()
     }
 
-    /// Asks the servers how they are, and tells of what breaks a promise.
-    async fn listen(&self) {
-        let Place::Redis(options) = &self.settings.place else { return };
-        let (store, mut runs) = (self.connect_redis(options), HashMap::<String, String>::new());
+    /// Asks the servers, by the handle of a service, how they are, for ever, and tells of what breaks a promise.
+    pub(super) async fn listen(self, asked: Arc<Service>) {
+        let Some(store) = asked.limiter().store().redis() else { return };
+        let mut runs = HashMap::<String, String>::new();
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -13,10 +13,16 @@ use hashbrown::HashTable;
 pub(super) struct Summary<T> {
     slots: Vec<Slot<T>>,
     by_key: HashTable<u32>,
-    /// Numbers of slots, none lighter than its parent: a binary heap.
-    heap: Vec<u32>,
-    /// Whether a key had to go: from then on there are no more places than now.
-    is_full: bool,
+    /// All slots, none lighter than its parent: a binary heap. Empty until a key has to go; from then on there are no more slots
+    /// than now.
+    heap: Vec<Weighed>,
+}
+
+/// A slot in the heap, with its weight beside it: to find the lightest, slots are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Weighed {
+    weight: u64,
+    slot: u32,
 }
 
 /// What is known of one key.
@@ -24,7 +30,7 @@ pub(super) struct Summary<T> {
 pub(super) struct Slot<T> {
     pub(super) key: Box<str>,
     hash: u64,
-    /// Where it is in the heap.
+    /// Where it is in the heap, once there is one.
     place: u32,
     /// Notes while the key was here.
     pub(super) counted: u64,
@@ -66,7 +72,7 @@ impl<T> Slot<T> {
 
 impl<T> Default for Summary<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), is_full: false }
+        Self { slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new() }
     }
 }
 
@@ -82,7 +88,7 @@ impl<T> Summary<T> {
         let known = self.find(key, hash);
         let (number, noted) = match known {
             Some(number) => (number, Noted::Known),
-            None if room == Room::More && !self.is_full => (self.add(key, hash, begin())?, Noted::Added),
+            None if room == Room::More && self.heap.is_empty() => (self.add(key, hash, begin())?, Noted::Added),
             None if room == Room::None => return None,
             None => {
                 let (number, text) = self.replace(key, hash, begin())?;
@@ -91,8 +97,10 @@ impl<T> Summary<T> {
         };
         let slot = self.slots.get_mut(index(number))?;
         slot.counted = slot.counted.saturating_add(1);
-        let place = slot.place;
-        self.sink(place);
+        let (place, weight) = (slot.place, slot.weight());
+        if !self.heap.is_empty() {
+            self.sink(index(place), Weighed { weight, slot: number });
+        }
         Some((noted, &mut self.slots.get_mut(index(number))?.value))
     }
 
@@ -109,8 +117,7 @@ impl<T> Summary<T> {
 
     /// How often a key may have come that is not here, at most.
     pub(super) fn floor(&self) -> u64 {
-        let least = self.heap.first().and_then(|number| self.slots.get(index(*number)));
-        least.filter(|_| self.is_full).map_or(0, Slot::weight)
+        self.heap.first().map_or(0, |lightest| lightest.weight)
     }
 
     fn find(&self, key: &str, hash: u64) -> Option<u32> {
@@ -124,21 +131,20 @@ impl<T> Summary<T> {
         if self.slots.len() == self.slots.capacity() {
             let more = (self.slots.len() >> 3).max(4);
             self.slots.reserve_exact(more);
-            self.heap.reserve_exact(more);
         }
-        let slot = Slot { key: key.into(), hash, place: number, counted: 0, inherited: 0, value };
+        let slot = Slot { key: key.into(), hash, place: 0, counted: 0, inherited: 0, value };
         self.slots.push(slot);
-        self.heap.push(number);
         let slots = &self.slots;
         self.by_key.insert_unique(hash, number, |number| slots.get(index(*number)).map_or(0, |slot| slot.hash));
-        self.rise(number);
         Some(number)
     }
 
     /// Puts a key in the place of the lightest: which, and the bytes of its text.
     fn replace(&mut self, key: &str, hash: u64, value: T) -> Option<(u32, usize)> {
-        let number = *self.heap.first()?;
-        self.is_full = true;
+        if self.heap.is_empty() {
+            self.weigh();
+        }
+        let number = self.heap.first()?.slot;
         let slot = self.slots.get_mut(index(number))?;
         if let Ok(entry) = self.by_key.find_entry(slot.hash, |found| *found == number) {
             entry.remove();
@@ -150,53 +156,46 @@ impl<T> Summary<T> {
         Some((number, text))
     }
 
-    /// Lets the slot at a place of the heap down to where it belongs.
-    fn sink(&mut self, mut place: u32) {
-        loop {
-            let left = place.saturating_mul(2).saturating_add(1);
-            let lightest = [place, left, left.saturating_add(1)]
-                .into_iter()
-                .filter_map(|at| Some((self.weight_at(at)?, at)))
-                // The first of several that weigh the same, so that a slot moves only where it has to.
-                .min_by_key(|(weight, _)| *weight);
-            match lightest {
-                Some((_, at)) if at != place => self.swap(place, at),
-                Some(_) | None => return,
-            }
-            place = lightest.map_or(place, |(_, at)| at);
-        }
-    }
-
-    fn rise(&mut self, mut place: u32) {
-        while let Some(parent) = place.checked_sub(1).map(|before| before >> 1) {
-            if self.weight_at(parent) <= self.weight_at(place) {
-                return;
-            }
-            self.swap(parent, place);
-            place = parent;
-        }
-    }
-
-    fn weight_at(&self, place: u32) -> Option<u64> {
-        self.slots.get(index(*self.heap.get(index(place))?)).map(Slot::weight)
-    }
-
-    fn swap(&mut self, one: u32, other: u32) {
-        self.heap.swap(index(one), index(other));
-        for place in [one, other] {
-            let slot = self.heap.get(index(place)).and_then(|number| self.slots.get_mut(index(*number)));
-            if let Some(slot) = slot {
+    /// Begins the heap: in ascending order it is one.
+    fn weigh(&mut self) {
+        let slots = (0..).zip(&self.slots);
+        self.heap = slots.map(|(slot, found)| Weighed { weight: found.weight(), slot }).collect();
+        self.heap.sort_unstable();
+        for (place, weighed) in (0..).zip(&self.heap) {
+            if let Some(slot) = self.slots.get_mut(index(weighed.slot)) {
                 slot.place = place;
             }
         }
     }
+
+    /// Puts what has become heavier, and was at this place of the heap, to where it belongs: those that are lighter move up.
+    fn sink(&mut self, mut place: usize, heavier: Weighed) {
+        loop {
+            let left = place.saturating_mul(2).saturating_add(1);
+            let below = [left, left.saturating_add(1)].into_iter();
+            let lighter = below.filter_map(|at| Some((*self.heap.get(at)?, at))).min_by_key(|(below, _)| below.weight);
+            match lighter.filter(|(below, _)| below.weight < heavier.weight) {
+                Some((below, at)) => {
+                    self.put(place, below);
+                    place = at;
+                }
+                None => return self.put(place, heavier),
+            }
+        }
+    }
+
+    fn put(&mut self, place: usize, weighed: Weighed) {
+        if let (Some(at), Some(slot)) = (self.heap.get_mut(place), self.slots.get_mut(index(weighed.slot))) {
+            *at = weighed;
+            slot.place = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+    }
 }
 
-/// What one slot takes besides its key's text: itself and its number in the heap, with an eighth of each unused, and its number
-/// in the table, at most.
+/// What one slot takes besides its key's text, at most: itself with an eighth unused, and its places in the heap and in the table.
 pub(super) const fn slot_bytes<T>() -> usize {
-    let room = size_of::<Slot<T>>().saturating_add(size_of::<u32>());
-    room.saturating_add(room >> 3).saturating_add(12)
+    let room = size_of::<Slot<T>>();
+    room.saturating_add(room >> 3).saturating_add(size_of::<Weighed>()).saturating_add(12)
 }
 
 fn index(number: u32) -> usize {
@@ -267,9 +266,12 @@ mod tests {
         fn the_lightest_is_found_at_once(keys in prop::collection::vec("[a-z]{1,2}", 1..300), places in 1usize..40) {
             let summary = summary(&keys, places);
             let least = summary.slots.iter().map(Slot::weight).min();
-            prop_assert_eq!(summary.weight_at(0), least);
-            for (place, number) in summary.heap.iter().enumerate() {
-                prop_assert_eq!(index(summary.slots[index(*number)].place), place);
+            prop_assert!(summary.heap.is_empty() || summary.heap.first().map(|lightest| lightest.weight) == least);
+            prop_assert!(summary.heap.is_empty() || summary.heap.len() == summary.slots.len());
+            for (place, weighed) in summary.heap.iter().enumerate() {
+                let slot = &summary.slots[index(weighed.slot)];
+                prop_assert_eq!((index(slot.place), slot.weight()), (place, weighed.weight));
+                prop_assert!(place == 0 || summary.heap[place.saturating_sub(1) / 2].weight <= weighed.weight);
             }
         }
     }
