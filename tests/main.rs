@@ -10,6 +10,7 @@
 //! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
 //! | `allocations` | what a decision allocates |
+//! | `administration` | the API of administration, what it tells and to whom; metrics |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
@@ -32,6 +33,7 @@
     reason = "a test that panics is a test that fails"
 )]
 
+mod administration;
 mod allocations;
 mod answers;
 mod calls;

@@ -32,6 +32,7 @@ const HOUSE: &[Row] = &[
     Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
     Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
     Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
+    Row { place: "telemetry/metrics", rooms: "", foreign: "std::fs std::time::SystemTime" },
     Row { place: "watch", rooms: "", foreign: "async tokio" },
     // Policies know of no store, and only their sources touch files.
     Row {
@@ -58,10 +59,16 @@ const HOUSE: &[Row] = &[
         foreign: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
     },
     Row { place: "store/redis/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls webpki" },
+    // Written while requests are decided, read by people.
+    Row {
+        place: "journal",
+        rooms: "algorithm descriptor",
+        foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
+    },
     // Where policies and the trait of stores meet.
     Row {
         place: "limiter",
-        rooms: "algorithm descriptor policy store::Check store::Outcomes store::Store store::StoreError telemetry",
+        rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
         foreign: "arc_swap async std::sync std::time::Instant thiserror",
     },
     // The only room with protobuf in it.
@@ -84,7 +91,15 @@ const HOUSE: &[Row] = &[
         foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
     },
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
-    Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
+    Row {
+        place: "admin",
+        rooms: "algorithm::time descriptor journal limiter::InForce policy telemetry",
+        foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
+    },
+    Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
+    Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
+    Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },
+    Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util tokio_util" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
@@ -95,16 +110,20 @@ const HOUSE: &[Row] = &[
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc limiter policy settings store telemetry watch xds",
-        foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
+        rooms: "admin algorithm::judge descriptor grpc journal limiter policy settings store telemetry watch xds",
+        foreign: "async jiff parking_lot rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util \
+                  tracing",
     },
-    Row { place: "app/control_plane", rooms: "", foreign: "parking_lot" },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
-        rooms: "algorithm app descriptor grpc limiter policy settings store telemetry",
+        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc limiter policy settings store telemetry",
         foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
+    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util serde" },
+    Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },
+    Row { place: "cli/table", rooms: "", foreign: "serde" },
+    Row { place: "cli/top", rooms: "", foreign: "serde" },
     Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },
 ];

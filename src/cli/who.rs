@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{block_on, entries, load};
-use crate::descriptor::{Entry, KeyBuffer};
-use crate::policy::{self, Imposes, PolicySet};
+use super::{block_on, load};
+use crate::descriptor::{KeyBuffer, entries};
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
 use crate::telemetry::metrics::Metrics;
@@ -66,27 +65,15 @@ impl Who {
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
-        let range = self.find(&policies, &mut keys)?;
-        let in_one_slot = policies.find(&self.domain).is_some_and(policy::Policy::in_one_slot);
+        let counter = policies.counter(&self.domain, &entries(&self.descriptor), &mut keys);
+        let (rule, key) = counter.map_err(|error| error.to_string())?;
+        if rule.record().is_empty() {
+            return Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()));
+        }
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
-        store.tallies(&keys.key(&self.domain, &range).in_one_slot(in_one_slot)).await.map_err(|error| error.to_string())
-    }
-
-    fn find(&self, policies: &PolicySet, keys: &mut KeyBuffer) -> Result<crate::descriptor::KeyRange, String> {
-        let policy = policies.find(&self.domain).ok_or_else(|| format!("no policy for domain `{}`", self.domain))?;
-        let pairs = entries(&self.descriptor);
-        let entries: Vec<_> =
-            pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect();
-        let rule = policy.find(&entries, keys).ok_or("no rule for this descriptor; see `tollgate explain`")?;
-        match rule.imposes() {
-            Imposes::Limit(_) if rule.record().is_empty() => {
-                Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()))
-            }
-            Imposes::Limit(_) => Ok(keys.finish(rule.identity(), None)),
-            Imposes::Nothing | Imposes::Unlimited => Err(format!("rule `{}` has no limit", rule.path())),
-        }
+        store.tallies(&key).await.map_err(|error| error.to_string())
     }
 }
 

@@ -14,12 +14,13 @@ use super::request::{self, RequestBounds, Unreadable};
 use super::response::{self, AnswerStyle};
 use crate::limiter::{Limiter, Undecided};
 use crate::store::Store;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Latency, Metrics};
 
 /// The service: a limiter that speaks RLS.
 pub struct Rls<S> {
     limiter: Limiter<S>,
     metrics: Arc<Metrics>,
+    latency: Arc<Latency>,
     bounds: RequestBounds,
     style: AnswerStyle,
     /// Time for a decision where the caller sets none.
@@ -43,7 +44,8 @@ impl<S: Store> Rls<S> {
         style: AnswerStyle,
         timeout: Duration,
     ) -> Self {
-        Self { limiter, metrics, bounds, style, timeout }
+        let latency = metrics.call_latency();
+        Self { limiter, metrics, latency, bounds, style, timeout }
     }
 
     /// What decides.
@@ -64,6 +66,17 @@ impl<S: Store> Rls<S> {
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let answered = self.answer_by(message, deadline, answer).await;
+        self.latency.record(now.elapsed());
+        answered
+    }
+
+    async fn answer_by(
+        &self,
+        message: &[u8],
+        deadline: Instant,
+        answer: &mut (impl BufMut + Send),
+    ) -> Result<Answered, Status> {
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
         let snapshot = self.limiter.snapshot();
         let decision = self

@@ -9,6 +9,8 @@
 //! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
+//! | `counter` | which counter a descriptor leads to |
+//! | [`explain`] | why a rule is hit, in words |
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`source`] | where the text comes from |
@@ -16,7 +18,9 @@
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
 
 mod compile;
+mod counter;
 mod document;
+pub mod explain;
 mod listing;
 mod matcher;
 mod metric_key;
@@ -30,6 +34,7 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use counter::NoCounter;
 pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
 pub use matcher::Taken;
@@ -127,7 +132,7 @@ impl PolicySet {
     }
 
     /// All rules, in the order of their numbers.
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> + Clone {
         self.policies.iter().flat_map(|policy| &policy.rules)
     }
 }
