@@ -17,6 +17,7 @@
 //! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
+//! | `speed` | that it is near the ceiling and takes no more instructions than it did, within wide margins |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the house: who may use whom, how long a file may be |
 //!
@@ -45,6 +46,7 @@ mod reload;
 mod requests;
 mod serve;
 mod servers;
+mod speed;
 mod statistics;
 mod support;
 mod tidy;
