@@ -20,6 +20,7 @@
 //! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
+//! | `speed` | that it is near the ceiling and takes no more instructions than it did, within wide margins |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the house: who may use whom, how long a file may be |
 //!
@@ -52,6 +53,7 @@ mod reload;
 mod requests;
 mod serve;
 mod servers;
+mod speed;
 mod statistics;
 mod support;
 mod tidy;
