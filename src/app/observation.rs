@@ -40,10 +40,10 @@ impl Observation {
                 last = now;
             }
             self.journal.tend();
-            metrics.journal_bytes.set(i64::try_from(self.journal.bytes()).unwrap_or(i64::MAX));
+            metrics.journal.bytes.set(i64::try_from(self.journal.bytes()).unwrap_or(i64::MAX));
             let lost = self.journal.lost();
-            metrics.journal_dropped.inc_by(lost.dropped.saturating_sub(told.dropped));
-            metrics.journal_replaced.inc_by(lost.replaced.saturating_sub(told.replaced));
+            metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(told.dropped));
+            metrics.journal.replaced.inc_by(lost.replaced.saturating_sub(told.replaced));
             told = lost;
         }
     }

@@ -133,7 +133,7 @@ impl Stores {
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
                     warn!(address = server.address, "a server of the store has restarted");
-                    self.metrics.store_restarts.inc();
+                    self.metrics.exceptions.store_restarts.inc();
                 }
             }
             let gone: Vec<_> = {

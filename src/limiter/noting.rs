@@ -47,14 +47,14 @@ impl<S: Store> Limiter<S> {
         let metrics = &self.policies.metrics;
         match (hits, status.standing()) {
             (Hits::Refund(hits), Standing::Allowed) => {
-                metrics.refunded_hits.inc_by(hits.into());
+                metrics.exceptions.refunded_hits.inc_by(hits.into());
             }
             (Hits::Charge(hits), standing) => match (status.limit(), standing) {
                 (Some((limit, _)), Standing::Denied) if limit.charge_mode() == Charge::Afterwards => {
-                    metrics.overrun_hits.inc_by(hits.into());
+                    metrics.exceptions.overrun_hits.inc_by(hits.into());
                 }
                 (Some((limit, _)), Standing::Allowed) if is_estimated(limit) => {
-                    metrics.estimated_hits.inc_by(hits.into());
+                    metrics.exceptions.estimated_hits.inc_by(hits.into());
                 }
                 (_, _) => {}
             },

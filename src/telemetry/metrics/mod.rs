@@ -6,11 +6,13 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `names` | what each metric is called, and what it says |
+//! | `exceptions` | what breaks the promise, as far as it can be seen |
 //! | `rules` | the counters of rules, bounded |
 //! | `latency` | histograms of which each worker writes a part |
 //! | `process` | what the system says of this process |
 //! | `exposition` | the older text format |
 
+mod exceptions;
 mod exposition;
 mod latency;
 mod names;
@@ -30,6 +32,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+pub use self::exceptions::Exceptions;
 use self::latency::Latencies;
 pub use self::latency::Latency;
 pub use self::process::Process;
@@ -49,6 +52,17 @@ const REFUSED: &str = "refused";
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NodeLabels {
     node: String,
+}
+
+/// What the journal of denials takes and costs.
+#[derive(Debug, Default)]
+pub struct JournalMetrics {
+    /// Bytes that it takes.
+    pub bytes: Gauge,
+    /// Denials for which it had no room.
+    pub dropped: Counter,
+    /// Keys in it that went for others.
+    pub replaced: Counter,
 }
 
 /// What metrics are kept.
@@ -119,22 +133,12 @@ pub struct Metrics {
     pub memory_bytes: Gauge,
     /// When policies were last put in force, in seconds since the epoch.
     policy_loaded_at: Gauge,
-    /// Hits that callers gave back.
-    pub refunded_hits: Counter,
-    /// Hits that were charged past a limit of which costs are known afterwards.
-    pub overrun_hits: Counter,
-    /// Hits that were admitted by an estimate.
-    pub estimated_hits: Counter,
-    /// Bytes that the journal of denials takes.
-    pub journal_bytes: Gauge,
-    /// Denials for which it had no room.
-    pub journal_dropped: Counter,
-    /// Keys in it that went for others.
-    pub journal_replaced: Counter,
+    /// What breaks the promise.
+    pub exceptions: Exceptions,
+    /// What the journal of denials takes and costs.
+    pub journal: JournalMetrics,
     evicted_keys: Family<NodeLabels, Gauge>,
     clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
-    /// Restarts of servers of the store that were seen.
-    pub store_restarts: Counter,
     stats: Option<Arc<Stats>>,
 }
 
@@ -194,15 +198,10 @@ impl Metrics {
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
             policy_loaded_at: Gauge::default(),
-            refunded_hits: Counter::default(),
-            overrun_hits: Counter::default(),
-            estimated_hits: Counter::default(),
-            journal_bytes: Gauge::default(),
-            journal_dropped: Counter::default(),
-            journal_replaced: Counter::default(),
+            exceptions: Exceptions::default(),
+            journal: JournalMetrics::default(),
             evicted_keys: Family::default(),
             clock_offset: Family::default(),
-            store_restarts: Counter::default(),
             stats,
         };
         metrics.register();

@@ -14,7 +14,7 @@ impl Metrics {
         registry.register_collector(Box::new(Process { begun }));
         let registry = registry.sub_registry_with_prefix("tollgate");
         self.rules.register(registry);
-        self.register_exceptions(registry);
+        self.exceptions.register(registry);
         self.register_observation(registry);
         registry.register_collector(Box::new(Arc::clone(&self.calls)));
         registry.register_collector(Box::new(Arc::clone(&self.node_calls)));
@@ -72,32 +72,18 @@ impl Metrics {
         registry.register("lease_hits_outstanding", outstanding, self.lease_hits_outstanding.clone());
     }
 
-    /// What breaks the promise that hits admitted never exceed a limit, as far as it can be seen; of the rest `decisions` with
-    /// the outcome `presumed_allowed`, `local_decisions`, `unknown_charges` and `take_backs_lost` tell.
-    fn register_exceptions(&self, registry: &mut Registry) {
-        let refunded = "Hits that callers gave back, which they may do twice";
-        registry.register("refunded_hits", refunded, self.refunded_hits.clone());
-        let overrun = "Hits charged past their limit, since their cost was known only afterwards";
-        registry.register("overrun_hits", overrun, self.overrun_hits.clone());
-        let estimated = "Hits admitted by a weighted estimate of what was used";
-        registry.register("estimated_hits", estimated, self.estimated_hits.clone());
+    fn register_observation(&self, registry: &mut Registry) {
         let evicted = "Keys that a server of the store has evicted since it began, counters perhaps among them";
         registry.register("store_evicted_keys", evicted, self.evicted_keys.clone());
-        let restarts =
-            "Restarts of servers of the store that were seen; counters that were not persisted are lost with each";
-        registry.register("store_restarts", restarts, self.store_restarts.clone());
         let offset = "How far a server's clock is ahead of this process's, give or take the way there and back";
         registry.register_with_unit("store_clock_offset", offset, Unit::Seconds, self.clock_offset.clone());
-    }
-
-    fn register_observation(&self, registry: &mut Registry) {
         let loaded = "When policies were last put in force, since the epoch";
         registry.register_with_unit("policy_loaded_timestamp", loaded, Unit::Seconds, self.policy_loaded_at.clone());
         let bytes = "Bytes that the journal of denials takes";
-        registry.register("journal_bytes", bytes, self.journal_bytes.clone());
+        registry.register("journal_bytes", bytes, self.journal.bytes.clone());
         let dropped = "Denials that the journal had no room for";
-        registry.register("journal_dropped_denials", dropped, self.journal_dropped.clone());
+        registry.register("journal_dropped_denials", dropped, self.journal.dropped.clone());
         let replaced = "Keys that went from the journal for others";
-        registry.register("journal_replaced_keys", replaced, self.journal_replaced.clone());
+        registry.register("journal_replaced_keys", replaced, self.journal.replaced.clone());
     }
 }
