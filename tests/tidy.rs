@@ -41,6 +41,7 @@ const HOUSE: &[Row] = &[
         foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
+    Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
     Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io std::os" },
     // Stores know of no policy, and the clock is theirs.
     Row {
@@ -118,7 +119,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "cli",
         rooms: "admin::api admin::rights::Token algorithm app descriptor grpc limiter policy settings store telemetry",
-        foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
+        foreign: "async clap jiff rand serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util serde" },
     Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },

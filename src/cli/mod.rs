@@ -4,6 +4,7 @@ pub mod api;
 mod arguments;
 pub mod check;
 pub mod denials;
+mod dry_run;
 pub mod explain;
 pub mod hit;
 pub mod reload;
@@ -13,6 +14,7 @@ pub mod serve;
 pub mod settings;
 mod table;
 pub mod top;
+pub mod test;
 pub mod who;
 
 use std::path::PathBuf;
@@ -61,6 +63,8 @@ enum Command {
     Denials(denials::Denials),
     /// Have a running service read its policies again.
     Reload(reload::Reload),
+    /// Run the tests of policies.
+    Test(test::Test),
     /// Say who used a counter up.
     Who(who::Who),
     /// Say what the variables of envoyproxy/ratelimit are here.
@@ -98,6 +102,7 @@ impl Cli {
             Some(Command::Top(top)) => top.run(),
             Some(Command::Denials(denials)) => denials.run(),
             Some(Command::Reload(reload)) => reload.run(),
+            Some(Command::Test(test)) => test.run(),
             Some(Command::Who(who)) => who.run(),
             Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),

@@ -13,6 +13,7 @@
 //! | [`explain`] | why a rule is hit, in words |
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
+//! | [`trial`] | tests of policies, as somebody writes them |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
@@ -28,6 +29,7 @@ pub mod report;
 mod rule;
 pub mod source;
 mod trace;
+pub mod trial;
 
 #[cfg(test)]
 mod tests;

@@ -91,6 +91,7 @@ impl Reading {
             by_content: self.policy_dialect == Dialect::Envoyproxy,
             dot_files: self.policy_dot_files,
             prefix: self.policy_file_prefix.clone(),
+            tests: false,
         };
         Places { paths: paths.to_owned(), overlays: self.overlay.clone(), which }
     }

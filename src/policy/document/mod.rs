@@ -10,6 +10,7 @@
 //! | `fields` | mappings against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | what is said of a rule elsewhere than in it |
+//! | `trial` | tests of policies |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
@@ -18,6 +19,7 @@ mod metadata;
 mod overlay;
 pub(super) mod scalar;
 pub(super) mod schema;
+pub(super) mod trial;
 mod vocabulary;
 pub(super) mod written;
 mod yaml;

@@ -4,21 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::vocabulary::{Form, Level, Word};
 
-/// A JSON Schema (draft 2020-12) of policy files; that of overlays is its `#/$defs/overlay`.
+/// A JSON Schema (draft 2020-12) of policy files; those of overlays and of tests are its `#/$defs/overlay` and
+/// `#/$defs/tests`.
 pub fn json_schema() -> Value {
-    let levels = [
-        Level::Defaults,
-        Level::Rule,
-        Level::Limit,
-        Level::Window,
-        Level::Replaced,
-        Level::Lease,
-        Level::Overlay,
-        Level::Entry,
-        Level::Overlaid,
-        Level::Tollgate,
-    ];
-    let definitions: Map<_, _> = levels.into_iter().map(|level| (name(level).to_owned(), object(level))).collect();
+    let levels = Level::ALL.into_iter().filter(|level| *level != Level::File);
+    let definitions: Map<_, _> = levels.map(|level| (name(level).to_owned(), object(level))).collect();
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("tollgate policy"));
@@ -72,6 +62,12 @@ fn form(form: Form) -> Value {
             ],
         }),
         Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
+        Form::Length => json!({ "type": "string", "pattern": "^([0-9]+(us|ms|s|m|h|d)|never)$" }),
+        Form::Instant => json!({ "type": "string" }),
+        Form::Descriptors => {
+            let one = json!([{ "type": text }, { "type": "object", "additionalProperties": { "type": text } }]);
+            json!({ "anyOf": [{ "type": "array", "items": { "anyOf": one } }, { "anyOf": one }] })
+        }
         Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
         // Of metadata, which is the only one, we know a part.
@@ -106,6 +102,10 @@ fn name(level: Level) -> &'static str {
         Level::Entry => "entry",
         Level::Overlaid => "overlaid",
         Level::Tollgate => "tollgate",
+        Level::Trials => "tests",
+        Level::Case => "test",
+        Level::Step => "step",
+        Level::Expected => "each",
     }
 }
 

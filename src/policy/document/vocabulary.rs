@@ -4,8 +4,10 @@
 //! option is a line here, a field in [`written`](super::written), and what the compiler makes of it.
 
 use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
-use Form::{Anything, Count, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
-use Level::{Defaults, Entry, File, Lease, Limit, Overlaid, Overlay, Replaced, Rule, Tollgate, Window};
+use crate::policy::trial::CODES;
+use Form::{Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
+use Level::{Case, Defaults, Entry, Expected, File, Lease, Limit, Overlaid, Overlay};
+use Level::{Replaced, Rule, Step, Tollgate, Trials, Window};
 
 /// What kind of mapping a word stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +27,21 @@ pub(in crate::policy) enum Level {
     Overlaid,
     /// What the metadata of a rule says to us.
     Tollgate,
+    /// A file of tests of policies,
+    Trials,
+    /// a test of it,
+    Case,
+    /// what is asked there,
+    Step,
+    /// and what is expected of one of several descriptors.
+    Expected,
+}
+
+/// What kind of file a mapping stands in: a word of one kind means nothing in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Policy,
+    Tests,
 }
 
 /// What a word takes.
@@ -41,6 +58,12 @@ pub(in crate::policy) enum Form {
     Unit,
     /// A percentage or a count.
     Size,
+    /// A length of time down to microseconds, or `never`.
+    Length,
+    /// A moment.
+    Instant,
+    /// One descriptor or several, each as `key=value,key=value` or as a mapping.
+    Descriptors,
     Map(Level),
     Maps(Level),
     /// A mapping with any content.
@@ -105,7 +128,30 @@ pub(in crate::policy) static WORDS: &[Word] = &[
 
     must("size", &[Lease], Size, "how much at once, at most: a part of the limit such as 1%, or hits"),
     must("ttl", &[Lease], Unit, "how long they are kept; what is not used goes back"),
+
+    must("policies", &[Trials], Texts, "what is tested: policy files or directories, from where this file is"),
+    must("tests", &[Trials], Maps(Case), "the tests; each begins without counters"),
+    must("test", &[Case], Text, "what it shows, in a sentence"),
+    may("domain", &[Case], Text, "the domain of its requests; that of the policies where they have only one"),
+    may("at", &[Case, Step], Instant, "when it begins, as 2026-11-21T12:00:00Z; a test unless given at 2026-01-01T00:00:00Z"),
+    must("steps", &[Case], Maps(Step), "what is asked, in order"),
+    must("hit", &[Step], Descriptors, "the descriptor: key=value,key=value, or a mapping; a list of them for a request with several"),
+    may("hits", &[Step], Count(u32::MAX as u64), "how much is wanted; 1 unless given, 0 is a peek"),
+    may("refund", &[Step], Count(u32::MAX as u64), "how much is given back, in the place of hits"),
+    may("after", &[Step], Length, "how long after the step before"),
+    may("times", &[Step], Count(MAX_TIMES), "how often; each time the code has to be the expected one, the rest the last time"),
+    may("every", &[Step], Length, "how long between them; no time unless given"),
+    must("expect", ANSWER, OneOf(|| names(&CODES)), "the code of the answer"),
+    may("remaining", ANSWER, Count(u64::MAX), "hits that are left"),
+    may("retry_after", ANSWER, Length, "the wait of who is denied, or never"),
+    may("reset_after", ANSWER, Length, "the time until the counter is as if never used, or never"),
+    may("rule", ANSWER, Text, "the path of the rule that is hit, as tollgate explain tells it; none where there is none"),
+    may("each", &[Step], Maps(Expected), "what is expected of each of several descriptors, in order"),
 ];
+
+const ANSWER: &[Level] = &[Step, Expected];
+/// Requests of one step: a test is no load test.
+const MAX_TIMES: u64 = 1_000_000;
 
 const OPTION: &[Level] = &[Limit, Defaults, Overlaid];
 const SWITCH: &[Level] = &[Rule, Entry, Tollgate];
@@ -151,6 +197,26 @@ impl Word {
 }
 
 impl Level {
+    /// Every one.
+    pub(in crate::policy) const ALL: [Self; 15] = [
+        File, Defaults, Rule, Limit, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials, Case, Step,
+        Expected,
+    ];
+
+    fn kind(self) -> Kind {
+        match self {
+            File | Defaults | Rule | Limit | Window | Replaced | Lease => Kind::Policy,
+            Overlay | Entry | Overlaid | Tollgate => Kind::Policy,
+            Trials | Case | Step | Expected => Kind::Tests,
+        }
+    }
+
+    /// Where else in such a file a word may stand.
+    pub(super) fn elsewhere(self, name: &str) -> impl Iterator<Item = Self> {
+        let places = WORDS.iter().filter(move |word| word.name == name).flat_map(|word| word.levels);
+        places.copied().filter(move |level| level.kind() == self.kind())
+    }
+
     /// The words that may stand here.
     pub(in crate::policy) fn words(self) -> impl Iterator<Item = &'static Word> + Clone {
         WORDS.iter().filter(move |word| word.levels.contains(&self))
@@ -175,6 +241,10 @@ impl Level {
             Entry => "an item of `overlay`",
             Overlaid => "`rate_limit`",
             Tollgate => "`tollgate`",
+            Trials => "a file of tests",
+            Case => "an item of `tests`",
+            Step => "an item of `steps`",
+            Expected => "an item of `each`",
         }
     }
 
@@ -192,6 +262,10 @@ impl Level {
             Entry => "in an item of overlay",
             Overlaid => "in rate_limit of an overlay",
             Tollgate => "in tollgate of metadata",
+            Trials => "at the top of a file of tests",
+            Case => "in an item of tests",
+            Step => "in an item of steps",
+            Expected => "in an item of each",
         }
     }
 }
@@ -202,7 +276,7 @@ mod tests {
 
     #[test]
     fn no_word_stands_twice_in_one_place() {
-        for level in [File, Defaults, Rule, Limit, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate] {
+        for level in Level::ALL {
             let mut names: Vec<_> = level.words().map(|word| word.name).collect();
             let count = names.len();
             names.sort_unstable();
