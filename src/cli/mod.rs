@@ -4,6 +4,7 @@ pub mod api;
 mod arguments;
 pub mod check;
 pub mod denials;
+pub mod diff;
 mod dry_run;
 pub mod explain;
 pub mod hit;
@@ -51,6 +52,8 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Check policy files and say what is in them.
     Check(check::Check),
+    /// Say what differs between two sets of policies, and for whom.
+    Diff(diff::Diff),
     /// Say which rule a descriptor hits, and why.
     Explain(explain::Explain),
     /// Ask a running service, as a client.
@@ -96,6 +99,7 @@ impl Cli {
             None => self.serve.run(),
             Some(Command::Serve(serve)) => serve.run(),
             Some(Command::Check(check)) => check.run(),
+            Some(Command::Diff(diff)) => diff.run(),
             Some(Command::Explain(explain)) => explain.run(),
             Some(Command::Hit(hit)) => hit.run(),
             Some(Command::Replay(replay)) => replay.run(),

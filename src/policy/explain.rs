@@ -28,7 +28,7 @@ pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>])
 /// The limit of a rule in words, such as `100 hits in 1m`; `None` where it imposes none.
 pub fn limit_in_words(rule: &Rule) -> Option<String> {
     let Imposes::Limit(limit) = rule.imposes() else { return None };
-    let amounts: Vec<_> = limit.windows().iter().map(amount).collect();
+    let amounts: Vec<_> = limit.windows().iter().map(Window::to_string).collect();
     Some(amounts.join(" and "))
 }
 
@@ -95,7 +95,7 @@ fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
 
 fn tell_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
     for (index, window) in limit.windows().iter().enumerate() {
-        line(text, if index == 0 { "limit" } else { "and" }, &amount(window))?;
+        line(text, if index == 0 { "limit" } else { "and" }, &window.to_string())?;
     }
     line(text, "counted", &counting(rule.algorithm(), limit))?;
     if rule.share_threshold() {
@@ -145,19 +145,6 @@ fn tell_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) ->
 
 fn line(text: &mut String, word: &str, meaning: &str) -> fmt::Result {
     writeln!(text, "{word:<9} {meaning}")
-}
-
-fn amount(window: &Window) -> String {
-    let hits = match window.limit() {
-        0 => "nothing (a ban)".to_owned(),
-        limit => plural(usize::try_from(limit).unwrap_or(usize::MAX), "hit"),
-    };
-    match window.calendar() {
-        None => format!("{hits} in {}", window.period()),
-        Some(calendar) => {
-            format!("{hits} in each calendar {} of {}", calendar.unit().word(), calendar.zone_name())
-        }
-    }
 }
 
 fn counting(word: &str, limit: &Limit) -> String {

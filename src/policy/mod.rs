@@ -11,6 +11,7 @@
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
 //! | `counter` | which counter a descriptor leads to |
 //! | [`explain`] | why a rule is hit, in words |
+//! | [`diff`] | what differs between two sets, and for whom |
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`trial`] | tests of policies, as somebody writes them |
@@ -20,6 +21,7 @@
 
 mod compile;
 mod counter;
+pub mod diff;
 mod document;
 pub mod explain;
 mod listing;

@@ -1,5 +1,6 @@
 //! Changes of policies before they are in force: their tests, what differs, and what they would have done to yesterday's traffic.
 
+mod differences;
 mod tests_of_policies;
 
 use std::path::Path;
