@@ -13,8 +13,9 @@ use crate::settings::Reading;
 
 /// Say what differs between two sets of policies: exit status 0 where nothing does, 1 where something does
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  git worktree add /tmp/main main && tollgate diff /tmp/main/config/policies \
-                        config/policies\n\nExit status 2 where policies cannot be read.")]
+#[command(
+    after_help = "Example:\n  tollgate diff /etc/tollgate config/policies\n\nExit status 2 where policies cannot be read."
+)]
 pub struct Diff {
     /// The policies in force: a file or a directory
     #[arg(value_name = "OLD")]

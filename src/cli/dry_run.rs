@@ -14,6 +14,9 @@ use crate::telemetry::metrics::Metrics;
 /// Time for one decision, which memory does not take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes of counters: millions of keys at once, and a bound.
+const ROOM: Bounds = Bounds { max_bytes: 4 << 30, domain_max_bytes: 4 << 30 };
+
 /// Policies, with counters of their own and a clock that is told.
 pub(super) struct DryRun {
     limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
@@ -36,7 +39,7 @@ impl DryRun {
 
     fn of(policies: Arc<InForce>) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let store = Arc::new(MemoryStore::new(unbounded(), Arc::clone(&clock)));
+        let store = Arc::new(MemoryStore::new(ROOM, Arc::clone(&clock)));
         Self { limiter: Limiter::new(Arc::clone(&policies), store, Modes::default()), clock, policies }
     }
 
@@ -59,9 +62,4 @@ impl DryRun {
         let now = Instant::now();
         self.limiter.decide(snapshot, request, now.checked_add(PATIENCE).unwrap_or(now)).await
     }
-}
-
-/// Nobody else is there to be protected.
-pub(super) fn unbounded() -> Bounds {
-    Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX }
 }

@@ -15,10 +15,12 @@
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`trial`] | tests of policies, as somebody writes them |
+//! | [`access_log`] | what a line of an access log is as a request |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
 
+pub mod access_log;
 mod compile;
 mod counter;
 pub mod diff;

@@ -1,7 +1,9 @@
 //! Changes of policies before they are in force: their tests, what differs, and what they would have done to yesterday's traffic.
 
 mod differences;
+mod document;
 mod tests_of_policies;
+mod traffic;
 
 use std::path::Path;
 use std::process::Output;

@@ -11,9 +11,11 @@
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | what is said of a rule elsewhere than in it |
 //! | `trial` | tests of policies |
+//! | `access_log` | what a line of an access log is as a request |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
+pub(super) mod access_log;
 mod fields;
 mod metadata;
 mod overlay;

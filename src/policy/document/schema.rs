@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::vocabulary::{Form, Level, Word};
 
-/// A JSON Schema (draft 2020-12) of policy files; those of overlays and of tests are its `#/$defs/overlay` and
-/// `#/$defs/tests`.
+/// A JSON Schema (draft 2020-12) of policy files; those of overlays, of tests and of maps of access logs are its
+/// `#/$defs/overlay`, `#/$defs/tests` and `#/$defs/access_log`.
 pub fn json_schema() -> Value {
     let levels = Level::ALL.into_iter().filter(|level| *level != Level::File);
     let definitions: Map<_, _> = levels.map(|level| (name(level).to_owned(), object(level))).collect();
@@ -45,6 +45,7 @@ fn described(word: &Word) -> Value {
 fn form(form: Form) -> Value {
     // What YAML takes for a number or a truth is text where a text is asked for.
     let text = json!(["string", "number", "boolean", "null"]);
+    let source = json!({ "anyOf": [{ "type": text }, reference(Level::Field)] });
     match form {
         Form::Text => json!({ "type": text }),
         Form::Texts => json!({ "type": ["array", "null"], "items": { "type": text } }),
@@ -67,6 +68,10 @@ fn form(form: Form) -> Value {
         Form::Descriptors => {
             let one = json!([{ "type": text }, { "type": "object", "additionalProperties": { "type": text } }]);
             json!({ "anyOf": [{ "type": "array", "items": { "anyOf": one } }, { "anyOf": one }] })
+        }
+        Form::Source => source,
+        Form::Sources => {
+            json!({ "type": "array", "items": { "type": "object", "additionalProperties": source } })
         }
         Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
@@ -106,6 +111,9 @@ fn name(level: Level) -> &'static str {
         Level::Case => "test",
         Level::Step => "step",
         Level::Expected => "each",
+        Level::AccessLog => "access_log",
+        Level::Time => "time",
+        Level::Field => "field",
     }
 }
 

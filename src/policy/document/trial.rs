@@ -17,23 +17,31 @@ const LENGTHS: &str = "a length is a whole number of us, ms, s, m, h or d such a
 
 /// Reads a file of tests.
 pub(in crate::policy) fn read(source: &Source) -> Result<Trials, Report> {
+    document(source, "a file of tests", |reader, root| reader.trials(root, source))
+}
+
+/// Reads the one document of a file.
+pub(super) fn document<T>(
+    source: &Source,
+    what: &str,
+    read: impl FnOnce(&mut Reader<'_>, NodeId) -> Option<T>,
+) -> Result<T, Report> {
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text_of(source), &mut findings);
-    let trials = match tree.roots() {
-        [root] => Reader { tree: &tree, dialect: Dialect::Tollgate, findings: &mut findings, path: String::new() }
-            .trials(*root, source),
+    let found = match tree.roots() {
+        [root] => {
+            let (dialect, path) = (Dialect::Tollgate, String::new());
+            read(&mut Reader { tree: &tree, dialect, findings: &mut findings, path }, *root)
+        }
         roots => {
             if findings.errors() == 0 {
-                let message = format!("a file of tests is one document, found {}", roots.len());
+                let message = format!("{what} is one document, found {}", roots.len());
                 findings.push(Finding::error(Span::default(), message));
             }
             None
         }
     };
-    match trials.filter(|_| findings.errors() == 0) {
-        Some(trials) => Ok(trials),
-        None => Err(findings.report(std::slice::from_ref(source))),
-    }
+    found.filter(|_| findings.errors() == 0).ok_or_else(|| findings.report(std::slice::from_ref(source)))
 }
 
 impl Reader<'_> {

@@ -4,10 +4,13 @@
 //! option is a line here, a field in [`written`](super::written), and what the compiler makes of it.
 
 use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
+use crate::policy::access_log::{SCALES, WITHOUT};
 use crate::policy::trial::CODES;
-use Form::{Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
-use Level::{Case, Defaults, Entry, Expected, File, Lease, Limit, Overlaid, Overlay};
-use Level::{Replaced, Rule, Step, Tollgate, Trials, Window};
+use Form::{
+    Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text, Texts, Truth, Unit,
+};
+use Level::{AccessLog, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay};
+use Level::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 
 /// What kind of mapping a word stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +38,12 @@ pub(in crate::policy) enum Level {
     Step,
     /// and what is expected of one of several descriptors.
     Expected,
+    /// What a line of an access log is as a request,
+    AccessLog,
+    /// when it came,
+    Time,
+    /// and what one of its fields is.
+    Field,
 }
 
 /// What kind of file a mapping stands in: a word of one kind means nothing in another.
@@ -42,6 +51,7 @@ pub(in crate::policy) enum Level {
 enum Kind {
     Policy,
     Tests,
+    AccessLog,
 }
 
 /// What a word takes.
@@ -64,6 +74,10 @@ pub(in crate::policy) enum Form {
     Instant,
     /// One descriptor or several, each as `key=value,key=value` or as a mapping.
     Descriptors,
+    /// A text, or a field of a line.
+    Source,
+    /// Descriptors, each a mapping of keys to such.
+    Sources,
     Map(Level),
     Maps(Level),
     /// A mapping with any content.
@@ -147,6 +161,14 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("reset_after", ANSWER, Length, "the time until the counter is as if never used, or never"),
     may("rule", ANSWER, Text, "the path of the rule that is hit, as tollgate explain tells it; none where there is none"),
     may("each", &[Step], Maps(Expected), "what is expected of each of several descriptors, in order"),
+
+    must("time", &[AccessLog], Map(Time), "when the request came"),
+    must("domain", &[AccessLog], Source, "the domain of the request: a text, or { field: NAME }"),
+    must("descriptors", &[AccessLog], Sources, "its descriptors, each a mapping of keys to a text or { field: NAME }; one whose field is not there is left out"),
+    may("hits", &[AccessLog], Source, "how much it wants; 1 unless given"),
+    must("field", &[Time, Field], Text, "the name of a field; dots lead into objects"),
+    may("unit", &[Time], OneOf(|| names(&SCALES)), "what a number counts since 1970: s, ms, us; s unless given"),
+    may("without", &[Field], OneOf(|| names(&WITHOUT)), "what is cut off: port, the port of an address; query, all of a path from the question mark"),
 ];
 
 const ANSWER: &[Level] = &[Step, Expected];
@@ -198,9 +220,9 @@ impl Word {
 
 impl Level {
     /// Every one.
-    pub(in crate::policy) const ALL: [Self; 15] = [
+    pub(in crate::policy) const ALL: [Self; 18] = [
         File, Defaults, Rule, Limit, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials, Case, Step,
-        Expected,
+        Expected, AccessLog, Time, Field,
     ];
 
     fn kind(self) -> Kind {
@@ -208,6 +230,7 @@ impl Level {
             File | Defaults | Rule | Limit | Window | Replaced | Lease => Kind::Policy,
             Overlay | Entry | Overlaid | Tollgate => Kind::Policy,
             Trials | Case | Step | Expected => Kind::Tests,
+            AccessLog | Time | Field => Kind::AccessLog,
         }
     }
 
@@ -245,6 +268,9 @@ impl Level {
             Case => "an item of `tests`",
             Step => "an item of `steps`",
             Expected => "an item of `each`",
+            AccessLog => "a map of an access log",
+            Time => "`time`",
+            Field => "a field",
         }
     }
 
@@ -266,6 +292,9 @@ impl Level {
             Case => "in an item of tests",
             Step => "in an item of steps",
             Expected => "in an item of each",
+            AccessLog => "at the top of the map",
+            Time => "in time",
+            Field => "beside a field",
         }
     }
 }

@@ -16,10 +16,6 @@ tests:
   steps:
   - { hit: user=ann, hits: 1, refund: 1, expect: fine }
   - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
-- test: time
-  at: tomorrow
-  steps:
-  - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
 ",
     );
     insta::assert_snapshot!(report, @r##"
@@ -56,48 +52,62 @@ tests:
     6 |   - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
       |                                                                  ^^^^^^^^^^^^^^^^
       = in test `both`
+    "##);
+}
 
+#[test]
+fn what_is_no_time_and_no_descriptor_is_told() {
+    let report = errors(
+        "policies: [a.yaml]
+tests:
+- test: time
+  at: tomorrow
+  steps:
+  - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+",
+    );
+    insta::assert_snapshot!(report, @r##"
     error: `tomorrow` is not a moment
-     --> a.test.yaml:8:7
+     --> a.test.yaml:4:7
       |
-    8 |   at: tomorrow
+    4 |   at: tomorrow
       |       ^^^^^^^^
       = a moment is written as 2026-11-21T12:00:00Z
       = in test `time`
 
     error: a descriptor must be key=value,key=value or a mapping, found a list
-      --> a.test.yaml:10:13
-       |
-    10 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
-       |             ^^
-       = in test `time`
+     --> a.test.yaml:6:13
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |             ^^
+      = in test `time`
 
     error: `times` must be at least 1, found 0
-      --> a.test.yaml:10:25
-       |
-    10 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
-       |                         ^
-       = in test `time`
+     --> a.test.yaml:6:25
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                         ^
+      = in test `time`
 
     error: `after` beside `at`
-      --> a.test.yaml:10:35
-       |
-    10 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
-       |                                   ^^
-      --> a.test.yaml:10:43
-       |
-    10 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
-       |                                           ^^^^^^^^^^^^^^^^^^^^ the moment
-       = a step is asked at a moment or some time after the one before
-       = in test `time`
+     --> a.test.yaml:6:35
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                                   ^^
+     --> a.test.yaml:6:43
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                                           ^^^^^^^^^^^^^^^^^^^^ the moment
+      = a step is asked at a moment or some time after the one before
+      = in test `time`
 
     error: unknown word `unit`
-      --> a.test.yaml:10:94
-       |
-    10 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
-       |                                                                                              ^^^^
-       = allowed in an item of steps: at, hit, hits, refund, after, times, every, expect, remaining, retry_after, reset_after, rule, each
-       = in test `time`
+     --> a.test.yaml:6:94
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                                                                                              ^^^^
+      = allowed in an item of steps: at, hit, hits, refund, after, times, every, expect, remaining, retry_after, reset_after, rule, each
+      = in test `time`
     "##);
 }
 
