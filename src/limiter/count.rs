@@ -1,15 +1,18 @@
 //! What a request counts: in our metrics by rule, and in the statistics of envoyproxy/ratelimit where those are on.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
+use super::trial::Tried;
 use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
 use crate::policy::{self, MetricKey, Policy, PolicySet, Rule};
+use crate::telemetry::candidates::CandidateMetrics;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
 
@@ -19,6 +22,8 @@ pub(super) struct Counters {
     metrics: Vec<RuleMetrics>,
     /// The part of a limit above which what is allowed is near it.
     near_limit_ratio: f32,
+    /// Of the few rules that try a limit out.
+    candidates: HashMap<usize, CandidateMetrics>,
     statistics: Option<Statistics>,
 }
 
@@ -68,9 +73,12 @@ impl Counters {
             };
             Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
         });
+        let candidates = policies.rules().filter_map(Rule::candidate);
+        let of_candidate = |rule: &Rule| (rule.id(), metrics.candidates.of_rule(rule.domain(), rule.path()));
         Self {
             metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
+            candidates: candidates.map(of_candidate).collect(),
             statistics,
         }
     }
@@ -109,6 +117,11 @@ impl Counters {
         for status in decision.statuses() {
             if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
                 count(metrics, status, self.near_limit_ratio);
+            }
+        }
+        for tried in decision.tried() {
+            if let Some(metrics) = self.candidates.get(&tried.rule().id()) {
+                count_tried(metrics, tried, decision.is_over_limit());
             }
         }
         for (status, counted) in decision.statuses().iter().zip(&tally.descriptors) {
@@ -169,6 +182,16 @@ fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
     };
     u64::from(whole).saturating_sub(remaining) > threshold(whole, ratio)
+}
+
+fn count_tried(metrics: &CandidateMetrics, tried: &Tried<'_>, is_over_limit: bool) {
+    match (tried.would_deny(), is_over_limit) {
+        (None, _) => &metrics.unknown,
+        (Some(false), _) => &metrics.allowed,
+        (Some(true), false) => &metrics.denied,
+        (Some(true), true) => &metrics.denied_already,
+    }
+    .inc();
 }
 
 /// What nobody judged is in the total only.

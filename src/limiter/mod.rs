@@ -8,6 +8,7 @@ mod decision;
 mod modes;
 mod noting;
 mod target;
+mod trial;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use self::count::Counters;
 pub use self::decision::{Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::Target;
+use self::trial::Trial;
+pub use self::trial::Tried;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
@@ -157,6 +160,7 @@ impl<S: Store> Limiter<S> {
             request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
+        let trials = if counts { Trial::all(policy, request, &targets, &mut keys) } else { Vec::new() };
         let tally = counts.then(|| live.counters.asked(policy, request, &targets));
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
@@ -166,14 +170,17 @@ impl<S: Store> Limiter<S> {
                 Some(Check { key, limit, hits: descriptor.hits, role: *role, recorded, lease })
             },
         );
-        let checks: Few<Check<'_>> = asked.collect();
-        let outcomes = match checks.is_empty() {
+        let mut checks: Few<Check<'_>> = asked.collect();
+        let applying = checks.len();
+        checks.extend(trials.iter().filter_map(|trial| trial.check(policy, request, &keys)));
+        let mut outcomes = match checks.is_empty() {
             true => Outcomes::new(),
             false => self.store.decide(&checks, prior, deadline).await,
         };
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
-        let decision = Decision::new(overall, targets, roles, outcomes);
+        let tried = Tried::all(trials, &mut outcomes, applying);
+        let decision = Decision::new(overall, targets, roles, outcomes).with_tried(tried);
         if let Some(tally) = &tally {
             live.counters.decided(&decision, tally);
             self.note(live, request, &decision, &recorded);

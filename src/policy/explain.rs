@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use super::diff::in_words;
 use super::{Imposes, Policy, PolicySet, Rule, Step, Taken};
 use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Window;
@@ -83,6 +84,10 @@ fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
         Imposes::Nothing => line(text, "limit", "none written: OK")?,
         Imposes::Unlimited => line(text, "limit", "unlimited: OK")?,
         Imposes::Limit(limit) => tell_limit(text, rule, limit)?,
+    }
+    if let Some(candidate) = rule.candidate() {
+        let words = in_words(candidate);
+        line(text, "candidate", &format!("{words}; tried out, and without a part in the answer"))?;
     }
     if !rule.replaces().is_empty() {
         line(text, "replaces", &rule.replaces().join(", "))?;

@@ -71,6 +71,8 @@ pub struct Options {
     pub dialect: Dialect,
     /// When hits are written of fixed windows that do not say so themselves; `None`: `always`.
     pub fixed_window_charge: Option<Charge>,
+    /// Whether the policies are tried out beside those in force: their counters are others.
+    pub are_candidates: bool,
 }
 
 /// How strictly policies are read.
@@ -106,6 +108,7 @@ pub struct PolicySet {
 pub struct Policy {
     domain: Arc<str>,
     in_one_slot: bool,
+    has_candidates: bool,
     override_identity: Identity,
     override_charge: Charge,
     top: Level,
@@ -160,6 +163,11 @@ impl Policy {
     /// Whether all counters of the domain are to be judged together, wherever they live.
     pub fn in_one_slot(&self) -> bool {
         self.in_one_slot
+    }
+
+    /// Whether any of its rules tries a limit out.
+    pub fn has_candidates(&self) -> bool {
+        self.has_candidates
     }
 
     /// When the hits of limits that requests bring along are written.

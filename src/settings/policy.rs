@@ -102,6 +102,7 @@ impl Reading {
             merge_domains: self.merge_domains,
             dialect: self.policy_dialect,
             fixed_window_charge: Some(self.fixed_window_charge),
+            are_candidates: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Changes of policies before they are in force: their tests, what differs, and what they would have done to yesterday's traffic.
 
+mod candidates;
 mod differences;
 mod document;
 mod tests_of_policies;

@@ -26,6 +26,8 @@ pub(super) struct Comparison {
     old: Denied,
     /// and by the second alone.
     new: Denied,
+    /// Admitted, and not if limits applied that the first tries out.
+    tried: Denied,
     is_of_two: bool,
 }
 
@@ -38,6 +40,18 @@ impl Denied {
             let top = self.rules.entry(rule_of(status, request.domain)).or_default();
             top.add(key_of(descriptor));
         }
+    }
+
+    /// Adds a request that is admitted and would not be, if what is tried out applied.
+    fn add_tried(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
+        let denying = decision.tried().iter().filter(|tried| tried.would_deny() == Some(true));
+        let mut is_any = false;
+        for tried in denying.filter(|_| !decision.is_over_limit()) {
+            is_any = true;
+            let top = self.rules.entry((request.domain.to_owned(), tried.rule().path().to_owned())).or_default();
+            request.descriptors.get(tried.descriptor()).into_iter().for_each(|descriptor| top.add(key_of(descriptor)));
+        }
+        self.requests = self.requests.saturating_add(u64::from(is_any));
     }
 }
 
@@ -59,6 +73,7 @@ impl Comparison {
         for (denied, over) in self.denied.iter_mut().zip(over) {
             *denied = denied.saturating_add(u64::from(over));
         }
+        self.tried.add_tried(request, first);
         match (over, second) {
             ([true, false], _) => self.old.add(request, first),
             ([false, true], Some(second)) => self.new.add(request, second),
@@ -101,7 +116,11 @@ impl fmt::Display for Comparison {
         let requests = format!("{} request{}", self.requests, if self.requests == 1 { "" } else { "s" });
         if !self.is_of_two {
             writeln!(f, "{requests}, {old} over limit")?;
-            return write!(f, "{}", self.old);
+            write!(f, "{}", self.old)?;
+            if self.tried.requests > 0 {
+                writeln!(f, "{} more if its candidates applied", self.tried.requests)?;
+            }
+            return write!(f, "{}", self.tried);
         }
         writeln!(f, "{requests}: {old} over limit by --policy, {new} by --against")?;
         writeln!(f, "{} would be denied by --against alone", self.new.requests)?;

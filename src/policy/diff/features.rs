@@ -34,8 +34,17 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
             LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),
         }),
     );
+    add("candidate", rule.candidate().map(in_words));
     add("metadata", rule.metadata().map(serde_json::Value::to_string));
     features
+}
+
+/// What a limit that is tried out says, in one line: `50 hits in 1m, algorithm gcra, ...`.
+pub fn in_words(candidate: &Rule) -> String {
+    let said = features(candidate).into_iter().filter(|(what, _)| !["shadow_mode", "on_store_error"].contains(what));
+    let parts: Vec<_> =
+        said.map(|(what, text)| if what == "limit" { text } else { format!("{what} {text}") }).collect();
+    parts.join(", ")
 }
 
 /// The amounts and periods of a rule's limit, or that there is none.

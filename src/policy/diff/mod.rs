@@ -8,6 +8,7 @@ mod features;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use self::features::in_words;
 use self::features::{features, limit_of};
 use super::matcher::Pattern;
 use super::rule::{Imposes, Rule};

@@ -138,10 +138,11 @@ impl Reader<'_> {
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
         let limit = self.section(fields, "rate_limit", Level::Limit).map(|found| self.limit(&found));
+        let candidate = self.section(fields, "candidate", Level::Candidate).map(|found| self.limit(&found));
         let switches = self.switches(fields);
         let (metadata, layer) = (self.metadata(fields), self.said_in_metadata(fields));
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
-        Some(Rule { key: key?, value, limit, switches, metadata, layer, children })
+        Some(Rule { key: key?, value, limit, candidate, switches, metadata, layer, children })
     }
 
     fn limit(&mut self, fields: &Fields) -> Limit {

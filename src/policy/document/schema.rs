@@ -100,6 +100,7 @@ fn name(level: Level) -> &'static str {
         Level::Defaults => "defaults",
         Level::Rule => "rule",
         Level::Limit => "rate_limit",
+        Level::Candidate => "candidate",
         Level::Window => "window",
         Level::Replaced => "replaced",
         Level::Lease => "lease",

@@ -9,7 +9,7 @@ use crate::policy::trial::CODES;
 use Form::{
     Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text, Texts, Truth, Unit,
 };
-use Level::{AccessLog, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay};
+use Level::{AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay};
 use Level::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 
 /// What kind of mapping a word stands in.
@@ -19,6 +19,8 @@ pub(in crate::policy) enum Level {
     Defaults,
     Rule,
     Limit,
+    /// A limit that is tried out beside it.
+    Candidate,
     Window,
     Replaced,
     Lease,
@@ -105,6 +107,7 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     must("key", &[Rule], Text, "the entry's key; `*` stands for any text, as often as wanted"),
     may("value", &[Rule], Text, "the entry's value; without it any value, each counted on its own; `*` stands for any text"),
     may("rate_limit", &[Rule], Map(Limit), "what the rule imposes on descriptors that end here"),
+    may("candidate", &[Rule], Map(Candidate), "a limit that is tried out: judged and counted beside the one that applies, without a part in the answer"),
     may("shadow_mode", SWITCH, Truth, "judge and count, never deny"),
     may("quota_mode", SWITCH, Truth, "a vote: a request is denied where all limits in this mode deny"),
     may("share_threshold", SWITCH, Truth, "one counter for all values that match the wildcard"),
@@ -112,12 +115,12 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("value_to_metric", SWITCH, Truth, "name this entry's value in metrics"),
     may("metadata", &[Rule], Anything, "any content; given to the caller as dynamic metadata, without `tollgate`: options as an item of an overlay has them"),
 
-    may("requests_per_unit", &[Limit, Window], Count(u32::MAX as u64), "hits per unit; 0 is a ban"),
-    may("unit", &[Limit, Window], Unit, "the period: second, minute, hour, day, week, month, year, or a length such as 250ms, 10s, 15m, 6h, 7d"),
+    may("requests_per_unit", AMOUNT, Count(u32::MAX as u64), "hits per unit; 0 is a ban"),
+    may("unit", AMOUNT, Unit, "the period: second, minute, hour, day, week, month, year, or a length such as 250ms, 10s, 15m, 6h, 7d"),
     may("unlimited", &[Limit], Truth, "no limit, without a unit"),
     may("name", &[Limit], Text, "what answers call the limit, and what `replaces` names"),
     may("replaces", &[Limit], Maps(Replaced), "limits that do not count in a request that this one applies to"),
-    may("windows", &[Limit], Maps(Window), "several amounts and periods at once, all of which must allow"),
+    may("windows", &[Limit, Candidate], Maps(Window), "several amounts and periods at once, all of which must allow"),
     may("algorithm", OPTION, OneOf(|| names(&ALGORITHMS)), "how hits are counted; fixed_window unless given"),
     may("burst", OPTION, Count(u32::MAX as u64), "gcra and token_bucket: hits that a rested counter admits at once; requests_per_unit unless given"),
     may("max_debt", OPTION, Count(u64::MAX), "gcra and token_bucket: hits past the limit that are remembered; ten times burst unless given"),
@@ -126,9 +129,9 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("calendar", OPTION, Truth, "fixed_window of a day, week, month or year: begin at local midnight"),
     may("time_zone", OPTION, Text, "the IANA time zone of a calendar; UTC unless given"),
     may("charge", OPTION, OneOf(|| names(&CHARGES)), "when hits are written; always for fixed_window, admitted for others, unless given"),
-    may("override", OPTION, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
-    may("on_store_error", OPTION, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
-    may("record", OPTION, Texts, "entry keys whose values are tallied per counter: who used it up"),
+    may("override", OWN, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
+    may("on_store_error", OWN, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
+    may("record", OWN, Texts, "entry keys whose values are tallied per counter: who used it up"),
     may("lease", OPTION, Map(Lease), "hits that a process may take of a shared store in advance, and then admit in memory"),
 
     must("name", &[Replaced], Text, "the name of a limit"),
@@ -175,7 +178,10 @@ const ANSWER: &[Level] = &[Step, Expected];
 /// Requests of one step: a test is no load test.
 const MAX_TIMES: u64 = 1_000_000;
 
-const OPTION: &[Level] = &[Limit, Defaults, Overlaid];
+const AMOUNT: &[Level] = &[Limit, Candidate, Window];
+const OPTION: &[Level] = &[Limit, Candidate, Defaults, Overlaid];
+/// Options of what has a part in the answer.
+const OWN: &[Level] = &[Limit, Defaults, Overlaid];
 const SWITCH: &[Level] = &[Rule, Entry, Tollgate];
 
 const fn may(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
@@ -220,14 +226,14 @@ impl Word {
 
 impl Level {
     /// Every one.
-    pub(in crate::policy) const ALL: [Self; 18] = [
-        File, Defaults, Rule, Limit, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials, Case, Step,
-        Expected, AccessLog, Time, Field,
+    pub(in crate::policy) const ALL: [Self; 19] = [
+        File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials,
+        Case, Step, Expected, AccessLog, Time, Field,
     ];
 
     fn kind(self) -> Kind {
         match self {
-            File | Defaults | Rule | Limit | Window | Replaced | Lease => Kind::Policy,
+            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease => Kind::Policy,
             Overlay | Entry | Overlaid | Tollgate => Kind::Policy,
             Trials | Case | Step | Expected => Kind::Tests,
             AccessLog | Time | Field => Kind::AccessLog,
@@ -257,6 +263,7 @@ impl Level {
             Defaults => "`defaults`",
             Rule => "an item of `descriptors`",
             Limit => "`rate_limit`",
+            Candidate => "`candidate`",
             Window => "an item of `windows`",
             Replaced => "an item of `replaces`",
             Lease => "`lease`",
@@ -281,6 +288,7 @@ impl Level {
             Defaults => "in defaults",
             Rule => "in an item of descriptors",
             Limit => "in rate_limit",
+            Candidate => "in candidate",
             Window => "in an item of windows",
             Replaced => "in an item of replaces",
             Lease => "in lease",

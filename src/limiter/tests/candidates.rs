@@ -1,0 +1,74 @@
+//! Limits that are tried out: they count, and the answer knows nothing of them.
+
+use super::*;
+
+const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 2, name: b}}
+  - {key: c}
+  - {key: r, rate_limit: {unlimited: true, replaces: [{name: b}]}}
+";
+
+/// The same, each with a limit of one a minute that is tried out.
+fn tried() -> String {
+    let candidate = "candidate: {unit: minute, requests_per_unit: 1}";
+    PLAIN.lines().map(|line| format!("{}, {candidate}}}\n", line.strip_suffix('}').unwrap())).collect()
+}
+
+/// What the candidate of a rule has counted: allowed, denied, denied where the request was denied without it.
+fn counted(bench: &Bench, rule: &str) -> [u64; 3] {
+    let metrics = bench.metrics.candidates.of_rule("d", rule);
+    [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
+}
+
+#[test]
+fn no_answer_is_another_for_a_candidate() {
+    let (plain, tried) = (bench(PLAIN), bench(&tried()));
+    for number in 0..200_u64 {
+        for (asked, other) in [(&plain, &tried)] {
+            let key = ["a=1", "b=1", "c=1", "a=2", "r=1"][usize::try_from(number % 5).unwrap()];
+            let second = ["b=1", "c=1", "a=1"][usize::try_from(number % 3).unwrap()];
+            let wanted =
+                [Hits::Charge(1), Hits::Peek, Hits::Charge(2), Hits::Refund(1)][usize::try_from(number % 4).unwrap()];
+            asked.at(number * SECOND);
+            other.at(number * SECOND);
+            let ask = [hits(key, wanted), take(second)];
+            assert_eq!(asked.ask(&ask), other.ask(&ask), "{number}: {key} {wanted:?}, {second}");
+        }
+    }
+    assert!(counted(&tried, "a").iter().sum::<u64>() > 0);
+}
+
+#[test]
+fn what_would_have_been_denied_is_counted_apart_from_what_is_denied_anyway() {
+    let bench = bench(&tried());
+    assert_eq!(bench.times(5, take("a=1")), "OVER: OVER");
+    assert_eq!(counted(&bench, "a"), [1, 2, 2]);
+    assert_eq!(bench.times(5, take("c=1")), "OK: -", "where there is no limit yet");
+    assert_eq!(counted(&bench, "c"), [1, 4, 0]);
+}
+
+#[test]
+fn a_candidate_of_a_limit_that_does_not_count_in_a_request_does_not_either() {
+    let bench = bench(&tried());
+    assert_eq!(bench.ask(&[take("b=1"), take("r=1")]), "OK: - -");
+    assert_eq!((counted(&bench, "b"), counted(&bench, "r")), ([0, 0, 0], [1, 0, 0]));
+    bench.ask(&[overridden("b=1", 9, 60)]);
+    assert_eq!(counted(&bench, "b"), [0, 0, 0], "the request has brought a limit");
+}
+
+#[test]
+fn a_store_without_room_for_a_candidate_fails_no_request() {
+    let rules = "  - {key: c, candidate: {unit: minute, requests_per_unit: 1}}\n";
+    let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 0);
+    assert_eq!(bench.ask(&[take("c=1")]), "OK: -");
+    assert_eq!(bench.metrics.candidates.of_rule("d", "c").unknown.get(), 1);
+}
+
+#[test]
+fn a_candidate_does_not_vote() {
+    let policies = load(
+        "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: minute, requests_per_unit: 0}, candidate: {unit: minute, requests_per_unit: 9}}\n",
+    );
+    let bench = bench_of(policies, Modes { quota: true, shadow: false }, 1 << 20);
+    assert_eq!(bench.ask(&[take("a=1")]), "OVER: OVER");
+}
