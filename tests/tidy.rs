@@ -70,7 +70,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "limiter",
         rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
-        foreign: "arc_swap async std::sync std::time::Instant thiserror",
+        foreign: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
     },
     // The only room with protobuf in it.
     Row {

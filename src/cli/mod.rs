@@ -14,8 +14,8 @@ pub mod schema;
 pub mod serve;
 pub mod settings;
 mod table;
-pub mod top;
 pub mod test;
+pub mod top;
 pub mod who;
 
 use std::path::PathBuf;

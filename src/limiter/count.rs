@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
-use super::trial::Tried;
 use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
-use crate::policy::{self, MetricKey, Policy, PolicySet, Rule};
-use crate::telemetry::candidates::CandidateMetrics;
+use crate::policy::{self, Imposes, MetricKey, Policy, PolicySet, Rule};
+use crate::telemetry::candidates::{CandidateMetrics, From};
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
 
@@ -22,7 +21,7 @@ pub(super) struct Counters {
     metrics: Vec<RuleMetrics>,
     /// The part of a limit above which what is allowed is near it.
     near_limit_ratio: f32,
-    /// Of the few rules that try a limit out.
+    /// Of the few rules that try a limit out, or of all limits of a set that is tried out.
     candidates: HashMap<usize, CandidateMetrics>,
     statistics: Option<Statistics>,
 }
@@ -74,7 +73,8 @@ impl Counters {
             Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
         });
         let candidates = policies.rules().filter_map(Rule::candidate);
-        let of_candidate = |rule: &Rule| (rule.id(), metrics.candidates.of_rule(rule.domain(), rule.path()));
+        let of_candidate =
+            |rule: &Rule| (rule.id(), metrics.candidates.of_rule(From::rule, rule.domain(), rule.path()));
         Self {
             metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
@@ -94,9 +94,22 @@ impl Counters {
         self.metrics.iter().map(counts)
     }
 
+    /// Of a set that is tried out: what its limits would have done, and nothing of answers.
+    pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
+        let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
+        let of = |rule: &Rule| (rule.id(), metrics.candidates.of_rule(From::policy, rule.domain(), rule.path()));
+        let candidates = limits.map(of).collect();
+        Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, statistics: None }
+    }
+
+    /// What a limit that is tried out counts in.
+    pub(super) fn of_candidate(&self, rule: &Rule) -> Option<&CandidateMetrics> {
+        self.candidates.get(&rule.id())
+    }
+
     /// Counts what a request asks for, whatever becomes of it.
-    pub(super) fn asked(&self, policy: &Policy, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
-        let Some(statistics) = &self.statistics else {
+    pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
+        let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
             return Tally { near_limit_ratio: 0.0, descriptors: Few::new() };
         };
         let of = |(target, descriptor): (&Target<'_>, &Descriptor<'_>)| {
@@ -119,11 +132,7 @@ impl Counters {
                 count(metrics, status, self.near_limit_ratio);
             }
         }
-        for tried in decision.tried() {
-            if let Some(metrics) = self.candidates.get(&tried.rule().id()) {
-                count_tried(metrics, tried, decision.is_over_limit());
-            }
-        }
+        decision.tried().iter().for_each(|tried| tried.count(decision.is_over_limit()));
         for (status, counted) in decision.statuses().iter().zip(&tally.descriptors) {
             if let Some((counted, hits)) = counted {
                 count_hits(counted, status, *hits, tally.near_limit_ratio);
@@ -182,16 +191,6 @@ fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
     };
     u64::from(whole).saturating_sub(remaining) > threshold(whole, ratio)
-}
-
-fn count_tried(metrics: &CandidateMetrics, tried: &Tried<'_>, is_over_limit: bool) {
-    match (tried.would_deny(), is_over_limit) {
-        (None, _) => &metrics.unknown,
-        (Some(false), _) => &metrics.allowed,
-        (Some(true), false) => &metrics.denied,
-        (Some(true), true) => &metrics.denied_already,
-    }
-    .inc();
 }
 
 /// What nobody judged is in the total only.

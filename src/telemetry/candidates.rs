@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
+    from: From,
     domain: String,
     rule: String,
     outcome: Outcome,
@@ -19,6 +20,16 @@ enum Outcome {
     denied,
     denied_already,
     unknown,
+}
+
+/// Where a limit that is tried out comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
+pub enum From {
+    /// It stands beside a rule that is in force.
+    rule,
+    /// It is a rule of a policy that is tried out.
+    policy,
 }
 
 /// The counters of all limits that are tried out.
@@ -45,9 +56,9 @@ impl Candidates {
     }
 
     /// The counters of the limit that is tried out at a rule; the same ones after a reload.
-    pub fn of_rule(&self, domain: &str, rule: &str) -> CandidateMetrics {
+    pub fn of_rule(&self, from: From, domain: &str, rule: &str) -> CandidateMetrics {
         let counter = |outcome| {
-            let labels = Labels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
+            let labels = Labels { from, domain: domain.to_owned(), rule: rule.to_owned(), outcome };
             self.0.get_or_create(&labels).clone()
         };
         CandidateMetrics {

@@ -1,7 +1,7 @@
 //! `candidate:` beside a limit: counted, told, and without a part in the answer, in memory and in Redis.
 
 use super::run;
-use crate::support::policy::Policies;
+use crate::support::policy::{Policies, daily};
 use crate::support::redis::Redis;
 use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
@@ -25,7 +25,9 @@ async fn counts(flags: &[&str]) {
         assert_eq!(client.hit("user", "ann").await, expected);
     }
     for (outcome, expected) in [("allowed", 1), ("denied", 2), ("denied_already", 2), ("unknown", 0)] {
-        let name = format!("tollgate_candidate_decisions_total{{domain=\"test\",rule=\"user\",outcome=\"{outcome}\"}}");
+        let name = format!(
+            "tollgate_candidate_decisions_total{{from=\"rule\",domain=\"test\",rule=\"user\",outcome=\"{outcome}\"}}"
+        );
         assert_eq!(web.metric(&name).await, expected, "{outcome}");
     }
 }
@@ -40,6 +42,29 @@ async fn a_candidate_counts_what_it_would_have_denied_in_redis() {
     let redis = Redis::start().await;
     let url = redis.url();
     counts(&["--store", &url, "--store-timeout", "15s", "--replicas", "1"]).await;
+}
+
+#[tokio::test]
+async fn policies_that_are_tried_out_are_followed_and_cannot_stop_the_service() {
+    let policies = Policies::of(&daily("user", 9));
+    policies.write("tried/policy.yaml", &daily("user", 1));
+    let (policy, tried) = (policies.file("policy.yaml"), policies.file("tried"));
+    let mut service = Tollgate::serve_with(&policy, &["--candidate-policy", tried.to_str().unwrap()]);
+    let (web, client) = (Web::new(service.http), Client::connect(service.grpc).await);
+    let denied = "tollgate_candidate_decisions_total{from=\"policy\",domain=\"test\",rule=\"user\",outcome=\"denied\"}";
+    assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
+    assert_eq!(web.metric(denied).await, 1);
+    policies.write("tried/policy.yaml", "domain: test\ndescriptors: [{ kei: user }]\n");
+    service.process.wait_for_line("that they are refused", |line| {
+        line.contains("are refused, and those before go on").then_some(())
+    });
+    assert!(client.hit("user", "ann").await);
+    assert_eq!(web.metric(denied).await, 2);
+    policies.write("tried/policy.yaml", &(daily("user", 5) + "  - key: other\n"));
+    let is_it = |line: &str| (line.contains("policies tried out") && line.contains("\"rules\":2")).then_some(());
+    service.process.wait_for_line("that the new ones are tried out", is_it);
+    assert!(client.hit("user", "ann").await);
+    assert_eq!(web.metric(denied).await, 2, "an amount is judged by the same counter");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Limits that are tried out: they count, and the answer knows nothing of them.
 
 use super::*;
+use crate::telemetry::candidates::From;
 
 const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 2, name: b}}
@@ -16,24 +17,21 @@ fn tried() -> String {
 
 /// What the candidate of a rule has counted: allowed, denied, denied where the request was denied without it.
 fn counted(bench: &Bench, rule: &str) -> [u64; 3] {
-    let metrics = bench.metrics.candidates.of_rule("d", rule);
+    let metrics = bench.metrics.candidates.of_rule(From::rule, "d", rule);
     [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
 }
 
 #[test]
 fn no_answer_is_another_for_a_candidate() {
     let (plain, tried) = (bench(PLAIN), bench(&tried()));
-    for number in 0..200_u64 {
-        for (asked, other) in [(&plain, &tried)] {
-            let key = ["a=1", "b=1", "c=1", "a=2", "r=1"][usize::try_from(number % 5).unwrap()];
-            let second = ["b=1", "c=1", "a=1"][usize::try_from(number % 3).unwrap()];
-            let wanted =
-                [Hits::Charge(1), Hits::Peek, Hits::Charge(2), Hits::Refund(1)][usize::try_from(number % 4).unwrap()];
-            asked.at(number * SECOND);
-            other.at(number * SECOND);
-            let ask = [hits(key, wanted), take(second)];
-            assert_eq!(asked.ask(&ask), other.ask(&ask), "{number}: {key} {wanted:?}, {second}");
-        }
+    let firsts = ["a=1", "b=1", "c=1", "a=2", "r=1"].iter().cycle();
+    let seconds = ["b=1", "c=1", "a=1"].iter().cycle();
+    let wanted = [Hits::Charge(1), Hits::Peek, Hits::Charge(2), Hits::Refund(1)].iter().cycle();
+    for (number, ((first, second), wanted)) in (0..200_u64).zip(firsts.zip(seconds).zip(wanted)) {
+        let ask = [hits(first, *wanted), take(second)];
+        plain.at(number * SECOND);
+        tried.at(number * SECOND);
+        assert_eq!(plain.ask(&ask), tried.ask(&ask), "{number}: {first} {wanted:?}, {second}");
     }
     assert!(counted(&tried, "a").iter().sum::<u64>() > 0);
 }
@@ -61,7 +59,7 @@ fn a_store_without_room_for_a_candidate_fails_no_request() {
     let rules = "  - {key: c, candidate: {unit: minute, requests_per_unit: 1}}\n";
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 0);
     assert_eq!(bench.ask(&[take("c=1")]), "OK: -");
-    assert_eq!(bench.metrics.candidates.of_rule("d", "c").unknown.get(), 1);
+    assert_eq!(bench.metrics.candidates.of_rule(From::rule, "d", "c").unknown.get(), 1);
 }
 
 #[test]
@@ -71,4 +69,27 @@ fn a_candidate_does_not_vote() {
     );
     let bench = bench_of(policies, Modes { quota: true, shadow: false }, 1 << 20);
     assert_eq!(bench.ask(&[take("a=1")]), "OVER: OVER");
+}
+
+#[test]
+fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_force() {
+    let bench = bench(PLAIN);
+    let text = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}\n  - {key: new, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let sources = ["d", "e"]
+        .map(|domain| Source { name: domain.into(), text: format!("domain: {domain}\ndescriptors:\n{text}") });
+    let options = Options { are_candidates: true, ..Options::default() };
+    bench.in_force.try_out(policy::load(&sources, &options).unwrap().policies);
+    let counted = |domain: &str, rule: &str| {
+        let metrics = bench.metrics.candidates.of_rule(From::policy, domain, rule);
+        [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
+    };
+    assert_eq!(bench.times(3, take("a=1")), "OK: 0", "the same limit in both has two counters");
+    assert_eq!(counted("d", "a"), [3, 0, 0]);
+    assert_eq!(bench.times(3, take("new=1")), "OK: -");
+    assert_eq!(counted("d", "new"), [1, 2, 0]);
+    assert_eq!(bench.ask_in("e", &[take("new=1"), take("new=1")]).unwrap(), "OK: - -");
+    assert_eq!(counted("e", "new"), [1, 1, 0]);
+    bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));
+    bench.ask(&[take("new=1")]);
+    assert_eq!(counted("d", "new"), [1, 3, 0], "it outlives a change of what is in force");
 }
