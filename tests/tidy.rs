@@ -118,7 +118,7 @@ const HOUSE: &[Row] = &[
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
-        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc limiter policy settings store telemetry",
+        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy settings store telemetry",
         foreign: "async clap jiff rand serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util serde" },

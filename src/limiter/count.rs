@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
+use super::trial::Candidate;
 use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
 use crate::policy::{self, Imposes, MetricKey, Policy, PolicySet, Rule};
-use crate::telemetry::candidates::{CandidateMetrics, From};
+use crate::telemetry::candidates::From;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
 
@@ -22,7 +23,7 @@ pub(super) struct Counters {
     /// The part of a limit above which what is allowed is near it.
     near_limit_ratio: f32,
     /// Of the few rules that try a limit out, or of all limits of a set that is tried out.
-    candidates: HashMap<usize, CandidateMetrics>,
+    candidates: HashMap<usize, Candidate>,
     statistics: Option<Statistics>,
 }
 
@@ -73,8 +74,7 @@ impl Counters {
             Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
         });
         let candidates = policies.rules().filter_map(Rule::candidate);
-        let of_candidate =
-            |rule: &Rule| (rule.id(), metrics.candidates.of_rule(From::rule, rule.domain(), rule.path()));
+        let of_candidate = |rule: &Rule| (rule.id(), candidate(rule, From::rule, metrics));
         Self {
             metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
@@ -97,13 +97,13 @@ impl Counters {
     /// Of a set that is tried out: what its limits would have done, and nothing of answers.
     pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
         let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
-        let of = |rule: &Rule| (rule.id(), metrics.candidates.of_rule(From::policy, rule.domain(), rule.path()));
+        let of = |rule: &Rule| (rule.id(), candidate(rule, From::policy, metrics));
         let candidates = limits.map(of).collect();
         Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, statistics: None }
     }
 
     /// What a limit that is tried out counts in.
-    pub(super) fn of_candidate(&self, rule: &Rule) -> Option<&CandidateMetrics> {
+    pub(super) fn of_candidate(&self, rule: &Rule) -> Option<&Candidate> {
         self.candidates.get(&rule.id())
     }
 
@@ -160,6 +160,16 @@ impl Statistics {
             }
         }
     }
+}
+
+/// `from`: where the rule that is tried out comes from.
+fn candidate(rule: &Rule, from: From, metrics: &Metrics) -> Candidate {
+    let mark = match from {
+        From::rule => "candidate",
+        From::policy => "candidate policy",
+    };
+    let name = format!("{} ({mark})", rule.path()).into();
+    Candidate { metrics: metrics.candidates.of_rule(from, rule.domain(), rule.path()), name }
 }
 
 /// A name without its last part.

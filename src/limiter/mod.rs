@@ -29,8 +29,9 @@ use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
 use crate::journal::Pen;
 use crate::journal::rates::Look;
-use crate::policy::{Policy, PolicySet};
+use crate::policy::{Policy, PolicySet, Rule};
 use crate::store::{Check, Outcomes, Store, StoreError};
+use crate::telemetry::candidates::{CandidateMetrics, From};
 use crate::telemetry::metrics::Metrics;
 
 /// Decides requests by the policies in force and a store.
@@ -92,6 +93,8 @@ impl InForce {
     pub fn install(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
         self.metrics.keep_rules(&rules);
+        let tried = policies.rules().filter(|rule| rule.candidate().is_some());
+        self.metrics.candidates.keep(From::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
         drop(rules);
         let counters = Counters::of(&policies, &self.metrics);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
@@ -104,6 +107,9 @@ impl InForce {
     /// Tries a policy set out, in the place of the one before, beside what is in force. Its counters must be its own:
     /// [`Options::are_candidates`](crate::policy::Options::are_candidates).
     pub fn try_out(&self, policies: PolicySet) {
+        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
+        self.metrics.candidates.keep(From::policy, &rules);
+        drop(rules);
         let counters = Counters::of_candidates(&policies, &self.metrics);
         let mut candidates = self.candidates.lock();
         *candidates = Some(Arc::new(Counted { policies, counters }));
@@ -212,6 +218,7 @@ impl<S: Store> Limiter<S> {
         if let Some(tally) = &tally {
             live.in_force.counters.decided(&decision, tally);
             self.note(live, request, &decision, &recorded);
+            self.note_tried(live, request, &decision);
         }
         Ok(decision)
     }
@@ -243,6 +250,16 @@ impl Live {
     /// Tells these policies from those that were before and will be, also where they are the same.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// What is tried out: the rules that stand beside those in force, which have their paths, then those of the set that is
+    /// tried out; each with what it has counted.
+    pub fn candidates(&self) -> impl Iterator<Item = (From, &Rule, &CandidateMetrics)> {
+        let beside = self.in_force.policies.rules().filter_map(Rule::candidate);
+        let beside = beside.map(|rule| (From::rule, rule, &self.in_force.counters));
+        let sets = self.candidates.iter();
+        let set = sets.flat_map(|set| set.policies.rules().map(|rule| (From::policy, rule, &set.counters)));
+        beside.chain(set).filter_map(|(from, rule, counters)| Some((from, rule, &counters.of_candidate(rule)?.metrics)))
     }
 
     /// What each rule has counted, in the order of their numbers. Of rules that count together nothing is told.

@@ -6,17 +6,26 @@ use super::Live;
 use super::target::{Target, drop_replaced};
 use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, Outcome};
+use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
 use crate::descriptor::{KeyBuffer, KeyRange, Request};
 use crate::policy::{Imposes, Policy, Rule};
 use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::candidates::CandidateMetrics;
 
+/// A rule that is tried out, to whom it is told.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) metrics: CandidateMetrics,
+    /// What the journal calls it.
+    pub(super) name: Box<str>,
+}
+
 /// A limit that is tried out on a descriptor, and the key of its counter.
 pub(super) struct Trial<'a> {
     rule: &'a Rule,
     limit: &'a Limit,
-    metrics: &'a CandidateMetrics,
+    candidate: &'a Candidate,
     key: KeyRange,
     in_one_slot: bool,
     descriptor: usize,
@@ -26,7 +35,7 @@ pub(super) struct Trial<'a> {
 #[derive(Debug)]
 pub struct Tried<'a> {
     rule: &'a Rule,
-    metrics: &'a CandidateMetrics,
+    candidate: &'a Candidate,
     descriptor: usize,
     outcome: Result<Outcome, StoreError>,
 }
@@ -51,8 +60,8 @@ impl<'a> Trial<'a> {
             drop_replaced(&mut targets);
             let trial = |(descriptor, target)| {
                 let (rule, limit, key) = Target::of_rule(target)?;
-                let metrics = candidates.counters.of_candidate(rule)?;
-                Some(Self { rule, limit, metrics, key, in_one_slot: policy.in_one_slot(), descriptor })
+                let candidate = candidates.counters.of_candidate(rule)?;
+                Some(Self { rule, limit, candidate, key, in_one_slot: policy.in_one_slot(), descriptor })
             };
             trials.extend(targets.into_iter().enumerate().filter_map(trial));
         }
@@ -74,9 +83,9 @@ impl<'a> Trial<'a> {
             let is_replaced = matches!((host.imposes(), target), (Imposes::Limit(_), Target::Nothing));
             let rule = host.candidate().filter(|_| !is_replaced)?;
             let Imposes::Limit(limit) = rule.imposes() else { return None };
-            let metrics = live.in_force.counters.of_candidate(rule)?;
+            let candidate = live.in_force.counters.of_candidate(rule)?;
             let key = keys.finish(rule.identity(), None);
-            Some(Self { rule, limit, metrics, key, in_one_slot: policy.in_one_slot(), descriptor })
+            Some(Self { rule, limit, candidate, key, in_one_slot: policy.in_one_slot(), descriptor })
         })
     }
 
@@ -96,7 +105,8 @@ impl<'a> Tried<'a> {
             return Vec::new();
         }
         let outcomes = outcomes.drain(from.min(outcomes.len())..);
-        let tried = |(Trial { rule, metrics, descriptor, .. }, outcome)| Self { rule, metrics, descriptor, outcome };
+        let tried =
+            |(Trial { rule, candidate, descriptor, .. }, outcome)| Self { rule, candidate, descriptor, outcome };
         trials.into_iter().zip(outcomes).map(tried).collect()
     }
 
@@ -115,9 +125,19 @@ impl<'a> Tried<'a> {
         self.outcome.as_ref().ok().map(|outcome| !outcome.allowed)
     }
 
+    /// What the journal calls it.
+    pub(super) fn name(&self) -> &'a str {
+        &self.candidate.name
+    }
+
+    /// The time until the hits would have room; `None`: never, or not known.
+    pub(super) fn wait(&self) -> Option<Micros> {
+        self.outcome.as_ref().ok()?.report.retry_after
+    }
+
     /// Counts it. `is_over_limit`: the request is denied without it.
     pub(super) fn count(&self, is_over_limit: bool) {
-        let CandidateMetrics { allowed, denied, denied_already, unknown } = self.metrics;
+        let CandidateMetrics { allowed, denied, denied_already, unknown } = &self.candidate.metrics;
         match (self.would_deny(), is_over_limit) {
             (None, _) => unknown,
             (Some(false), _) => allowed,

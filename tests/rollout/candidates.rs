@@ -1,5 +1,7 @@
 //! `candidate:` beside a limit: counted, told, and without a part in the answer, in memory and in Redis.
 
+use serde_json::Value;
+
 use super::run;
 use crate::support::policy::{Policies, daily};
 use crate::support::redis::Redis;
@@ -30,6 +32,15 @@ async fn counts(flags: &[&str]) {
         );
         assert_eq!(web.metric(&name).await, expected, "{outcome}");
     }
+    let told = Web::new(service.admin).get("/api/v1/denials").await.body;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let of = |rule: &str| told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone();
+    let (limit, candidate) = (of("user"), of("user (candidate)"));
+    assert_eq!(
+        (&candidate["key"], &candidate["count"], &candidate["passed"]),
+        (&"user=ann".into(), &2.into(), &2.into())
+    );
+    assert_eq!((&limit["count"], &limit["passed"]), (&2.into(), &0.into()));
 }
 
 #[tokio::test]

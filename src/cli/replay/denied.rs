@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::top::Top;
 use crate::descriptor::{Descriptor, Request};
+use crate::journal::key;
 use crate::limiter::{Decision, Status};
 
 /// Keys of a rule that are shown.
@@ -38,7 +39,7 @@ impl Denied {
         // Votes deny together, and each of them is a part of why.
         for (status, descriptor) in statuses.filter(|(status, _)| status.is_over_limit()) {
             let top = self.rules.entry(rule_of(status, request.domain)).or_default();
-            top.add(key_of(descriptor));
+            top.add(&key_of(descriptor));
         }
     }
 
@@ -49,7 +50,7 @@ impl Denied {
         for tried in denying.filter(|_| !decision.is_over_limit()) {
             is_any = true;
             let top = self.rules.entry((request.domain.to_owned(), tried.rule().path().to_owned())).or_default();
-            request.descriptors.get(tried.descriptor()).into_iter().for_each(|descriptor| top.add(key_of(descriptor)));
+            request.descriptors.get(tried.descriptor()).into_iter().for_each(|descriptor| top.add(&key_of(descriptor)));
         }
         self.requests = self.requests.saturating_add(u64::from(is_any));
     }
@@ -87,13 +88,11 @@ fn rule_of(status: &Status<'_>, domain: &str) -> (String, String) {
     (domain.to_owned(), path.to_owned())
 }
 
-/// The descriptor as `tollgate explain` takes it.
+/// The descriptor as the journal of a running service calls it.
 fn key_of(descriptor: &Descriptor<'_>) -> String {
-    let pair = |entry: &crate::descriptor::Entry<'_>| {
-        format!("{}={}", String::from_utf8_lossy(entry.key), String::from_utf8_lossy(entry.value))
-    };
-    let pairs: Vec<_> = descriptor.entries.iter().map(pair).collect();
-    pairs.join(",").replace(char::is_control, "?")
+    let mut text = String::new();
+    key::write_text(&descriptor.entries, &mut text);
+    text
 }
 
 impl fmt::Display for Denied {

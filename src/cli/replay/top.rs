@@ -1,10 +1,7 @@
-//! The keys that came most often, of any number of keys, in bounded room: space-saving (Metwally, Agrawal, El Abbadi, 2005).
-//!
-//! While there is room each key has a count of its own. When there is none, a new key takes the place of the rarest and inherits
-//! its count, so that a count is never too small, and too large by what was inherited at most.
+//! The keys that came most often, of any number of keys, in bounded room.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use crate::descriptor::hash_of;
+use crate::journal::summary::{Room, Slot, Summary};
 
 /// Keys that are counted one by one.
 const PLACES: usize = 1_000;
@@ -12,32 +9,15 @@ const PLACES: usize = 1_000;
 /// Keys and how often they came.
 #[derive(Debug, Default)]
 pub(super) struct Top {
-    /// Of each key the count, and what of it is inherited.
-    counts: HashMap<Arc<str>, (u64, u64)>,
-    by_count: BTreeSet<(u64, Arc<str>)>,
+    keys: Summary<()>,
     total: u64,
 }
 
 impl Top {
-    pub(super) fn add(&mut self, key: String) {
+    pub(super) fn add(&mut self, key: &str) {
         self.total = self.total.saturating_add(1);
-        let known = self.counts.remove_entry(key.as_str());
-        let (key, (count, inherited)) = match known {
-            Some(known) => known,
-            None if self.counts.len() < PLACES => (key.into(), (0, 0)),
-            None => {
-                let rarest = self.by_count.pop_first();
-                let count = rarest.map_or(0, |(count, rarest)| {
-                    self.counts.remove(&rarest);
-                    count
-                });
-                (key.into(), (count, count))
-            }
-        };
-        self.by_count.remove(&(count, Arc::clone(&key)));
-        let count = count.saturating_add(1);
-        self.by_count.insert((count, Arc::clone(&key)));
-        self.counts.insert(key, (count, inherited));
+        let room = if self.keys.slots().len() < PLACES { Room::More } else { Room::Same };
+        self.keys.note(key, hash_of(key.as_bytes()), room, || ());
     }
 
     /// How many came.
@@ -45,19 +25,20 @@ impl Top {
         self.total
     }
 
-    /// How many keys: exactly, or that there were at least so many.
+    /// How many keys: exactly, or that there were more.
     pub(super) fn keys(&self) -> String {
-        let is_exact = self.counts.values().all(|(_, inherited)| *inherited == 0);
-        let plural = if self.counts.len() == 1 { "" } else { "s" };
-        format!("{}{} key{plural}", if is_exact { "" } else { "more than " }, self.counts.len())
+        let slots = self.keys.slots();
+        let is_exact = slots.iter().all(|slot| slot.inherited == 0);
+        let plural = if slots.len() == 1 { "" } else { "s" };
+        format!("{}{} key{plural}", if is_exact { "" } else { "more than " }, slots.len())
     }
 
     /// Those that came most often, and how often; `~` where that is an estimate.
     pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
-        self.by_count.iter().rev().take(number).map(|(count, key)| {
-            let is_exact = self.counts.get(key).is_some_and(|(_, inherited)| *inherited == 0);
-            (format!("{}{count}", if is_exact { "" } else { "~" }), &**key)
-        })
+        let mut slots: Vec<_> = self.keys.slots().iter().collect();
+        slots.sort_unstable_by(|one, other| other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key)));
+        let told = |slot: &Slot<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
+        slots.into_iter().take(number).map(move |slot| (told(slot), &*slot.key))
     }
 }
 
@@ -69,18 +50,18 @@ mod tests {
     fn the_frequent_are_found_among_many_more_keys_than_there_are_places() {
         let mut top = Top::default();
         for number in 0..20_000 {
-            top.add(format!("rare {number}"));
-            top.add(format!("frequent {}", number % 3));
+            top.add(&format!("rare {number}"));
+            top.add(&format!("frequent {}", number % 3));
         }
         let first: Vec<_> = top.first(3).map(|(_, key)| key.to_owned()).collect();
         assert!(first.iter().all(|key| key.starts_with("frequent")), "{first:?}");
-        assert_eq!((top.total(), top.counts.len(), top.keys().as_str()), (40_000, PLACES, "more than 1000 keys"));
+        assert_eq!((top.total(), top.keys.slots().len(), top.keys().as_str()), (40_000, PLACES, "more than 1000 keys"));
     }
 
     #[test]
     fn few_keys_are_counted_exactly() {
         let mut top = Top::default();
-        ["b", "a", "b"].into_iter().for_each(|key| top.add(key.to_owned()));
+        ["b", "a", "b"].into_iter().for_each(|key| top.add(key));
         assert_eq!(top.first(9).collect::<Vec<_>>(), [("2".to_owned(), "b"), ("1".to_owned(), "a")]);
         assert_eq!(top.keys(), "2 keys");
     }

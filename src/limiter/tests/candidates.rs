@@ -89,7 +89,27 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     assert_eq!(counted("d", "new"), [1, 2, 0]);
     assert_eq!(bench.ask_in("e", &[take("new=1"), take("new=1")]).unwrap(), "OK: - -");
     assert_eq!(counted("e", "new"), [1, 1, 0]);
+    let told = |bench: &Bench| -> Vec<(From, String, u64)> {
+        let live = bench.in_force.snapshot();
+        let told = live.as_deref().unwrap().candidates();
+        told.map(|(from, rule, counted)| (from, format!("{} {}", rule.domain(), rule.path()), counted.denied.get()))
+            .collect()
+    };
+    let expected = [("d a", 0), ("d new", 2), ("e a", 0), ("e new", 1)];
+    assert_eq!(told(&bench), expected.map(|(rule, denied)| (From::policy, rule.to_owned(), denied)));
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));
     bench.ask(&[take("new=1")]);
     assert_eq!(counted("d", "new"), [1, 3, 0], "it outlives a change of what is in force");
+}
+
+#[test]
+fn the_series_of_a_candidate_go_with_it() {
+    let bench = bench(&tried());
+    let shows = |bench: &Bench, rule: &str| {
+        let text = bench.metrics.render().unwrap();
+        text.contains(&format!("tollgate_candidate_decisions_total{{from=\"rule\",domain=\"d\",rule=\"{rule}\""))
+    };
+    assert!(shows(&bench, "a") && shows(&bench, "c"));
+    bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{}", tried().lines().next().unwrap())));
+    assert!(shows(&bench, "a") && !shows(&bench, "c"));
 }

@@ -173,7 +173,7 @@ impl Metrics {
             rules: Rules::new(options.max_rules),
             calls: Latencies::new("call_duration", "Time from a request to its answer", ""),
             node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
-            candidates: Candidates::default(),
+            candidates: Candidates::new(options.max_rules),
             store_errors: Family::default(),
             reloads: Family::default(),
             tls_loads: Family::default(),
