@@ -41,6 +41,7 @@ const HOUSE: &[Row] = &[
         foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
+    Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
     Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io std::os" },
     // Stores know of no policy, and the clock is theirs.
     Row {
@@ -69,7 +70,7 @@ const HOUSE: &[Row] = &[
     Row {
         place: "limiter",
         rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
-        foreign: "arc_swap async std::sync std::time::Instant thiserror",
+        foreign: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
     },
     // The only room with protobuf in it.
     Row {
@@ -117,8 +118,8 @@ const HOUSE: &[Row] = &[
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
-        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc limiter policy settings store telemetry",
-        foreign: "async clap jiff rand serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
+        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy settings store telemetry",
+        foreign: "async clap jiff rand serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util serde" },
     Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },

@@ -3,6 +3,7 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
+mod candidates;
 mod certificates;
 mod control_plane;
 mod desk;
@@ -84,6 +85,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let (shared, health) = (Shared::new(&settings, metrics), Health::new().await);
     let (installer, facts) = (Installer::new(&shared), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
+    let try_out = candidates::begin(&settings.policy, &shared.policies);
     let telling = readiness::tell(&facts, &health).await;
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls));
@@ -104,6 +106,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     background.extend(statistics.serve(prepared.stats, &shared.metrics, end()));
     let tasks = [
         follow_store,
+        try_out,
         follow_policies(settings.policy, settings.xds, read, installer),
         tokio::spawn(shared.stores.clone().tend()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),

@@ -1,6 +1,7 @@
 //! The answer to a request: a status for each descriptor, the rule behind it, and what they come to.
 
 use super::target::{Imposed, Target};
+use super::trial::Tried;
 use crate::algorithm::judge::{Few, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
@@ -14,6 +15,7 @@ use crate::store::{Outcomes, StoreError};
 pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Few<Status<'a>>,
+    tried: Vec<Tried<'a>>,
 }
 
 /// The status of one descriptor.
@@ -49,7 +51,11 @@ pub enum Standing {
 impl<'a> Decision<'a> {
     /// Every descriptor without a limit.
     pub(super) fn unlimited(descriptors: usize) -> Self {
-        Self { is_over_limit: false, statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect() }
+        Self {
+            is_over_limit: false,
+            statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect(),
+            tried: Vec::new(),
+        }
     }
 
     /// Puts a role for each target, and the store's outcomes, one for each target with a limit, to their targets.
@@ -64,7 +70,17 @@ impl<'a> Decision<'a> {
             }
         };
         let statuses = targets.into_iter().zip(roles).map(status).map(Status).collect();
-        Self { is_over_limit: overall == Overall::Denied, statuses }
+        Self { is_over_limit: overall == Overall::Denied, statuses, tried: Vec::new() }
+    }
+
+    /// The same, with what came of limits that are tried out.
+    pub(super) fn with_tried(self, tried: Vec<Tried<'a>>) -> Self {
+        Self { tried, ..self }
+    }
+
+    /// What came of limits that are tried out; the answer knows nothing of it.
+    pub fn tried(&self) -> &[Tried<'a>] {
+        &self.tried
     }
 
     /// The answer: OVER_LIMIT, or OK.

@@ -31,12 +31,29 @@ impl<S: Store> Limiter<S> {
                 rule: status.rule().map_or(OWN_LIMIT, |rule| rule.path()),
                 version: &live.version,
                 why,
-                hits: match descriptor.hits {
-                    Hits::Charge(hits) => hits.into(),
-                    Hits::Peek | Hits::Refund(_) => 0,
-                },
+                hits: hits_of(descriptor.hits),
                 retry_after: status.wait(),
                 recorded,
+            };
+            self.pen.note(&denial, &descriptor.entries);
+        }
+    }
+
+    /// Takes down whom limits that are tried out would have denied, of a request that is admitted.
+    pub(super) fn note_tried(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+        if decision.is_over_limit() || !self.pen.is_on() {
+            return;
+        }
+        for tried in decision.tried().iter().filter(|tried| tried.would_deny() == Some(true)) {
+            let Some(descriptor) = request.descriptors.get(tried.descriptor()) else { continue };
+            let denial = Denial {
+                domain: request.domain,
+                rule: tried.name(),
+                version: &live.version,
+                why: Why::Passed,
+                hits: hits_of(descriptor.hits),
+                retry_after: tried.wait(),
+                recorded: &[],
             };
             self.pen.note(&denial, &descriptor.entries);
         }
@@ -60,6 +77,13 @@ impl<S: Store> Limiter<S> {
             },
             (Hits::Peek | Hits::Refund(_), _) => {}
         }
+    }
+}
+
+fn hits_of(wanted: Hits) -> u64 {
+    match wanted {
+        Hits::Charge(hits) => hits.into(),
+        Hits::Peek | Hits::Refund(_) => 0,
     }
 }
 

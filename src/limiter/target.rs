@@ -81,6 +81,14 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// A rule's own limit, and the key of its counter; nothing where the request has set the limit.
+    pub(super) fn of_rule(self) -> Option<(&'a Rule, &'a Limit, KeyRange)> {
+        match self {
+            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key } => Some((rule, limit, key)),
+            Self::Limited { .. } | Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+
     pub(super) fn key(&self) -> Option<&KeyRange> {
         match self {
             Self::Limited { key, .. } => Some(key),

@@ -1,3 +1,4 @@
+mod candidates;
 mod noting;
 mod statistics;
 

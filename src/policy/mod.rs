@@ -11,14 +11,19 @@
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
 //! | `counter` | which counter a descriptor leads to |
 //! | [`explain`] | why a rule is hit, in words |
+//! | [`diff`] | what differs between two sets, and for whom |
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
+//! | [`trial`] | tests of policies, as somebody writes them |
+//! | [`access_log`] | what a line of an access log is as a request |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
 
+pub mod access_log;
 mod compile;
 mod counter;
+pub mod diff;
 mod document;
 pub mod explain;
 mod listing;
@@ -28,6 +33,7 @@ pub mod report;
 mod rule;
 pub mod source;
 mod trace;
+pub mod trial;
 
 #[cfg(test)]
 mod tests;
@@ -65,6 +71,8 @@ pub struct Options {
     pub dialect: Dialect,
     /// When hits are written of fixed windows that do not say so themselves; `None`: `always`.
     pub fixed_window_charge: Option<Charge>,
+    /// Whether the policies are tried out beside those in force: their counters are others.
+    pub are_candidates: bool,
 }
 
 /// How strictly policies are read.
@@ -100,6 +108,7 @@ pub struct PolicySet {
 pub struct Policy {
     domain: Arc<str>,
     in_one_slot: bool,
+    has_candidates: bool,
     override_identity: Identity,
     override_charge: Charge,
     top: Level,
@@ -154,6 +163,11 @@ impl Policy {
     /// Whether all counters of the domain are to be judged together, wherever they live.
     pub fn in_one_slot(&self) -> bool {
         self.in_one_slot
+    }
+
+    /// Whether any of its rules tries a limit out.
+    pub fn has_candidates(&self) -> bool {
+        self.has_candidates
     }
 
     /// When the hits of limits that requests bring along are written.

@@ -85,6 +85,7 @@ pub(super) struct Extras {
     pub(super) record: Box<[Box<[u8]>]>,
     pub(super) lease: Option<Lease>,
     pub(super) metadata: Option<serde_json::Value>,
+    pub(super) candidate: Option<Box<Rule>>,
 }
 
 /// Words, between separators, by which a key or a name says that its hits are a cost which is known afterwards. In the plural:
@@ -197,6 +198,11 @@ impl Rule {
     /// What may be taken from a shared store in advance.
     pub fn lease(&self) -> Option<&Lease> {
         self.extras.as_ref()?.lease.as_ref()
+    }
+
+    /// The limit that is tried out here, as a rule of its own: with the same number and path, and other counters.
+    pub fn candidate(&self) -> Option<&Rule> {
+        self.extras.as_ref()?.candidate.as_deref()
     }
 
     /// What the caller is told besides.

@@ -87,6 +87,7 @@ struct Compiler<'a> {
     place: String,
     first_id: usize,
     fixed_window_charge: Charge,
+    are_candidates: bool,
     rules: Vec<Rule>,
     /// The entries of overlays that are for the domain.
     overlays: Vec<&'a Entry<'a>>,
@@ -113,6 +114,7 @@ impl<'a> Compiler<'a> {
     ) -> Self {
         Self {
             fixed_window_charge: options.fixed_window_charge.unwrap_or(Charge::Always),
+            are_candidates: options.are_candidates,
             domain: domain.into(),
             place: format!("domain `{domain}`"),
             first_id,
@@ -129,7 +131,7 @@ impl<'a> Compiler<'a> {
 
     fn policy(mut self, documents: &[written::Document]) -> Policy {
         let rules = documents.iter().flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
-        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain));
+        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.are_candidates));
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // Where something could not be read, that may be the limit which is missed here.
@@ -144,7 +146,9 @@ impl<'a> Compiler<'a> {
         let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
         let override_charge = self.fixed_window_charge;
-        Policy { domain: self.domain, in_one_slot, override_identity, override_charge, top, rules: self.rules }
+        let has_candidates = self.rules.iter().any(|rule| rule.candidate().is_some());
+        let Self { domain, rules, .. } = self;
+        Policy { domain, in_one_slot, has_candidates, override_identity, override_charge, top, rules }
     }
 
     /// Compiles rules that stand side by side.
@@ -184,6 +188,8 @@ impl<'a> Compiler<'a> {
         let path = above.below(rule, modes.share_threshold);
         let terms = self.terms(rule, &layers, &path);
         let identity = path.identity(terms.algorithm, &terms.imposes);
+        let candidate =
+            rule.candidate.as_ref().map(|candidate| self.candidate(rule, candidate, defaults, (&path, index)));
         let compiled = Rule {
             id: self.first_id.saturating_add(index),
             domain: Arc::clone(&self.domain),
@@ -192,7 +198,7 @@ impl<'a> Compiler<'a> {
             value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
             identity,
             modes: Modes { inherits_override: terms.inherits_override, ..modes },
-            extras: extras(rule, &terms),
+            extras: extras(rule, &terms, candidate),
             imposes: terms.imposes,
             children: Level::default(),
         };
@@ -202,6 +208,33 @@ impl<'a> Compiler<'a> {
         let children = self.level(&below, &path);
         self.rules.get_mut(index)?.children = children;
         u32::try_from(index).ok()
+    }
+
+    /// The limit that is tried out at a path, as a rule that shares the number of the one it stands beside.
+    fn candidate(
+        &mut self,
+        rule: &written::Rule,
+        candidate: &written::Limit,
+        defaults: &written::Options,
+        (path, index): (&Path, usize),
+    ) -> Rule {
+        let mut report = |finding: Finding| {
+            self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
+        };
+        let layers = Layers::of_candidate(candidate, defaults);
+        let terms = limit::compile(candidate, &layers, self.fixed_window_charge, &mut report);
+        Rule {
+            id: self.first_id.saturating_add(index),
+            domain: Arc::clone(&self.domain),
+            path: path.text().into(),
+            key: Pattern::new(&rule.key.value),
+            value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
+            identity: path.of_candidate().identity(terms.algorithm, &terms.imposes),
+            modes: Modes { shadow: true, ..Modes::default() },
+            extras: Some(Box::new(Extras { algorithm: terms.algorithm, lease: terms.lease, ..Extras::default() })),
+            imposes: terms.imposes,
+            children: Level::default(),
+        }
     }
 
     fn terms<'w>(&mut self, rule: &'w written::Rule, layers: &Layers<'w>, path: &Path) -> Terms {
@@ -242,8 +275,8 @@ fn is_wild(rule: &written::Rule) -> bool {
     rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
-fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {
-    let has_any = rule.metadata.is_some() || terms.imposes != Imposes::Nothing;
+fn extras(rule: &written::Rule, terms: &Terms, candidate: Option<Rule>) -> Option<Box<Extras>> {
+    let has_any = rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
     has_any.then(|| {
         let limit = rule.limit.as_ref();
         Box::new(Extras {
@@ -257,6 +290,7 @@ fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {
             record: terms.record.clone(),
             lease: terms.lease,
             metadata: rule.metadata.clone(),
+            candidate: candidate.map(Box::new),
         })
     })
 }

@@ -38,6 +38,7 @@ pub use self::latency::Latency;
 pub use self::process::Process;
 pub use self::rules::RuleMetrics;
 use self::rules::Rules;
+use super::candidates::Candidates;
 use super::stats::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -87,6 +88,8 @@ pub struct Metrics {
     rules: Rules,
     calls: Arc<Latencies>,
     node_calls: Arc<Latencies>,
+    /// What limits that are tried out would have done.
+    pub candidates: Candidates,
     store_errors: Family<ErrorLabels, Counter>,
     reloads: Family<ErrorLabels, Counter>,
     tls_loads: Family<ErrorLabels, Counter>,
@@ -170,6 +173,7 @@ impl Metrics {
             rules: Rules::new(options.max_rules),
             calls: Latencies::new("call_duration", "Time from a request to its answer", ""),
             node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
+            candidates: Candidates::new(options.max_rules),
             store_errors: Family::default(),
             reloads: Family::default(),
             tls_loads: Family::default(),

@@ -14,6 +14,7 @@ impl Metrics {
         registry.register_collector(Box::new(Process { begun }));
         let registry = registry.sub_registry_with_prefix("tollgate");
         self.rules.register(registry);
+        self.candidates.register(registry);
         self.exceptions.register(registry);
         self.register_observation(registry);
         registry.register_collector(Box::new(Arc::clone(&self.calls)));
