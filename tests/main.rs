@@ -11,6 +11,7 @@
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
 //! | `allocations` | what a decision allocates |
 //! | `administration` | the API of administration, what it tells and to whom; metrics |
+//! | `page` | the page of administration in Chromium, by its driver; `tests/run` installs both |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
@@ -47,6 +48,7 @@ mod fuzz_smoke;
 mod health;
 mod http;
 mod listen;
+mod page;
 mod readiness;
 mod redis;
 mod reload;
