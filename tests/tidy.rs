@@ -99,6 +99,7 @@ const HOUSE: &[Row] = &[
     },
     Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
     Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
+    Row { place: "admin/page", rooms: "", foreign: "sha2" },
     Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },
     Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util tokio_util" },
     // The only room that reads the environment, but for the arguments of `cli`.
