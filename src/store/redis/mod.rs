@@ -18,12 +18,14 @@
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `take_back` | charges that have to be undone |
+//! | `amend` | what people do to one counter |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
 //! | `health` | how the servers are |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
+mod amend;
 mod answer;
 mod batch;
 mod calls;
@@ -69,6 +71,7 @@ pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
@@ -231,5 +234,14 @@ impl Store for RedisStore {
         }
         // On the heap, so that the usual way does not carry it along.
         Box::pin(self.decide_all(checks, prior, deadline)).await
+    }
+
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: std::time::Instant,
+    ) -> Result<Amended, StoreError> {
+        self.amend_one(check, amendment, Instant::from_std(deadline)).await
     }
 }
