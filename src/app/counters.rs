@@ -5,23 +5,26 @@ use std::time::Instant;
 use super::desk::PATIENCE;
 use super::serving::Service;
 use super::stores::Stores;
-use crate::admin::api::Refusal;
 use crate::admin::api::ask::{TallyView, Who};
 use crate::admin::api::counter::{Changed, CounterView, GrantView, StateView, WindowView};
+use crate::admin::api::{Refusal, rfc3339};
 use crate::algorithm::Limit;
-use crate::algorithm::amend::{Amended, Amendment, Look};
-use crate::algorithm::time::{Micros, Timestamp};
-use crate::descriptor::{CounterKey, Entry, KeyBuffer, entries};
-use crate::journal::key::write_text;
+use crate::algorithm::amend::{Amended, Amendment, Look, WindowLook};
+use crate::algorithm::quota::Window;
+use crate::algorithm::time::Micros;
+use crate::descriptor::{CounterKey, Entry, KeyBuffer};
+use crate::journal::key::{OwnedEntries, read_text, write_text};
 use crate::limiter::Live;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
+use crate::store::redis::Tally;
 
 /// Who used the counter up that a descriptor leads to.
 pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
     let snapshot = service.limiter().snapshot();
-    let (mut keys, entries) = (KeyBuffer::default(), entries(descriptor));
+    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let entries = owned.entries();
     let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let rule_path = rule.path().to_owned();
     if rule.record().is_empty() {
@@ -38,7 +41,8 @@ pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Re
 /// How the counter stands that a descriptor leads to, and who used it up.
 pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -> Result<CounterView, Refusal> {
     let snapshot = service.limiter().snapshot();
-    let (mut keys, entries) = (KeyBuffer::default(), entries(descriptor));
+    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let entries = owned.entries();
     let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let limit = limit_of(rule)?;
     let looked = amend(service, rule, key, Amendment::Look).await?;
@@ -68,7 +72,8 @@ pub(super) async fn change(
     amendment: Amendment,
 ) -> Result<Changed, Refusal> {
     let snapshot = service.limiter().snapshot();
-    let (mut keys, entries) = (KeyBuffer::default(), entries(descriptor));
+    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let entries = owned.entries();
     let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let limit = limit_of(rule)?;
     let amended = amend(service, rule, key, amendment).await?;
@@ -82,6 +87,11 @@ pub(super) async fn change(
         elsewhere_within_us: elsewhere_within.map(Micros::get),
         elsewhere,
     })
+}
+
+/// The entries of a descriptor as `tollgate denials` shows it.
+fn read(descriptor: &str) -> Result<OwnedEntries, Refusal> {
+    read_text(descriptor).map_err(|wrong| Refusal::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
 }
 
 fn find<'a>(
@@ -120,7 +130,7 @@ async fn amend(service: &Service, rule: &Rule, key: CounterKey<'_>, amendment: A
 async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Option<Vec<TallyView>>, Refusal> {
     let Some(store) = service.limiter().store().redis() else { return Ok(None) };
     let tallies = store.tallies(key).await.map_err(|error| Refusal::Unavailable(error.to_string()))?;
-    let view = |tally: crate::store::redis::Tally| TallyView {
+    let view = |tally: Tally| TallyView {
         who: (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
         charged: tally.charged,
         denied: tally.denied,
@@ -155,13 +165,12 @@ fn text_of(entries: &[Entry<'_>]) -> String {
 fn view(limit: &Limit, look: &Look) -> StateView {
     let after = |length: Micros| rfc3339(look.at + length);
     let windows = limit.windows().iter().zip(&look.windows);
-    let window =
-        |(window, look): (&crate::algorithm::quota::Window, &crate::algorithm::amend::WindowLook)| WindowView {
-            limit: window.to_string(),
-            used: look.used,
-            remaining: look.remaining,
-            reset_at: after(look.reset_after),
-        };
+    let window = |(window, look): (&Window, &WindowLook)| WindowView {
+        limit: window.to_string(),
+        used: look.used,
+        remaining: look.remaining,
+        reset_at: after(look.reset_after),
+    };
     let granted = look.grant.map_or(0, |grant| grant.left);
     let room = look.windows.iter().map(|window| window.remaining).min().unwrap_or_default();
     let retry = look.windows.iter().map(|window| window.retry_after).collect::<Option<Vec<_>>>();
@@ -173,8 +182,4 @@ fn view(limit: &Limit, look: &Look) -> StateView {
         windows: windows.map(window).collect(),
         grant: look.grant.map(|grant| GrantView { remaining: grant.left, until: rfc3339(grant.until) }),
     }
-}
-
-fn rfc3339(at: Timestamp) -> String {
-    crate::admin::api::rfc3339(at)
 }

@@ -10,6 +10,8 @@ use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::{Reply, Web};
 
+/// What a shell, the command line's grammar and a terminal each read in ways of their own.
+const ANN_ONEIL: &str = "ann o'neil, \\ \u{7}";
 const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 
 #[tokio::test]
@@ -97,6 +99,7 @@ async fn what_cannot_be_is_refused_with_the_reason() {
         ("domain=test&descriptor=banned=x", 409, "is a ban"),
         ("domain=test&descriptor=nothing=here", 404, "no rule"),
         ("domain=test", 400, "descriptor"),
+        ("domain=test&descriptor=user=%E2%80%A6", 400, "cut short"),
     ] {
         let reply = admin.get(&format!("/api/v1/counter?{query}")).await;
         assert!(reply.status == status && reply.body.contains(reason), "{query}: {} {}", reply.status, reply.body);
@@ -136,7 +139,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     let (admin, mine) = (format!("http://{}", service.admin), folder.file("mine"));
     let server = ["--admin", admin.as_str(), "--token-file", mine.to_str().unwrap()];
     for _ in 0..3 {
-        client.hit("user", "ann o'neil").await;
+        client.hit("user", ANN_ONEIL).await;
     }
     let denials = said(&output([&["denials", "--key", "user=ann"], &server[..]].concat()));
     let next = commands(&denials);
@@ -145,7 +148,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     assert_eq!(inspected.status.code(), Some(1), "{}", said(&inspected));
     let told = said(&inspected);
     for part in [
-        "user=ann o'neil in test",
+        r"user=ann o'neil\, \\ \u{7} in test",
         "1 hit in 1d, fixed_window",
         "no room; for one hit at",
         "3 of 1 hit in 1d; 0 left",
@@ -158,7 +161,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     let [grant, reset] = next.as_slice() else { panic!("{told}") };
     let granted = by_shell(grant);
     assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
-    assert!(client.hit("user", "ann o'neil").await);
+    assert!(client.hit("user", ANN_ONEIL).await);
     let room = by_shell(inspect);
     assert!(
         room.status.success() && said(&room).contains("room for 9 hits") && said(&room).contains("9 hits more until")
@@ -168,10 +171,10 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     let json = by_shell(&format!("{inspect} --json"));
     let json: Value = serde_json::from_str(&said(&json)).unwrap();
     assert_eq!((&json["state"]["remaining"], &json["state"]["grant"]), (&json!(1), &Value::Null));
-    assert!(client.hit("user", "ann o'neil").await);
+    assert!(client.hit("user", ANN_ONEIL).await);
     let refunded = by_shell(&reset.replace("reset", "refund 1"));
     assert!(refunded.status.success(), "{}", String::from_utf8_lossy(&refunded.stderr));
-    assert!(client.hit("user", "ann o'neil").await);
+    assert!(client.hit("user", ANN_ONEIL).await);
     folder.write("mine", READER);
     let refused = by_shell(reset);
     assert_eq!(refused.status.code(), Some(2));

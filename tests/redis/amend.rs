@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::who::hit_as;
+use super::who::{hit_as, lines, row};
 use super::{cluster, policy, remaining, serve, url_of};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
@@ -142,6 +142,8 @@ async fn who_used_it_up_is_told_and_forgotten_with_a_reset() {
     let tally = |who, charged, denied| json!({"who": who, "charged": charged, "denied": denied});
     let all = [tally("user=ann", 4, 0), tally("user=bob", 1, 0), tally("user=cy", 0, 1)];
     assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(all));
+    let asked = output(["who", "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
+    assert_eq!(lines(&asked), [row(([4, 0], "user=ann")), row(([1, 0], "user=bob")), row(([0, 1], "user=cy"))]);
     let headers = [("content-type", "application/json")];
     let grant = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"});
     let admin = Web::new(service.admin);
