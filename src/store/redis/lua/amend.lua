@@ -45,7 +45,7 @@ end
 
 local function grant(check, state, at)
   local before, extended = granted(state, at), extend(state)
-  extended.left, extended.gone_at = check.hits, at + check.length
+  extended.left, extended.gone_at = check.hits, check.hits > 0 and at + check.length or 0
   settle_state(state, at)
   state.exists = state.exists or check.hits > 0
   return check.hits > 0 or before > 0

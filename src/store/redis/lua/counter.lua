@@ -83,17 +83,18 @@ local function granted(state, at)
   return extended and at < extended.gone_at and extended.left or 0
 end
 
--- Becomes plain where nothing beside the state has a meaning any more. With every write.
+-- Becomes plain where nothing beside the state has a meaning any more: a grant has none at its end, for what was taken of it may
+-- come back until then. With every write.
 local function settle_state(state, at)
   local extended = state.extended
   if extended then
-    if granted(state, at) == 0 then
+    if at >= extended.gone_at then
       extended.left, extended.gone_at = 0, 0
     end
     if at >= extended.reset_until then
       extended.reset_at, extended.reset_until = 0, 0
     end
-    if extended.left == 0 and extended.reset_until == 0 then
+    if extended.gone_at == 0 and extended.reset_until == 0 then
       state.extended = nil
     end
   end
@@ -137,7 +138,7 @@ local function take_back(check, state, at)
   if extended and extended.reset_until > 0 and check.charged_at <= extended.reset_at then
     return false
   elseif check.of_grant then
-    took = granted(state, at) > 0
+    took = extended ~= nil and at < extended.gone_at
     if took then
       extended.left = extended.left + check.hits
     end
