@@ -9,6 +9,7 @@
 //! | `answers` | headers, dynamic metadata, and modes of the whole process |
 //! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
+//! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
 //! | `allocations` | what a decision allocates |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
@@ -32,6 +33,7 @@
     reason = "a test that panics is a test that fails"
 )]
 
+mod abuse;
 mod allocations;
 mod answers;
 mod calls;

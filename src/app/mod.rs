@@ -35,6 +35,7 @@ use self::stores::Stores;
 use self::workers::Workers;
 use crate::admin::{self, Facts};
 use crate::grpc::health::Health;
+use crate::grpc::places::Places;
 use crate::limiter::InForce;
 use crate::policy::source::watch;
 use crate::settings::{Endpoint, ListenSettings, PolicySettings, Settings, ShutdownSettings};
@@ -165,10 +166,11 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     background.extend(statistics.serve(prepared.stats, &metrics, end()));
     let reload = follow_policies(settings.policy, settings.xds, read, installer);
     let tend = tokio::spawn(stores.tend());
+    let places = Places::new(settings.limits.connections.max_connections, Arc::clone(&metrics));
     let follow = tokio::spawn(follow(prepared.certificates, metrics));
 
     tokio::select! {
-        () = workers.accept(&grpc) => {}
+        () = workers.accept(&grpc, &places) => {}
         () = stopping(shutdown, telling, &facts, &health, &settings.shutdown) => {}
     }
     drop(grpc);

@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::guard::Guard;
 use super::stats::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,6 +91,8 @@ pub struct Metrics {
     pub memory_counters: Gauge,
     /// Bytes that they take.
     pub memory_bytes: Gauge,
+    /// What is kept out.
+    pub guard: Guard,
     stats: Option<Arc<Stats>>,
 }
 
@@ -170,6 +173,7 @@ impl Metrics {
             store_connects: Counter::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
+            guard: Guard::default(),
             stats,
         };
         metrics.register();
@@ -209,6 +213,7 @@ impl Metrics {
         let asked = "Checks that no remembered denial answered, where denials are remembered";
         registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
         self.register_leases(&mut registry);
+        self.guard.register(&mut registry);
         let connected = "1 while there is a connection to the control plane";
         registry.register("xds_connected", connected, self.xds_connected.clone());
         let again = "Attempts to connect to the control plane after the first";
