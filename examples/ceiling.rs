@@ -11,11 +11,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tollgate::app::listener::Listener;
 use tollgate::app::workers::Workers;
+use tollgate::grpc::places::Places;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
-use tollgate::grpc::socket::Accepted;
+use tollgate::grpc::socket::Carrier;
 use tollgate::settings::Endpoint;
+use tollgate::telemetry::metrics::Metrics;
 use tonic::{Request, Response, Status};
 
 // As the binary has it.
@@ -43,12 +45,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.max_concurrent_streams(1024).auto_date_header(false);
         while let Some(accepted) = incoming.recv().await {
-            let Accepted::Tcp(stream) = accepted else { continue };
+            let Carrier::Tcp(stream) = accepted.carrier else { continue };
             let Ok(stream) = TcpStream::from_std(stream) else { continue };
             let service = TowerToHyperService::new(RateLimitServiceServer::new(Constant));
             tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
         }
     })?;
-    workers.accept(&listener).await;
+    workers.accept(&listener, &Places::new(1 << 10, Metrics::new())).await;
     Ok(())
 }

@@ -210,7 +210,7 @@ async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
     let client = Client::connect(service.grpc).await;
     let long = "v".repeat(60 << 10);
     let many: Vec<_> = (0..50).map(|_| descriptor(&[("other", &long)])).collect();
-    becomes("there is room", PATIENCE, || client.ask(request(many.clone())), Result::is_ok).await;
+    let _ = becomes("there is room", PATIENCE, || client.ask(request(many.clone())), Result::is_ok).await;
 }
 
 #[tokio::test]

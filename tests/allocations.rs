@@ -12,6 +12,7 @@ use prost::bytes::BytesMut;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
+use tollgate::grpc::rights::Rights;
 use tollgate::grpc::service::{Answered, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{Options, Source, load};
@@ -79,7 +80,7 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
 
 fn answer(service: &Service, message: &[u8]) -> Answered {
     let mut answer = BytesMut::with_capacity(256);
-    let mut answering = pin!(service.answer(message, Some(Duration::from_secs(1)), &mut answer));
+    let mut answering = pin!(service.answer(message, Some(Duration::from_secs(1)), &Rights::All, &mut answer));
     match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => answered.unwrap(),
         Poll::Pending => panic!("the memory store never waits"),

@@ -78,6 +78,7 @@ const HOUSE: &[Row] = &[
     Row { place: "grpc/bodies", rooms: "", foreign: "bytes h2" },
     Row { place: "grpc/caller", rooms: "", foreign: "std::net" },
     Row { place: "grpc/places", rooms: "", foreign: "tracing" },
+    Row { place: "grpc/service", rooms: "", foreign: "tracing" },
     Row { place: "grpc/routed", rooms: "", foreign: "bytes h2 http_body tracing" },
     Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
     Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
@@ -92,7 +93,7 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge grpc::headers grpc::request grpc::response grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
+        rooms: "algorithm::Charge grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
                 policy::source::files policy::whole_number store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
         foreign: "clap jiff std::env std::net std::thread",
     },

@@ -159,7 +159,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let Listeners { grpc, http, admin } = prepared.listeners;
     let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
-    let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
+    let decide = json::decide(&service, &settings.limits, settings.tls.as_ref());
     let http = admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end());
     let admin = admin::serve_admin(admin, Arc::clone(&facts), pages::all(&policies, &metrics), end());
     let mut background = vec![tokio::spawn(log_end("http", http)), tokio::spawn(log_end("admin", admin))];

@@ -93,7 +93,7 @@ async fn decide<S: Store>(ends: &Ends<S>, asked: Result<Asked, Status>) -> Resul
     let message = ends.bodies.read(&mut body).await?;
     let mut answer = BytesMut::with_capacity(USUAL_ANSWER);
     answer.put_bytes(0, HEADER);
-    ends.rls.answer(&message, time, &mut answer).await?;
+    ends.rls.answer(&message, time, &ends.caller.rights, &mut answer).await?;
     let length = u32::try_from(answer.len().saturating_sub(HEADER)).unwrap_or(u32::MAX);
     if let Some((_, place)) = answer.get_mut(..HEADER).and_then(<[u8]>::split_first_mut) {
         place.copy_from_slice(&length.to_be_bytes());

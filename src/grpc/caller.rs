@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::rights::Rights;
+
 /// Calls that a client may give up before it has an answer, more than it waited for. Real ones have patience: a proxy tells how
 /// long it waits, and is answered before that. Who opens calls only to reset them (CVE-2023-44487) evades the bound of calls at
 /// once, and has each begun.
@@ -13,12 +15,14 @@ const MAX_GIVEN_UP: u32 = 2048;
 pub(super) struct Caller {
     /// Where it is; `None` at a Unix socket.
     pub(super) address: Option<SocketAddr>,
+    /// What it may ask for.
+    pub(super) rights: Rights,
     given_up: AtomicU32,
 }
 
 impl Caller {
-    pub(super) fn at(address: Option<SocketAddr>) -> Self {
-        Self { address, ..Self::default() }
+    pub(super) fn new(address: Option<SocketAddr>, rights: Rights) -> Self {
+        Self { address, rights, given_up: AtomicU32::new(0) }
     }
 
     /// It took an answer, which makes up for a call that it gave up.

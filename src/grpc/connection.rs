@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::caller::Caller;
+use super::rights::Rights;
 use super::server::Services;
 use super::socket::{Accepted, Audible, Carrier, Heard};
 use super::tls::{self, Tls};
@@ -103,16 +104,16 @@ impl Keeper {
     /// Keeps a connection until its end.
     pub(super) async fn keep<S: Store>(&self, accepted: Accepted, services: &Services<S>) {
         let Accepted { carrier, place: _place } = accepted;
-        let caller = Caller::at(carrier.peer());
+        let address = carrier.peer();
         let opened = tokio::select! {
             opened = self.open(carrier) => opened,
             () = self.last_moment() => return,
         };
-        let (mut http, heard) = match opened {
+        let (mut http, heard, rights) = match opened {
             Ok(opened) => opened,
             Err(error) => return debug!(%error, "a connection came to nothing"),
         };
-        let calls = services.of(caller);
+        let calls = services.of(Caller::new(address, rights));
         let mut gone = pin!(self.gone(http.ping_pong(), &heard));
         let grace = tokio::select! {
             biased;
@@ -139,19 +140,22 @@ impl Keeper {
         }
     }
 
-    /// Both ends know of each other, and speak HTTP/2.
-    async fn open(&self, carrier: Carrier) -> io::Result<(Http, Arc<Heard>)> {
+    /// Both ends know of each other and speak HTTP/2, and this one what the other may ask for.
+    async fn open(&self, carrier: Carrier) -> io::Result<(Http, Arc<Heard>, Rights)> {
         let socket = carrier.register()?;
-        let stream = match &self.tls {
-            Some(tls) => Either::Right(tls.accept(socket).await.inspect_err(|error| {
-                self.metrics.tls_handshake_failed(tls::kind(error));
-            })?),
-            None => Either::Left(socket),
+        let (stream, rights) = match &self.tls {
+            Some(tls) => {
+                let failed = |error: &io::Error| self.metrics.tls_handshake_failed(tls::kind(error));
+                let stream = tls.accept(socket).await.inspect_err(failed)?;
+                let rights = tls.rights(&stream);
+                (Either::Right(stream), rights)
+            }
+            None => (Either::Left(socket), Rights::All),
         };
         let stream = Audible::new(stream);
         let heard = stream.heard();
         let http = timeout(PREFACE_TIMEOUT, self.http.handshake(stream)).await?.map_err(io::Error::other)?;
-        Ok((http, heard))
+        Ok((http, heard, rights))
     }
 
     async fn last_moment(&self) {

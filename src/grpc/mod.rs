@@ -16,6 +16,7 @@ pub mod places;
 pub mod proto;
 pub mod request;
 pub mod response;
+pub mod rights;
 mod routed;
 pub mod server;
 pub mod service;

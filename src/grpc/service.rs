@@ -7,14 +7,17 @@ use http::HeaderMap;
 use prost::Message as _;
 use prost::bytes::BufMut;
 use tonic::{Code, Status};
+use tracing::warn;
 
 use super::metadata;
 use super::proto::RateLimitRequest;
 use super::request::{self, RequestBounds, Unreadable};
 use super::response::{self, AnswerStyle};
+use super::rights::Rights;
 use crate::limiter::{Limiter, Undecided};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::seldom::Seldom;
 
 /// The service: a limiter that speaks RLS.
 pub struct Rls<S> {
@@ -24,6 +27,7 @@ pub struct Rls<S> {
     style: AnswerStyle,
     /// Time for a decision where the caller sets none.
     timeout: Duration,
+    forbidden: Seldom,
 }
 
 /// What an answer says of the whole request.
@@ -43,7 +47,7 @@ impl<S: Store> Rls<S> {
         style: AnswerStyle,
         timeout: Duration,
     ) -> Self {
-        Self { limiter, metrics, bounds, style, timeout }
+        Self { limiter, metrics, bounds, style, timeout, forbidden: Seldom::default() }
     }
 
     /// What decides.
@@ -51,20 +55,24 @@ impl<S: Store> Rls<S> {
         &self.limiter
     }
 
-    /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own: adds one
-    /// of `RateLimitResponse` to `answer`, and says what it says.
+    /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own, if it is
+    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
+    /// PERMISSION_DENIED, INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
     pub async fn answer(
         &self,
         message: &[u8],
         time: Option<Duration>,
+        rights: &Rights,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
+        if !rights.include(request.domain) {
+            return Err(self.forbidden(request.domain, rights));
+        }
         let snapshot = self.limiter.snapshot();
         let decision = self
             .limiter
@@ -77,6 +85,14 @@ impl<S: Store> Rls<S> {
             response::write_metadata(&metadata::of(&message, &decision), answer);
         }
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+    }
+
+    fn forbidden(&self, domain: &str, rights: &Rights) -> Status {
+        self.metrics.guard.forbidden.inc();
+        if let Some(times) = self.forbidden.times() {
+            warn!(domain, client = %rights, times, "--allow: a client asked for a domain that is not its own");
+        }
+        Status::permission_denied(format!("domain {domain:?} is not one that this client may ask for"))
     }
 
     fn refusal(&self, unreadable: &Unreadable) -> Status {

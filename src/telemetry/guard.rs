@@ -33,6 +33,8 @@ pub struct Guard {
     pub connections: Gauge,
     /// Calls that were refused since their messages did not come in time, or since too many came at once.
     pub slow_calls: Counter,
+    /// Calls for a domain that is not their client's.
+    pub forbidden: Counter,
     cut: Family<Kind, Counter>,
 }
 
@@ -67,5 +69,7 @@ impl Guard {
         registry.register("grpc_connections_cut", cut, self.cut.clone());
         let slow = "Calls refused because their messages did not come in time, or too much of such came at once";
         registry.register("slow_calls", slow, self.slow_calls.clone());
+        let forbidden = "Calls answered PERMISSION_DENIED: their clients may not ask for that domain";
+        registry.register("forbidden_calls", forbidden, self.forbidden.clone());
     }
 }

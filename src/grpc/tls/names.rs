@@ -15,13 +15,28 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// Whether a certificate, in DER, is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A
 /// wildcard stands for one label, the first.
-pub(super) fn is_for(certificate: &[u8], name: &str) -> bool {
+pub(in crate::grpc) fn is_for(certificate: &[u8], name: &str) -> bool {
     let Some(names) = alternative_names(certificate) else { return false };
     elements(names).any(|(tag, found)| match (tag, std::str::from_utf8(found)) {
         (DNS_NAME, Ok(dns)) => covers(dns, name),
         (URI, Ok(uri)) => uri == name,
         (_, _) => false,
     })
+}
+
+/// Its DNS names, wildcards as they are written.
+pub(in crate::grpc) fn dns_names(certificate: &[u8]) -> impl Iterator<Item = &str> {
+    of_kind(certificate, DNS_NAME)
+}
+
+/// Its URIs.
+pub(in crate::grpc) fn uris(certificate: &[u8]) -> impl Iterator<Item = &str> {
+    of_kind(certificate, URI)
+}
+
+fn of_kind(certificate: &[u8], wanted: u8) -> impl Iterator<Item = &str> {
+    let names = alternative_names(certificate).unwrap_or_default();
+    elements(names).filter(move |(tag, _)| *tag == wanted).filter_map(|(_, name)| std::str::from_utf8(name).ok())
 }
 
 fn covers(dns: &str, name: &str) -> bool {
