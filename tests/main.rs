@@ -10,6 +10,7 @@
 //! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
 //! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
+//! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
@@ -50,6 +51,7 @@ mod readiness;
 mod redis;
 mod reload;
 mod requests;
+mod secrets;
 mod serve;
 mod servers;
 mod statistics;

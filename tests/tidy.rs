@@ -24,6 +24,7 @@ const HOUSE: &[Row] = &[
     Row { place: "algorithm", rooms: "", foreign: "smallvec thiserror" },
     Row { place: "algorithm/calendar", rooms: "", foreign: "jiff" },
     Row { place: "descriptor", rooms: "algorithm", foreign: "foldhash sha2 smallvec std::sync::LazyLock" },
+    Row { place: "descriptor/keyed", rooms: "", foreign: "hmac" },
     Row {
         place: "telemetry",
         rooms: "",
@@ -93,10 +94,11 @@ const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
+        rooms: "algorithm::Charge descriptor::HashKey grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
                 policy::source::files policy::whole_number store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
         foreign: "clap jiff std::env std::net std::thread",
     },
+    Row { place: "settings/policy", rooms: "", foreign: "std::fs" },
     // What puts the concrete parts together.
     Row {
         place: "app",

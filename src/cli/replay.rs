@@ -64,7 +64,7 @@ impl Replay {
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        let place = self.redis.complete(place(&self.store)?);
+        let place = self.redis.complete(place(&self.store)?)?;
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{block_on, entries, load};
 use crate::descriptor::{Entry, KeyBuffer};
-use crate::policy::{self, Imposes, PolicySet};
+use crate::policy::{Imposes, Policy, PolicySet, Rule};
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
 use crate::telemetry::metrics::Metrics;
@@ -32,6 +32,9 @@ pub struct Who {
     store: String,
     #[command(flatten)]
     redis: RedisFlags,
+    /// Show the tally of this entry only; its value is hashed as the limit hashes its values.
+    #[arg(long, value_name = "KEY=VALUE")]
+    only: Option<String>,
     /// The domain.
     domain: String,
     /// The descriptor that leads to the counter: key=value,key=value.
@@ -60,21 +63,29 @@ impl Who {
     }
 
     async fn ask(self) -> Result<Vec<Tally>, String> {
-        let Place::Redis(options) = self.redis.complete(place(&self.store)?) else {
+        let Place::Redis(options) = self.redis.complete(place(&self.store)?)? else {
             return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
         };
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
-        let range = self.find(&policies, &mut keys)?;
-        let in_one_slot = policies.find(&self.domain).is_some_and(policy::Policy::in_one_slot);
+        let (policy, rule) = self.find(&policies, &mut keys)?;
+        let range = policy.finish(rule, &mut keys, None);
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
-        store.tallies(&keys.key(&self.domain, &range).in_one_slot(in_one_slot)).await.map_err(|error| error.to_string())
+        let key = keys.key(&self.domain, &range).in_one_slot(policy.in_one_slot());
+        let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
+        if let Some(only) = &self.only {
+            let (key, value) = only.split_once('=').unwrap_or((only, ""));
+            let entry = [key.as_bytes(), b"=", &policy.shown(rule, value.as_bytes())].concat();
+            tallies.retain(|tally| tally.entry == entry);
+        }
+        Ok(tallies)
     }
 
-    fn find(&self, policies: &PolicySet, keys: &mut KeyBuffer) -> Result<crate::descriptor::KeyRange, String> {
+    /// The policy and the rule, with the key of the counter begun.
+    fn find<'p>(&self, policies: &'p PolicySet, keys: &mut KeyBuffer) -> Result<(&'p Policy, &'p Rule), String> {
         let policy = policies.find(&self.domain).ok_or_else(|| format!("no policy for domain `{}`", self.domain))?;
         let pairs = entries(&self.descriptor);
         let entries: Vec<_> =
@@ -84,7 +95,7 @@ impl Who {
             Imposes::Limit(_) if rule.record().is_empty() => {
                 Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()))
             }
-            Imposes::Limit(_) => Ok(keys.finish(rule.identity(), None)),
+            Imposes::Limit(_) => Ok((policy, rule)),
             Imposes::Nothing | Imposes::Unlimited => Err(format!("rule `{}` has no limit", rule.path())),
         }
     }

@@ -7,7 +7,7 @@ use super::decision::{Decision, Standing, Status};
 use super::target::Target;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
-use crate::policy::{self, MetricKey, Policy, PolicySet, Rule};
+use crate::policy::{MetricKey, Policy, PolicySet, Rule};
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
 
@@ -114,7 +114,7 @@ impl Statistics {
                 }
             },
             Target::Limited { rule: None, .. } => {
-                policy::write_override_key(policy.domain(), &descriptor.entries, &mut |part| name.push(part));
+                policy.write_override_key(&descriptor.entries, &mut |part| name.push(part));
                 Some(Counted::ByRequest(self.stats.of_request(&mut name, policy.domain())))
             }
         }

@@ -114,7 +114,7 @@ impl<S: Store> Limiter<S> {
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
         let tally = live.counters.asked(policy, request, &targets);
-        let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
+        let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(policy, request)).collect();
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
                 let key = keys.key(request.domain, target.key()?).in_one_slot(policy.in_one_slot());

@@ -41,7 +41,7 @@ impl<'a> Target<'a> {
             Imposes::Nothing => Self::Nothing,
             Imposes::Unlimited => Self::Unlimited(rule),
             Imposes::Limit(limit) => {
-                let key = keys.finish(rule.identity(), None);
+                let key = policy.finish(rule, keys, None);
                 Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key }
             }
         }
@@ -65,7 +65,7 @@ impl<'a> Target<'a> {
             let own = limit.windows().iter().all(|own| own.period() == window.period());
             let period = (!own).then_some(window.period());
             if let Ok(limit) = limit.with_window(window.clone()) {
-                let key = keys.finish(rule.identity(), period);
+                let key = policy.finish(rule, keys, period);
                 return Self::Limited { rule: Some(rule), limit: Imposed::ByRequest(Box::new(limit)), key };
             }
         }
@@ -74,7 +74,7 @@ impl<'a> Target<'a> {
             keys.push(entry.key);
             keys.push(entry.value);
         }
-        let key = keys.finish(policy.override_identity(), Some(wanted.period));
+        let key = policy.finish_override(keys, wanted.period);
         match fixed(window, policy.override_charge()) {
             Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key },
             Err(_) => Self::Nothing,
@@ -116,18 +116,15 @@ impl<'a> Target<'a> {
     }
 
     /// The entries of the request that the rule records, as `key=value`; of several with one key the first.
-    pub(super) fn recorded(&self, request: &Request<'_>) -> Vec<Vec<u8>> {
-        let keys = match self {
-            Self::Limited { rule: Some(rule), .. } => rule.record(),
-            Self::Limited { rule: None, .. } | Self::Unlimited(_) | Self::Nothing => &[],
-        };
+    pub(super) fn recorded(&self, policy: &Policy, request: &Request<'_>) -> Vec<Vec<u8>> {
+        let Self::Limited { rule: Some(rule), .. } = self else { return Vec::new() };
         let first = |key: &[u8]| {
             let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
             let entry = entries.into_iter().find(|entry| entry.key == key)?;
-            let value = entry.value.get(..MAX_RECORDED).unwrap_or(entry.value);
-            Some([entry.key, b"=", value].concat())
+            let value = policy.shown(rule, entry.value);
+            Some([entry.key, b"=", value.get(..MAX_RECORDED).unwrap_or(&value)].concat())
         };
-        keys.iter().filter_map(|key| first(key)).collect()
+        rule.record().iter().filter_map(|key| first(key)).collect()
     }
 
     fn rule(&self) -> Option<&'a Rule> {

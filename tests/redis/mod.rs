@@ -14,6 +14,7 @@
 //! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
+//! | `hashed` | `hash_values`: values that are nowhere to be read |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
 
@@ -23,6 +24,7 @@ mod deny_cache;
 mod exactness;
 mod faults;
 mod gather;
+mod hashed;
 mod lease;
 mod memory;
 mod per_second;

@@ -118,6 +118,9 @@ impl Version {
         self.add(rule.name().unwrap_or_default());
         self.list(extras.replaces.iter().map(|name| name.as_bytes()));
         self.list(extras.record.iter().map(|key| &**key));
+        if extras.hashes_values {
+            self.add("hash_values");
+        }
         self.add(&extras.lease.map_or(String::new(), |lease| match lease.size {
             LeaseSize::BasisPoints(part) => format!("{part}%{}", lease.ttl.get()),
             LeaseSize::Hits(hits) => format!("{hits}#{}", lease.ttl.get()),

@@ -25,7 +25,7 @@ use super::matcher::{Level, Pattern};
 use super::report::{Finding, Findings, Span, text_of};
 use super::rule::{Extras, Imposes, Modes, Rule};
 use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
-use crate::algorithm::Charge;
+use crate::descriptor::Keyed;
 use identity::{Path, Version};
 use layers::{Entry, Layers};
 use limit::Terms;
@@ -86,7 +86,7 @@ struct Compiler<'a> {
     domain: Arc<str>,
     place: String,
     first_id: usize,
-    fixed_window_charge: Charge,
+    options: Options,
     rules: Vec<Rule>,
     /// The entries of overlays that are for the domain.
     overlays: Vec<&'a Entry<'a>>,
@@ -112,7 +112,7 @@ impl<'a> Compiler<'a> {
         version: &'a mut Version,
     ) -> Self {
         Self {
-            fixed_window_charge: options.fixed_window_charge.unwrap_or(Charge::Always),
+            options,
             domain: domain.into(),
             place: format!("domain `{domain}`"),
             first_id,
@@ -143,8 +143,9 @@ impl<'a> Compiler<'a> {
         let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
         let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
-        let override_charge = self.fixed_window_charge;
-        Policy { domain: self.domain, in_one_slot, override_identity, override_charge, top, rules: self.rules }
+        let (override_charge, key) = (self.options.window_charge(), self.options.hash_key.as_ref());
+        let keyed = key.filter(|_| self.rules.iter().any(Rule::hashes_values)).map(Keyed::new);
+        Policy { domain: self.domain, in_one_slot, override_identity, override_charge, keyed, top, rules: self.rules }
     }
 
     /// Compiles rules that stand side by side.
@@ -208,8 +209,8 @@ impl<'a> Compiler<'a> {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
-        let charge = self.fixed_window_charge;
-        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, layers, charge, &mut report));
+        let options = &self.options;
+        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, layers, options, &mut report));
         let terms = terms.unwrap_or_default();
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
@@ -255,6 +256,7 @@ fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {
                 .map(|name| name.value.as_str().into())
                 .collect(),
             record: terms.record.clone(),
+            hashes_values: terms.hashes_values,
             lease: terms.lease,
             metadata: rule.metadata.clone(),
         })
