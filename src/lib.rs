@@ -18,12 +18,14 @@
 //! | [`algorithm`] | the arithmetic of limits; a new algorithm goes here, see its table | clocks, IO, locks, everything else |
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
 //! | [`telemetry`] | logs; the name of every metric | who uses it |
+//! | [`spans`] | which calls are traced, and what their spans say | who sends them |
 //! | [`watch`] | that files change | what is in them |
 //! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
 //! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
+//! | [`otlp`] | sending spans to a collector | whose they are |
 //! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
@@ -53,8 +55,10 @@ pub mod cli;
 pub mod descriptor;
 pub mod grpc;
 pub mod limiter;
+pub mod otlp;
 pub mod policy;
 pub mod settings;
+pub mod spans;
 pub mod store;
 pub mod telemetry;
 pub mod watch;

@@ -80,7 +80,7 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
 
 fn answer(service: &Service, message: &[u8]) -> Answered {
     let mut answer = BytesMut::with_capacity(256);
-    let mut answering = pin!(service.answer(message, Some(Duration::from_secs(1)), &Rights::All, &mut answer));
+    let mut answering = pin!(service.answer(message, Some(Duration::from_secs(1)), &Rights::All, None, &mut answer));
     match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => answered.unwrap(),
         Poll::Pending => panic!("the memory store never waits"),

@@ -16,6 +16,7 @@
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
 //! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
+//! | `spans` | tracing: spans of calls, from a real Envoy to a collector in Python |
 //! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
 //! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
 //! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
@@ -54,6 +55,7 @@ mod requests;
 mod secrets;
 mod serve;
 mod servers;
+mod spans;
 mod statistics;
 mod support;
 mod tidy;

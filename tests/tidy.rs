@@ -34,6 +34,11 @@ const HOUSE: &[Row] = &[
     Row { place: "telemetry/seldom", rooms: "", foreign: "std::time::Instant" },
     Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
     Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
+    Row {
+        place: "spans",
+        rooms: "telemetry::metrics",
+        foreign: "rand std::sync std::time::Instant std::time::SystemTime tokio",
+    },
     Row { place: "watch", rooms: "", foreign: "async tokio" },
     // Policies know of no store, and only their sources touch files.
     Row {
@@ -69,7 +74,7 @@ const HOUSE: &[Row] = &[
     // The only room with protobuf in it.
     Row {
         place: "grpc",
-        rooms: "algorithm descriptor limiter store::Store telemetry",
+        rooms: "algorithm descriptor limiter spans store::Store telemetry",
         foreign: "async http prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant \
                   thiserror tokio tonic tonic_health tonic_reflection",
     },
@@ -89,20 +94,25 @@ const HOUSE: &[Row] = &[
         rooms: "grpc::client grpc::proto policy::Source telemetry::metrics",
         foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
     },
+    Row {
+        place: "otlp",
+        rooms: "grpc::client grpc::proto spans telemetry",
+        foreign: "async std::sync std::time::SystemTime tokio tokio_util tonic tracing",
+    },
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
     Row { place: "admin", rooms: "telemetry", foreign: "async axum parking_lot serde std::io std::sync tokio" },
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge descriptor::HashKey grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
-                policy::source::files policy::whole_number store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
-        foreign: "clap jiff std::env std::net std::thread",
+        rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
+                otlp policy::source::files policy::whole_number spans store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
+        foreign: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/policy", rooms: "", foreign: "std::fs" },
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin grpc limiter policy settings store telemetry watch xds",
+        rooms: "admin grpc limiter otlp policy settings spans store telemetry watch xds",
         foreign: "async jiff rand std::fs std::io std::os std::sync std::thread tokio tokio_util tracing",
     },
     Row { place: "app/control_plane", rooms: "", foreign: "parking_lot" },

@@ -31,7 +31,7 @@ async fn answer(service: &Service, body: &[u8]) -> Decided {
         Err(error) => return Decided::Invalid(error.to_string()),
     };
     let mut answer = Vec::new();
-    let answered = match service.answer(&message, None, &Rights::All, &mut answer).await {
+    let answered = match service.answer(&message, None, &Rights::All, None, &mut answer).await {
         Ok(answered) => answered,
         Err(status) if is_callers_fault(&status) => return Decided::Invalid(status.message().to_owned()),
         Err(status) => return Decided::Undecided(status.message().to_owned()),

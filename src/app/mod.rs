@@ -11,6 +11,7 @@ mod pages;
 mod policies;
 mod readiness;
 mod serving;
+mod spans;
 mod statistics;
 mod stores;
 pub mod workers;
@@ -136,20 +137,21 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     if stores.are_ready_at_once() {
         facts.store_is_ready();
     }
-    let telling = readiness::tell(&facts, &health).await;
+    let (telling, ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
+    let (tracer, sending_spans) = spans::begin(settings.tracing, &metrics, &ended);
     let serving = Arc::new(Serving {
         policies: Arc::clone(&policies),
         stores: stores.clone(),
         metrics: Arc::clone(&metrics),
         limits: settings.limits,
         tls: prepared.certificates.as_ref().map(|certificates| certificates.tls.clone()),
+        tracer,
         answers: settings.answers,
         health: health.clone(),
         connected: Arc::new(Semaphore::new(0)),
     });
     let service = serving.service();
-    let services = settings.limits.workers.saturating_add(1);
-    let all_connected = Serving::connected(Arc::clone(&serving.connected), services);
+    let all_connected = Serving::connected(Arc::clone(&serving.connected), settings.limits.workers);
     let watched = settings.readiness.ready_while_store.then(|| Arc::clone(&service));
     let follow_store =
         tokio::spawn(readiness::follow_store(stores.clone(), all_connected, watched, Arc::clone(&facts)));
@@ -157,13 +159,12 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     prepared.listeners.announce(settings.policy.are_examples);
     let Listeners { grpc, http, admin } = prepared.listeners;
-    let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
     let decide = json::decide(&service, &settings.limits, settings.tls.as_ref());
     let http = admin::serve_public(http, Arc::clone(&facts), Arc::clone(&metrics), decide, end());
     let admin = admin::serve_admin(admin, Arc::clone(&facts), pages::all(&policies, &metrics), end());
     let mut background = vec![tokio::spawn(log_end("http", http)), tokio::spawn(log_end("admin", admin))];
-    background.extend(statistics.serve(prepared.stats, &metrics, end()));
+    background.extend(statistics.serve(prepared.stats, &metrics, end()).into_iter().chain(sending_spans));
     let reload = follow_policies(settings.policy, settings.xds, read, installer);
     let tend = tokio::spawn(stores.tend());
     let places = Places::new(settings.limits.connections.max_connections, Arc::clone(&metrics));

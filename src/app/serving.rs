@@ -16,6 +16,7 @@ use crate::grpc::socket::Accepted;
 use crate::grpc::tls::Tls;
 use crate::limiter::{InForce, Limiter};
 use crate::settings::{AnswerSettings, LimitSettings};
+use crate::spans::Tracer;
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
 use crate::telemetry::metrics::Metrics;
@@ -30,6 +31,7 @@ pub(super) struct Serving {
     pub(super) metrics: Arc<Metrics>,
     pub(super) limits: LimitSettings,
     pub(super) tls: Option<Tls>,
+    pub(super) tracer: Option<Tracer>,
     pub(super) answers: AnswerSettings,
     pub(super) health: Health,
     /// A permit for each service that can ask its store.
@@ -44,7 +46,8 @@ impl Serving {
     pub(super) fn service(&self) -> Arc<Service> {
         let limiter = Limiter::new(Arc::clone(&self.policies), self.stores.connect(), self.answers.modes);
         let (metrics, style) = (Arc::clone(&self.metrics), self.answers.style.clone());
-        let service = Arc::new(Rls::new(limiter, metrics, self.limits.request, style, self.stores.timeout()));
+        let service = Rls::new(limiter, metrics, self.limits.request, style, self.stores.timeout());
+        let service = Arc::new(service.with_tracer(self.tracer.clone()));
         let (asking, connected) = (Arc::clone(&service), Arc::clone(&self.connected));
         tokio::spawn(async move {
             asking.limiter().store().connected().await;
@@ -62,9 +65,9 @@ impl Serving {
         settle(&service).await;
     }
 
-    /// Waits until `services` can ask their stores.
-    pub(super) async fn connected(connected: Arc<Semaphore>, services: usize) {
-        let _ = connected.acquire_many(u32::try_from(services).unwrap_or(u32::MAX)).await;
+    /// Waits until the services of all workers, and that of HTTP, can ask their stores.
+    pub(super) async fn connected(connected: Arc<Semaphore>, workers: usize) {
+        let _ = connected.acquire_many(u32::try_from(workers.saturating_add(1)).unwrap_or(u32::MAX)).await;
     }
 }
 

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use crate::store::redis::RedisUrl;
 
 /// Flags whose values are secrets, and where those are to be instead.
-const SECRETS: [(&str, &str); 6] = [
+const SECRETS: [(&str, &str); 7] = [
     ("--redis-password", "--redis-password-file or TOLLGATE_REDIS_PASSWORD"),
     ("--sentinel-password", "--sentinel-password-file or TOLLGATE_SENTINEL_PASSWORD"),
     ("--per-second-password", "--per-second-password-file or TOLLGATE_PER_SECOND_PASSWORD"),
     ("--per-second-sentinel-password", "TOLLGATE_PER_SECOND_SENTINEL_PASSWORD"),
     ("--hash-key", "--hash-key-file or TOLLGATE_HASH_KEY"),
     ("--xds-header", "TOLLGATE_XDS_HEADER"),
+    ("--otlp-header", "OTEL_EXPORTER_OTLP_HEADERS"),
 ];
 /// Flags whose URLs may have one in them.
 const URLS: [(&str, &str); 2] = [

@@ -20,6 +20,7 @@ use tracing::debug;
 use super::bodies::{Bodies, HEADER};
 use super::caller::Caller;
 use super::service::{Rls, budget};
+use crate::spans::{Recording, Told, Tracer};
 use crate::store::Store;
 use crate::telemetry::stats::Call;
 
@@ -77,23 +78,41 @@ pub(super) struct Asked {
     body: RecvStream,
     /// The time that the caller has.
     time: Option<Duration>,
+    /// Of a call that is traced.
+    recording: Option<Box<Recording>>,
 }
 
 impl Asked {
     /// Takes from a request what it takes to answer.
-    pub(super) fn of(request: Request<RecvStream>) -> Result<Self, Status> {
-        refuse_compression(request.headers())?;
-        Ok(Self { time: budget(request.headers()), body: request.into_body() })
+    pub(super) fn of(request: Request<RecvStream>, tracer: Option<&Tracer>) -> Result<Self, Status> {
+        let headers = request.headers();
+        refuse_compression(headers)?;
+        let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let recording = tracer.and_then(|tracer| tracer.begin(header));
+        Ok(Self { time: budget(headers), recording, body: request.into_body() })
     }
 }
 
 /// The answer to a call, with what stands before a message.
 async fn decide<S: Store>(ends: &Ends<S>, asked: Result<Asked, Status>) -> Result<BytesMut, Status> {
-    let Asked { mut body, time } = asked?;
-    let message = ends.bodies.read(&mut body).await?;
+    let Asked { mut body, time, mut recording } = asked?;
+    let decided = decide_read(ends, &mut body, time, recording.as_deref_mut().map(Recording::told)).await;
+    if let Some(recording) = &mut recording {
+        recording.told().status = Some(decided.as_ref().map_or_else(|status| status.code().into(), |_| 0));
+    }
+    decided
+}
+
+async fn decide_read<S: Store>(
+    ends: &Ends<S>,
+    body: &mut RecvStream,
+    time: Option<Duration>,
+    told: Option<&mut Told>,
+) -> Result<BytesMut, Status> {
+    let message = ends.bodies.read(body).await?;
     let mut answer = BytesMut::with_capacity(USUAL_ANSWER);
     answer.put_bytes(0, HEADER);
-    ends.rls.answer(&message, time, &ends.caller.rights, &mut answer).await?;
+    ends.rls.answer(&message, time, &ends.caller.rights, told, &mut answer).await?;
     let length = u32::try_from(answer.len().saturating_sub(HEADER)).unwrap_or(u32::MAX);
     if let Some((_, place)) = answer.get_mut(..HEADER).and_then(<[u8]>::split_first_mut) {
         place.copy_from_slice(&length.to_be_bytes());

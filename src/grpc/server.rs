@@ -162,7 +162,8 @@ impl<S: Store> Conversation<S> {
         let path = request.uri().path();
         let timer = self.stats.as_ref().and_then(|stats| stats.begin(path));
         if path == call::PATH {
-            return Some(Box::pin(call::answer(Arc::clone(&self.ends), Asked::of(request), respond, timer)));
+            let asked = Asked::of(request, self.ends.rls.tracer());
+            return Some(Box::pin(call::answer(Arc::clone(&self.ends), asked, respond, timer)));
         }
         tokio::spawn(routed::answer(self.others.clone(), request, respond, timer));
         None

@@ -14,7 +14,8 @@ use super::proto::RateLimitRequest;
 use super::request::{self, RequestBounds, Unreadable};
 use super::response::{self, AnswerStyle};
 use super::rights::Rights;
-use crate::limiter::{Limiter, Undecided};
+use crate::limiter::{self, Limiter, Undecided};
+use crate::spans::{Told, Tracer};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
@@ -28,6 +29,7 @@ pub struct Rls<S> {
     /// Time for a decision where the caller sets none.
     timeout: Duration,
     forbidden: Seldom,
+    tracer: Option<Tracer>,
 }
 
 /// What an answer says of the whole request.
@@ -47,7 +49,17 @@ impl<S: Store> Rls<S> {
         style: AnswerStyle,
         timeout: Duration,
     ) -> Self {
-        Self { limiter, metrics, bounds, style, timeout, forbidden: Seldom::default() }
+        Self { limiter, metrics, bounds, style, timeout, forbidden: Seldom::default(), tracer: None }
+    }
+
+    /// The same, with what records calls.
+    pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
+    }
+
+    /// What records calls, where spans are wanted.
+    pub(super) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
     }
 
     /// What decides.
@@ -56,7 +68,8 @@ impl<S: Store> Rls<S> {
     }
 
     /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own, if it is
-    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says.
+    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says. `told` is for the
+    /// span of the call, where there is one.
     ///
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
@@ -65,20 +78,29 @@ impl<S: Store> Rls<S> {
         message: &[u8],
         time: Option<Duration>,
         rights: &Rights,
+        mut told: Option<&mut Told>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
+        if let Some(told) = &mut told {
+            request.domain.clone_into(&mut told.domain);
+        }
         if !rights.include(request.domain) {
             return Err(self.forbidden(request.domain, rights));
         }
         let snapshot = self.limiter.snapshot();
         let decision = self
             .limiter
-            .decide(&snapshot, &request, deadline)
+            .decide_timed(&snapshot, &request, deadline, told.as_mut().map(|told| &mut told.store_time))
             .await
             .map_err(|undecided| self.unavailable(&undecided))?;
+        if let Some(told) = told {
+            let path = |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
+            told.rules = decision.statuses().iter().map(path).collect();
+            told.is_over_limit = Some(decision.is_over_limit());
+        }
         response::write(&decision, &self.style, answer);
         if self.style.dynamic_metadata {
             let message = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;

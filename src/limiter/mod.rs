@@ -9,7 +9,7 @@ mod modes;
 mod target;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwapOption, Guard};
 
@@ -103,6 +103,20 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> Result<Decision<'a>, Undecided> {
+        self.decide_timed(snapshot, request, deadline, None).await
+    }
+
+    /// The same, and says how long the store was waited for, where somebody wants to know.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub async fn decide_timed<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+        store_time: Option<&mut Option<Duration>>,
+    ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
         let Some(policy) = live.policies.find(request.domain) else {
             self.policies.metrics.unknown_domain(request.domain);
@@ -125,7 +139,14 @@ impl<S: Store> Limiter<S> {
         let checks: Few<Check<'_>> = asked.collect();
         let outcomes = match checks.is_empty() {
             true => Outcomes::new(),
-            false => self.store.decide(&checks, prior, deadline).await,
+            false => {
+                let begun = store_time.map(|time| (time, Instant::now()));
+                let outcomes = self.store.decide(&checks, prior, deadline).await;
+                if let Some((time, begun)) = begun {
+                    *time = Some(begun.elapsed());
+                }
+                outcomes
+            }
         };
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);

@@ -15,6 +15,7 @@ mod shutdown;
 mod stats;
 mod store;
 mod tls;
+mod tracing;
 mod xds;
 
 use std::fmt;
@@ -29,6 +30,7 @@ pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{Place, StoreSettings, place};
+pub use self::tracing::TracingSettings;
 use crate::grpc::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
@@ -57,6 +59,8 @@ pub struct Flags {
     #[command(flatten)]
     stats: stats::Flags,
     #[command(flatten)]
+    tracing: tracing::Flags,
+    #[command(flatten)]
     log: log::Flags,
 }
 
@@ -83,6 +87,8 @@ pub struct Settings {
     pub shutdown: ShutdownSettings,
     /// The statistics under the names of envoyproxy/ratelimit.
     pub stats: StatsSettings,
+    /// Where spans go, and of which calls there are any; `None`: of none.
+    pub tracing: Option<TracingSettings>,
     /// What it says meanwhile.
     pub log: LogSettings,
 }
@@ -131,6 +137,7 @@ impl Flags {
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             stats: self.stats.resolve(&mut problems),
+            tracing: self.tracing.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
         (settings, problems.0)

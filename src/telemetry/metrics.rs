@@ -2,7 +2,6 @@
 //!
 //! Rules look their counters up once, when a policy is installed; a request only adds.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,6 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::guard::Guard;
+use super::plain;
+use super::spans::SpanMetrics;
 use super::stats::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -93,6 +94,8 @@ pub struct Metrics {
     pub memory_bytes: Gauge,
     /// What is kept out.
     pub guard: Guard,
+    /// What becomes of spans.
+    pub spans: SpanMetrics,
     stats: Option<Arc<Stats>>,
 }
 
@@ -174,6 +177,7 @@ impl Metrics {
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
             guard: Guard::default(),
+            spans: SpanMetrics::default(),
             stats,
         };
         metrics.register();
@@ -214,6 +218,7 @@ impl Metrics {
         registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
         self.register_leases(&mut registry);
         self.guard.register(&mut registry);
+        self.spans.register(&mut registry);
         let connected = "1 while there is a connection to the control plane";
         registry.register("xds_connected", connected, self.xds_connected.clone());
         let again = "Attempts to connect to the control plane after the first";
@@ -348,40 +353,13 @@ impl Metrics {
     /// # Errors
     /// As [`render`](Self::render).
     pub fn render_plain(&self) -> Result<String, std::fmt::Error> {
-        self.render().map(|text| plain(&text))
+        self.render().map(|text| plain::of(&text))
     }
-}
-
-/// OpenMetrics in the older format, which calls a counter by the name of its samples and knows no end.
-fn plain(open_metrics: &str) -> String {
-    let of_counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
-    let counters: HashSet<String> = open_metrics.lines().filter_map(of_counter).collect();
-    let mut text = String::with_capacity(open_metrics.len());
-    for line in open_metrics.lines().filter(|line| *line != "# EOF") {
-        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
-            ["#", what, name, rest] if counters.contains(name) => {
-                text.extend(["# ", what, " ", name, "_total ", rest]);
-            }
-            _ => text.push_str(line),
-        }
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_older_format_names_counters_as_their_samples_are_and_is_the_same_otherwise() {
-        let (open, plain) = (
-            "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-            "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-        );
-        let gauge = "# HELP g Of g.\n# TYPE g gauge\ng 2\n";
-        assert_eq!(super::plain(&format!("{open}{gauge}# EOF\n")), format!("{plain}{gauge}"));
-    }
 
     #[test]
     fn what_was_loaded_and_refused_is_shown_before_either_happened() {
