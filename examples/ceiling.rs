@@ -1,28 +1,37 @@
-//! The ceiling: the same protocol on the same runtimes by tonic, with an answer that never changes and nothing else, not
-//! even pings. What tollgate is measured against.
+//! The ceiling: the same protocol on the same runtimes by tonic over hyper, with an answer that never changes and nothing
+//! else, not even pings. What tollgate is measured against.
 //!
-//! `cargo run --release --example ceiling 127.0.0.1:9081`
+//! `cargo run --release --example ceiling 127.0.0.1:9081`, with `--bare` by tonic's own loop, `Server::serve_with_incoming`.
+//! `cargo bench --bench compare` has it built in.
 
 use std::error::Error;
+use std::io;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::Receiver;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tollgate::app::listener::Listener;
 use tollgate::app::workers::Workers;
 use tollgate::grpc::places::Places;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
-use tollgate::grpc::socket::Carrier;
+use tollgate::grpc::socket::{Accepted, Carrier};
 use tollgate::settings::Endpoint;
 use tollgate::telemetry::metrics::Metrics;
+use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 // As the binary has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Calls that a connection may have under way, as tollgate has it.
+const STREAMS: u32 = 1024;
 
 struct Constant;
 
@@ -35,22 +44,52 @@ impl RateLimitService for Constant {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9081".to_owned());
-    let listener = Listener::bind(&Endpoint::Tcp(address.parse()?)).await?;
-    println!("the ceiling listens on {}", listener.endpoint()?);
+#[allow(dead_code, reason = "the comparison calls `run` itself")]
+fn main() -> Result<(), Box<dyn Error>> {
+    run(std::env::args().skip(1))
+}
+
+/// Serves for ever, by an address and perhaps `--bare`.
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
+    let (flags, addresses): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument.starts_with("--"));
+    let is_bare = flags.iter().any(|flag| flag == "--bare");
+    let address = addresses.first().map_or("127.0.0.1:9081", String::as_str).parse()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = Workers::start(cores, |mut incoming, _| async move {
-        let mut http = http2::Builder::new(TokioExecutor::new());
-        http.max_concurrent_streams(1024).auto_date_header(false);
-        while let Some(accepted) = incoming.recv().await {
-            let Carrier::Tcp(stream) = accepted.carrier else { continue };
-            let Ok(stream) = TcpStream::from_std(stream) else { continue };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let listener = Listener::bind(&Endpoint::Tcp(address)).await?;
+        eprintln!("the ceiling listens on {}", listener.endpoint()?);
+        let workers = if is_bare {
+            Workers::start(cores, |incoming, _| bare(incoming))?
+        } else {
+            Workers::start(cores, |incoming, _| over_hyper(incoming))?
+        };
+        workers.accept(&listener, &Places::new(1 << 10, Metrics::new())).await;
+        Ok(())
+    })
+}
+
+/// As tollgate has it served: tonic's service, without what tonic puts around it.
+async fn over_hyper(mut incoming: Receiver<Accepted>) {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.max_concurrent_streams(STREAMS).auto_date_header(false);
+    while let Some(accepted) = incoming.recv().await {
+        if let Ok(stream) = stream(accepted) {
             let service = TowerToHyperService::new(RateLimitServiceServer::new(Constant));
             tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
         }
-    })?;
-    workers.accept(&listener, &Places::new(1 << 10, Metrics::new())).await;
-    Ok(())
+    }
+}
+
+/// As tonic serves by itself.
+async fn bare(incoming: Receiver<Accepted>) {
+    let server = Server::builder().max_concurrent_streams(STREAMS).add_service(RateLimitServiceServer::new(Constant));
+    let ended = server.serve_with_incoming(ReceiverStream::new(incoming).map(stream)).await;
+    ended.unwrap_or_else(|error| eprintln!("tonic's server ended: {error}"));
+}
+
+fn stream(accepted: Accepted) -> io::Result<TcpStream> {
+    match accepted.carrier {
+        Carrier::Tcp(stream) => TcpStream::from_std(stream),
+        Carrier::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
 }

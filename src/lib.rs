@@ -22,11 +22,12 @@
 //! | [`watch`] | that files change | what is in them |
 //! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
+//! | [`journal`] | what was denied lately, to whom; how much each rule decides | policies, stores, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
 //! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
 //! | [`otlp`] | sending spans to a collector | whose they are |
-//! | [`admin`] | HTTP: probes, metrics, what is in force | gRPC, stores |
+//! | [`admin`] | HTTP: probes, metrics; what is in force, who is denied, and who may ask | gRPC, stores |
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
 //!
@@ -54,6 +55,7 @@ pub mod app;
 pub mod cli;
 pub mod descriptor;
 pub mod grpc;
+pub mod journal;
 pub mod limiter;
 pub mod otlp;
 pub mod policy;

@@ -12,6 +12,7 @@
 //! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
 //! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
+//! | `administration` | the API of administration, what it tells and to whom; metrics |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
@@ -22,6 +23,7 @@
 //! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
+//! | `speed` | that it is near the ceiling and takes no more instructions than it did, within wide margins |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the house: who may use whom, how long a file may be |
 //!
@@ -36,6 +38,7 @@
 )]
 
 mod abuse;
+mod administration;
 mod allocations;
 mod answers;
 mod calls;
@@ -56,6 +59,7 @@ mod secrets;
 mod serve;
 mod servers;
 mod spans;
+mod speed;
 mod statistics;
 mod support;
 mod tidy;

@@ -62,6 +62,8 @@ pub struct PolicyFacts {
     pub rules: usize,
     /// The report on a change that was refused since.
     pub last_error: Option<String>,
+    /// When that was, RFC 3339.
+    pub last_error_at: Option<String>,
 }
 
 impl Facts {
@@ -91,7 +93,8 @@ impl Facts {
 
     /// A change was refused.
     pub fn refused(&self, report: String) {
-        self.policies.lock().last_error = Some(report);
+        let mut policies = self.policies.lock();
+        (policies.last_error, policies.last_error_at) = (Some(report), Some(jiff::Timestamp::now().to_string()));
     }
 
     /// The process is about to end.

@@ -1,7 +1,21 @@
-//! HTTP: probes, metrics and decisions for machines, and what is in force for people. The only room that knows HTTP.
+//! HTTP: probes, metrics and decisions for machines; for people, what is in force, what is decided, and why. The only room that
+//! serves HTTP.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `facts` | whether the process should be asked, and the policies in force |
+//! | `decide` | decisions in JSON |
+//! | [`api`], [`desk`] | the API of administration, and whom it asks |
+//! | [`rights`], `guard` | who may do what there, and what every request has to pass |
+//! | [`server`] | the loop that serves connections |
 
+pub mod api;
 mod decide;
+pub mod desk;
 mod facts;
+mod guard;
+pub mod rights;
+pub mod server;
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -11,11 +25,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use tokio::net::TcpListener;
 
+use self::api::Api;
 pub use self::decide::{Decide, Decided};
 pub use self::facts::{Facts, Needs, PolicyFacts, Readiness};
+use self::rights::Rights;
+use self::server::Handshake;
 use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 
@@ -23,6 +40,22 @@ use crate::telemetry::metrics::Metrics;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// What any other is given.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Connections at once to what machines ask, and to administration.
+const PUBLIC_CONNECTIONS: usize = 4_096;
+const ADMIN_CONNECTIONS: usize = 256;
+
+/// What administration shows, and to whom.
+pub struct Administration {
+    /// What the API answers from.
+    pub api: Api,
+    /// Pages of text.
+    pub pages: Vec<Page>,
+    /// Who may do what.
+    pub rights: Arc<Rights>,
+    /// Speaks TLS, where it shall.
+    pub handshake: Option<Handshake>,
+}
 
 /// A page of administration: plain text, made anew whenever it is asked for.
 #[derive(Clone)]
@@ -36,16 +69,13 @@ pub struct Page {
 }
 
 /// Serves probes, metrics and decisions until `shutdown`.
-///
-/// # Errors
-/// Where the listener fails.
 pub async fn serve_public(
     listener: TcpListener,
     facts: Arc<Facts>,
     metrics: Arc<Metrics>,
     decide: Decide,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+    shutdown: impl Future<Output = ()>,
+) {
     const ELSEWHERE: &str = "not here; there are /livez, /readyz, /healthcheck, /metrics and /json\n";
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
@@ -54,51 +84,47 @@ pub async fn serve_public(
         .route("/metrics", get(render).with_state(metrics))
         .route("/json", any(decide::answer).with_state(decide))
         .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+    server::serve(listener, router, PUBLIC_CONNECTIONS, None, shutdown).await;
 }
 
 /// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown`.
-///
-/// # Errors
-/// Where the listener fails.
 pub async fn serve_stats(
     listener: TcpListener,
     path: String,
     exposition: Arc<Exposition>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+    shutdown: impl Future<Output = ()>,
+) {
     let text = |State(exposition): State<Arc<Exposition>>| async move {
         ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], exposition.render())
     };
     let router = Router::new().route(&path, get(text).with_state(exposition));
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+    server::serve(listener, router, PUBLIC_CONNECTIONS, None, shutdown).await;
 }
 
-/// Serves administration until `shutdown`: `pages`, the policies in force, and a list of all that is there.
-///
-/// # Errors
-/// Where the listener fails.
-pub async fn serve_admin(
-    listener: TcpListener,
-    facts: Arc<Facts>,
-    pages: Vec<Page>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+/// Serves administration until `shutdown`: pages, the policies in force, a list of all that is there, and the API.
+pub async fn serve_admin(listener: TcpListener, administration: Administration, shutdown: impl Future<Output = ()>) {
+    let Administration { api, pages, rights, handshake } = administration;
     let list = list_of(&pages);
-    let mut router = Router::new()
+    let mut shown = Router::new()
         .route("/", any(|| async { list }))
-        .route("/policies", get(policies).with_state(facts))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
+        .route("/policies", get(policies).with_state(Arc::clone(&api.facts)));
     for page in pages {
-        router = router.route(page.path, any(show).with_state(page));
+        shown = shown.route(page.path, any(show).with_state(page));
     }
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+    let guarded = shown.route_layer(middleware::from_fn_with_state(Arc::clone(&rights), guard::pages));
+    let router = guarded
+        .merge(api::router(api, &rights))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
+    server::serve(listener, router, ADMIN_CONNECTIONS, handshake, shutdown).await;
 }
 
 /// A line for each path.
 fn list_of(pages: &[Page]) -> String {
-    let own =
-        [("/", "this list"), ("/policies", "the policies in force and the last change that was refused, as JSON")];
+    let own = [
+        ("/", "this list"),
+        ("/policies", "the policies in force and the last change that was refused, as JSON"),
+        (api::DOCUMENT, "what the API below /api/v1 can be asked"),
+    ];
     let mut lines: Vec<_> = pages.iter().map(|page| (page.path, page.help)).chain(own).collect();
     lines.sort_unstable();
     lines.into_iter().fold(String::new(), |mut list, (path, help)| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
+use super::Shared;
 use crate::admin::{Facts, PolicyFacts};
 use crate::limiter::InForce;
 use crate::policy::source::files;
@@ -43,6 +44,34 @@ impl First {
     }
 }
 
+/// Reads the policy files when somebody asks for it.
+#[derive(Clone)]
+pub(super) struct Reloads(pub(super) PolicySettings);
+
+impl Reloads {
+    /// Reads them and puts them in force.
+    ///
+    /// # Errors
+    /// The report on what is wrong with them.
+    pub(super) async fn now(self, installer: &Installer) -> Result<(), String> {
+        let Self(settings) = self;
+        let read = tokio::task::spawn_blocking(move || {
+            let sources = files::read(&settings.places)?;
+            policy::load(&sources, &settings.options).map(|loaded| (sources, loaded))
+        });
+        match read.await.map_err(|error| error.to_string())? {
+            Ok((sources, loaded)) => {
+                installer.install(&sources, loaded);
+                Ok(())
+            }
+            Err(report) => {
+                installer.refuse(&report);
+                Err(report.to_string())
+            }
+        }
+    }
+}
+
 /// Follows files for ever. `known`: what was read at the start.
 pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: Installer) {
     if settings.places.paths.is_empty() {
@@ -60,6 +89,7 @@ pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: 
 }
 
 /// Puts policies in force and tells of it.
+#[derive(Clone)]
 pub(super) struct Installer {
     pub(super) policies: Arc<InForce>,
     pub(super) facts: Arc<Facts>,
@@ -67,6 +97,12 @@ pub(super) struct Installer {
 }
 
 impl Installer {
+    /// For all parts that share this.
+    pub(super) fn new(shared: &Shared) -> Self {
+        let Shared { policies, facts, metrics, .. } = shared;
+        Self { policies: Arc::clone(policies), facts: Arc::clone(facts), metrics: Arc::clone(metrics) }
+    }
+
     /// Puts the first policies in force, or says why there are none; what was read for them.
     pub(super) fn begin(&self, first: First) -> Reading {
         match first.loaded {
@@ -86,6 +122,7 @@ impl Installer {
             domains: policies.policies().map(|policy| policy.domain().to_owned()).collect(),
             rules: policies.rules().count(),
             last_error: None,
+            last_error_at: None,
         };
         if !loaded.warnings.is_empty() {
             warn!("policy warnings:\n{}", loaded.warnings);

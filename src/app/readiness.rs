@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
+use super::Shared;
 use super::serving::Service;
 use super::stores::Stores;
 use crate::admin::{Facts, Needs};
@@ -17,8 +18,17 @@ use crate::settings::ReadinessSettings;
 /// How often it is looked whether a connection to the store is open.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Nothing is there yet, but for a store that nobody has to wait for.
+pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts> {
+    let facts = Arc::new(Facts::new(needs(settings)));
+    if stores.are_ready_at_once() {
+        facts.store_is_ready();
+    }
+    facts
+}
+
 /// What of policies has to be there.
-pub(super) fn needs(settings: &ReadinessSettings) -> Needs {
+fn needs(settings: &ReadinessSettings) -> Needs {
     match (settings.ready_while_policy, settings.ready_without_policy) {
         (true, _) => Needs::Policy,
         (false, true) => Needs::NoPolicy,
@@ -41,14 +51,20 @@ pub(super) async fn tell(facts: &Facts, health: &Health) -> JoinHandle<()> {
 
 /// Says that the store is there once it is and all who ask it are connected; and, where it is `watched`, when no connection to
 /// it is open any more.
-pub(super) async fn follow_store(
-    stores: Stores,
-    all_connected: impl Future<Output = ()>,
+pub(super) fn follow_store(
+    shared: &Shared,
+    all_connected: impl Future<Output = ()> + Send + 'static,
     watched: Option<Arc<Service>>,
-    facts: Arc<Facts>,
-) {
-    stores.ready().await;
-    all_connected.await;
+) -> JoinHandle<()> {
+    let (stores, facts) = (shared.stores.clone(), Arc::clone(&shared.facts));
+    tokio::spawn(async move {
+        stores.ready().await;
+        all_connected.await;
+        tell_of_store(&facts, watched).await;
+    })
+}
+
+async fn tell_of_store(facts: &Facts, watched: Option<Arc<Service>>) {
     facts.store_is_ready();
     let Some(service) = watched else { return };
     let mut ticks = interval(LOOK_EVERY);

@@ -8,11 +8,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::{CannotStart, announce, log_end};
+use super::prepare::{CannotStart, announce};
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
 use crate::telemetry::mapping::{Exposition, Mappings};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, Options};
 use crate::telemetry::stats::Stats;
 use crate::telemetry::statsd::{self, Sending};
 
@@ -40,10 +40,12 @@ impl Statistics {
         Self { settings, mappings }
     }
 
-    /// The statistics, where somebody wants them.
-    pub(super) fn stats(&self) -> Option<Stats> {
+    /// All metrics, with the statistics where somebody wants them.
+    pub(super) fn metrics(&self, max_rules: usize) -> Arc<Metrics> {
         let buckets_of = |timer: &str| self.mappings.buckets_of(timer);
-        self.settings.are_on().then(|| Stats::new(self.settings.options, buckets_of))
+        let stats = self.settings.are_on().then(|| Stats::new(self.settings.options, buckets_of));
+        let near_limit_ratio = self.settings.options.near_limit_ratio;
+        Metrics::with(Options { max_rules, near_limit_ratio }, stats)
     }
 
     /// Shows them to Prometheus until `shutdown`, where there is a listener for that.
@@ -57,7 +59,7 @@ impl Statistics {
         announce("stats", listener.local_addr());
         let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
         let path = self.settings.prometheus?.path;
-        Some(tokio::spawn(log_end("stats", admin::serve_stats(listener, path, exposition, shutdown))))
+        Some(tokio::spawn(admin::serve_stats(listener, path, exposition, shutdown)))
     }
 
     /// Begins to send them, where they shall be.

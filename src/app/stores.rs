@@ -1,11 +1,15 @@
 //! The stores of a process: one handle a worker, and one that looks after what they share.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
+use super::serving::Service;
+use crate::admin::api::store::Told;
 use crate::settings::{Place, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
@@ -13,7 +17,7 @@ use crate::store::deny_cache::{Denials, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, Time};
+use crate::store::redis::{RedisOptions, RedisStore, ServerTold, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// How often expired counters are looked for, and the store's metrics brought up to date.
@@ -30,6 +34,8 @@ pub(super) struct Stores {
     /// What the workers remember together; `None` where nothing shall be.
     denials: Option<Arc<Denials>>,
     metrics: Arc<Metrics>,
+    /// What the servers said of themselves last, by their addresses.
+    told: Arc<Mutex<HashMap<String, Told>>>,
 }
 
 impl Stores {
@@ -43,7 +49,7 @@ impl Stores {
             }
             Place::Redis(_) | Place::Memory => None,
         };
-        Self { settings, memory, replicas, denials, metrics }
+        Self { settings, memory, replicas, denials, metrics, told: Arc::default() }
     }
 
     /// Time for a decision where the caller sets none.
@@ -106,6 +112,44 @@ impl Stores {
         }
     }
 
+    /// What the servers said of themselves last, by their addresses.
+    pub(super) fn told(&self) -> HashMap<String, Told> {
+        self.told.lock().clone()
+    }
+
+    /// Asks the servers, by the handle of a service, how they are, for ever, and tells of what breaks a promise.
+    pub(super) async fn listen(self, asked: Arc<Service>) {
+        let Some(store) = asked.limiter().store().redis() else { return };
+        let mut runs = HashMap::<String, String>::new();
+        let mut ticks = interval(HEARTBEAT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let servers = store.told().await;
+            for server in &servers {
+                let offset = Duration::from_micros(server.clock_offset_us.unsigned_abs()).as_secs_f64();
+                let offset = if server.clock_offset_us < 0 { -offset } else { offset };
+                self.metrics.store_told(&server.address, server.evicted_keys, offset);
+                let before = runs.insert(server.address.clone(), server.run.clone());
+                if before.is_some_and(|before| before != server.run) {
+                    warn!(address = server.address, "a server of the store has restarted");
+                    self.metrics.exceptions.store_restarts.inc();
+                }
+            }
+            let gone: Vec<_> = {
+                let masters = store.health();
+                let is_gone = |address: &&String| masters.iter().all(|node| node.address != **address);
+                runs.keys().filter(is_gone).cloned().collect()
+            };
+            for address in gone {
+                runs.remove(&address);
+                self.metrics.store_forgot(&address);
+                self.told.lock().remove(&address);
+            }
+            self.told.lock().extend(servers.into_iter().map(|server| (server.address.clone(), told(server))));
+        }
+    }
+
     /// Counts the processes on the same store, unless their number is given.
     async fn count_replicas(&self) {
         let (Place::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
@@ -119,5 +163,16 @@ impl Stores {
                 self.metrics.replicas.set(i64::from(count));
             }
         }
+    }
+}
+
+fn told(server: ServerTold) -> Told {
+    Told {
+        at: jiff::Timestamp::now().to_string(),
+        role: server.role,
+        used_bytes: server.used_bytes,
+        evicted_keys: server.evicted_keys,
+        uptime_seconds: server.uptime.as_secs(),
+        clock_offset_us: server.clock_offset_us,
     }
 }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::{block_on, entries};
+use super::block_on;
+use crate::descriptor::{self, entries};
 use crate::grpc::client::{Client, ClientError, ClientTls};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
@@ -107,10 +108,8 @@ impl Hit {
     }
 
     fn request(&self) -> RateLimitRequest {
-        let entry = |(key, value): (&str, &str)| Entry {
-            key: key.as_bytes().to_vec().into(),
-            value: value.as_bytes().to_vec().into(),
-        };
+        let entry =
+            |entry: descriptor::Entry<'_>| Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() };
         let descriptors = self.descriptors.iter().map(|text| RateLimitDescriptor {
             entries: entries(text).into_iter().map(entry).collect(),
             hits_addend: self.hits,

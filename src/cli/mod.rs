@@ -1,14 +1,19 @@
 //! The command line: one file a subcommand, all of one shape, arguments and `run`.
 
+pub mod api;
 mod arguments;
 pub mod check;
+pub mod denials;
 pub mod explain;
 pub mod hit;
+pub mod reload;
 pub mod replay;
 pub mod schema;
 mod secrets;
 pub mod serve;
 pub mod settings;
+mod table;
+pub mod top;
 pub mod who;
 
 use std::path::PathBuf;
@@ -51,6 +56,12 @@ enum Command {
     Hit(hit::Hit),
     /// Decide a recorded trace in virtual time.
     Replay(replay::Replay),
+    /// Show what a running service limits right now, and whom it denies.
+    Top(top::Top),
+    /// Say who was denied in the last 15 minutes, and why.
+    Denials(denials::Denials),
+    /// Have a running service read its policies again.
+    Reload(reload::Reload),
     /// Say who used a counter up.
     Who(who::Who),
     /// Say what the variables of envoyproxy/ratelimit are here.
@@ -88,6 +99,9 @@ impl Cli {
             Some(Command::Explain(explain)) => explain.run(),
             Some(Command::Hit(hit)) => hit.run(),
             Some(Command::Replay(replay)) => replay.run(),
+            Some(Command::Top(top)) => top.run(),
+            Some(Command::Denials(denials)) => denials.run(),
+            Some(Command::Reload(reload)) => reload.run(),
             Some(Command::Who(who)) => who.run(),
             Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),
@@ -116,8 +130,12 @@ fn load(reading: &Reading, paths: &[PathBuf]) -> Result<(usize, Loaded), Report>
     Ok((sources.len(), policy::load(&sources, &reading.options())?))
 }
 
-/// Reads `key=value,key=value` as entries; a key alone has an empty value.
-fn entries(text: &str) -> Vec<(&str, &str)> {
-    let parts = text.split(',').filter(|part| !part.is_empty());
-    parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect()
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_command_line_can_be_read() {
+        super::Cli::command().debug_assert();
+    }
 }

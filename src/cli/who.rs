@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{block_on, entries, load};
-use crate::descriptor::{Entry, KeyBuffer};
-use crate::policy::{Imposes, Policy, PolicySet, Rule};
+use super::{block_on, load};
+use crate::descriptor::{KeyBuffer, entries};
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
 use crate::telemetry::metrics::Metrics;
@@ -69,35 +68,21 @@ impl Who {
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
-        let (policy, rule) = self.find(&policies, &mut keys)?;
-        let range = policy.finish(rule, &mut keys, None);
+        let counter = policies.counter(&self.domain, &entries(&self.descriptor), &mut keys);
+        let (rule, key) = counter.map_err(|error| error.to_string())?;
+        if rule.record().is_empty() {
+            return Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()));
+        }
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
-        let key = keys.key(&self.domain, &range).in_one_slot(policy.in_one_slot());
         let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
-        if let Some(only) = &self.only {
+        if let (Some(only), Some(policy)) = (&self.only, policies.find(&self.domain)) {
             let (key, value) = only.split_once('=').unwrap_or((only, ""));
             let entry = [key.as_bytes(), b"=", &policy.shown(rule, value.as_bytes())].concat();
             tallies.retain(|tally| tally.entry == entry);
         }
         Ok(tallies)
-    }
-
-    /// The policy and the rule, with the key of the counter begun.
-    fn find<'p>(&self, policies: &'p PolicySet, keys: &mut KeyBuffer) -> Result<(&'p Policy, &'p Rule), String> {
-        let policy = policies.find(&self.domain).ok_or_else(|| format!("no policy for domain `{}`", self.domain))?;
-        let pairs = entries(&self.descriptor);
-        let entries: Vec<_> =
-            pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect();
-        let rule = policy.find(&entries, keys).ok_or("no rule for this descriptor; see `tollgate explain`")?;
-        match rule.imposes() {
-            Imposes::Limit(_) if rule.record().is_empty() => {
-                Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()))
-            }
-            Imposes::Limit(_) => Ok((policy, rule)),
-            Imposes::Nothing | Imposes::Unlimited => Err(format!("rule `{}` has no limit", rule.path())),
-        }
     }
 }
 

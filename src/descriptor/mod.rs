@@ -24,6 +24,13 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
 }
 
+/// Reads `key=value,key=value` as entries; a key alone has an empty value, and a value may hold further `=`.
+pub fn entries(text: &str) -> Vec<Entry<'_>> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
+    pairs.map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect()
+}
+
 /// An amount and a period that a request sets for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override {

@@ -1,7 +1,7 @@
 //! One gRPC server on one runtime: the services, their bounds, and how connections are kept.
 //!
-//! h2 speaks HTTP/2. The one method that nearly all calls are of is answered right above it, in [`call`](super::call); tonic
-//! makes the other services ([`routed`](super::routed)). Answering through tonic and hyper costs a task, ten allocations and
+//! h2 speaks HTTP/2. The one method that nearly all calls are of is answered right above it, in `call`; tonic
+//! makes the other services (`routed`). Answering through tonic and hyper costs a task, ten allocations and
 //! half a dozen readings of the clock a call, which together are more than deciding it; tonic's own loop waits besides for
 //! connections that never said anything when it shall end, and has one handshake of TLS wait for another.
 

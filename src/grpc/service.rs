@@ -17,13 +17,14 @@ use super::rights::Rights;
 use crate::limiter::{self, Limiter, Undecided};
 use crate::spans::{Told, Tracer};
 use crate::store::Store;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Latency, Metrics};
 use crate::telemetry::seldom::Seldom;
 
 /// The service: a limiter that speaks RLS.
 pub struct Rls<S> {
     limiter: Limiter<S>,
     metrics: Arc<Metrics>,
+    latency: Arc<Latency>,
     bounds: RequestBounds,
     style: AnswerStyle,
     /// Time for a decision where the caller sets none.
@@ -49,7 +50,9 @@ impl<S: Store> Rls<S> {
         style: AnswerStyle,
         timeout: Duration,
     ) -> Self {
-        Self { limiter, metrics, bounds, style, timeout, forbidden: Seldom::default(), tracer: None }
+        let latency = metrics.call_latency();
+        let forbidden = Seldom::default();
+        Self { limiter, metrics, latency, bounds, style, timeout, forbidden, tracer: None }
     }
 
     /// The same, with what records calls.
@@ -78,11 +81,24 @@ impl<S: Store> Rls<S> {
         message: &[u8],
         time: Option<Duration>,
         rights: &Rights,
-        mut told: Option<&mut Told>,
+        told: Option<&mut Told>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let answered = self.answer_by(message, deadline, rights, told, answer).await;
+        self.latency.record(now.elapsed());
+        answered
+    }
+
+    async fn answer_by(
+        &self,
+        message: &[u8],
+        deadline: Instant,
+        rights: &Rights,
+        mut told: Option<&mut Told>,
+        answer: &mut (impl BufMut + Send),
+    ) -> Result<Answered, Status> {
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
         if let Some(told) = &mut told {
             request.domain.clone_into(&mut told.domain);

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
+use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
+use crate::journal::rates::Counts;
 use crate::policy::{MetricKey, Policy, PolicySet, Rule};
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
@@ -15,6 +17,8 @@ use crate::telemetry::stats::{Name, RuleStats, Stats};
 #[derive(Debug)]
 pub(super) struct Counters {
     metrics: Vec<RuleMetrics>,
+    /// The part of a limit above which what is allowed is near it.
+    near_limit_ratio: f32,
     statistics: Option<Statistics>,
 }
 
@@ -64,7 +68,22 @@ impl Counters {
             };
             Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
         });
-        Self { metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(), statistics }
+        Self {
+            metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
+            near_limit_ratio: metrics.options().near_limit_ratio,
+            statistics,
+        }
+    }
+
+    /// What each rule has counted, in the order of their numbers; nothing where several count together.
+    pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
+        let counts = |metrics: &RuleMetrics| match metrics.is_own {
+            true => {
+                [&metrics.allowed, &metrics.denied, &metrics.near, &metrics.shadow_denied].map(|counter| counter.get())
+            }
+            false => Counts::default(),
+        };
+        self.metrics.iter().map(counts)
     }
 
     /// Counts what a request asks for, whatever becomes of it.
@@ -89,7 +108,7 @@ impl Counters {
     pub(super) fn decided(&self, decision: &Decision<'_>, tally: &Tally<'_>) {
         for status in decision.statuses() {
             if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
-                count(metrics, status.standing());
+                count(metrics, status, self.near_limit_ratio);
             }
         }
         for (status, counted) in decision.statuses().iter().zip(&tally.descriptors) {
@@ -126,8 +145,8 @@ fn above(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(above, _)| above)
 }
 
-fn count(metrics: &RuleMetrics, standing: Standing) {
-    match standing {
+fn count(metrics: &RuleMetrics, status: &Status<'_>, near_limit_ratio: f32) {
+    match status.standing() {
         Standing::NoLimit => return,
         Standing::Allowed => &metrics.allowed,
         Standing::Denied => &metrics.denied,
@@ -137,6 +156,19 @@ fn count(metrics: &RuleMetrics, standing: Standing) {
         Standing::PresumedDenied => &metrics.presumed_denied,
     }
     .inc();
+    if status.standing() == Standing::Allowed && has_little_room(status, near_limit_ratio) {
+        metrics.near.inc();
+    }
+}
+
+/// Whether less is left than the part of the limit above the ratio; of what may be taken at once, where that is another amount.
+fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
+    let (Some((limit, window)), Some(remaining)) = (status.limit(), status.remaining()) else { return false };
+    let whole = match limit.algorithm() {
+        Algorithm::Gcra(gcra) => gcra.burst(),
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
+    };
+    u64::from(whole).saturating_sub(remaining) > threshold(whole, ratio)
 }
 
 /// What nobody judged is in the total only.

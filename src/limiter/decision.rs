@@ -143,6 +143,11 @@ impl<'a> Status<'a> {
         self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
     }
 
+    /// The time until these hits would have room, where they have none; `None`: never, or not known.
+    pub(super) fn wait(&self) -> Option<Micros> {
+        self.outcome().filter(|outcome| !outcome.allowed)?.report.retry_after
+    }
+
     /// Whether it was denied because a denial was remembered, without asking the store.
     pub fn is_remembered(&self) -> bool {
         self.outcome().is_some_and(|outcome| outcome.by == JudgedBy::Memory)

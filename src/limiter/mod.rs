@@ -6,9 +6,12 @@
 mod count;
 mod decision;
 mod modes;
+mod noting;
 mod target;
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -20,6 +23,8 @@ use self::target::Target;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
+use crate::journal::Pen;
+use crate::journal::rates::Look;
 use crate::policy::PolicySet;
 use crate::store::{Check, Outcomes, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
@@ -29,12 +34,14 @@ pub struct Limiter<S> {
     policies: Arc<InForce>,
     store: S,
     modes: Modes,
+    pen: Pen,
 }
 
 /// The policies in force, shared by all limiters of a process.
 pub struct InForce {
     live: ArcSwapOption<Live>,
     metrics: Arc<Metrics>,
+    generations: AtomicU64,
 }
 
 /// A policy set in force, with what its rules count in.
@@ -42,6 +49,8 @@ pub struct InForce {
 pub struct Live {
     policies: PolicySet,
     counters: Counters,
+    version: Arc<str>,
+    generation: u64,
 }
 
 /// What requests are decided by; held for the length of one request.
@@ -62,13 +71,18 @@ impl InForce {
     /// No policies yet.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
-        Arc::new(Self { live: ArcSwapOption::empty(), metrics })
+        Arc::new(Self { live: ArcSwapOption::empty(), metrics, generations: AtomicU64::new(0) })
     }
 
     /// Puts a policy set in force, for every request that begins from now on.
     pub fn install(&self, policies: PolicySet) {
+        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
+        self.metrics.keep_rules(&rules);
+        drop(rules);
         let counters = Counters::of(&policies, &self.metrics);
-        self.live.store(Some(Arc::new(Live { policies, counters })));
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+        let version = policies.version().into();
+        self.live.store(Some(Arc::new(Live { policies, counters, version, generation })));
     }
 
     /// The policies in force.
@@ -80,7 +94,12 @@ impl InForce {
 impl<S: Store> Limiter<S> {
     /// A limiter. `modes`: what the process makes of all limits.
     pub fn new(policies: Arc<InForce>, store: S, modes: Modes) -> Self {
-        Self { policies, store, modes }
+        Self { policies, store, modes, pen: Pen::default() }
+    }
+
+    /// The same, which takes its denials down.
+    pub fn with_pen(self, pen: Pen) -> Self {
+        Self { pen, ..self }
     }
 
     /// The store.
@@ -103,7 +122,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> Result<Decision<'a>, Undecided> {
-        self.decide_timed(snapshot, request, deadline, None).await
+        self.judge(snapshot, request, deadline, true, None).await
     }
 
     /// The same, and says how long the store was waited for, where somebody wants to know.
@@ -117,9 +136,35 @@ impl<S: Store> Limiter<S> {
         deadline: Instant,
         store_time: Option<&mut Option<Duration>>,
     ) -> Result<Decision<'a>, Undecided> {
+        self.judge(snapshot, request, deadline, true, store_time).await
+    }
+
+    /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) does, and counts it nowhere.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub async fn peek<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Undecided> {
+        self.judge(snapshot, request, deadline, false, None).await
+    }
+
+    async fn judge<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+        counts: bool,
+        store_time: Option<&mut Option<Duration>>,
+    ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
         let Some(policy) = live.policies.find(request.domain) else {
-            self.policies.metrics.unknown_domain(request.domain);
+            if counts {
+                self.policies.metrics.unknown_domain(request.domain);
+            }
             return Ok(Decision::unlimited(request.descriptors.len()));
         };
         let mut keys = KeyBuffer::default();
@@ -127,7 +172,7 @@ impl<S: Store> Limiter<S> {
             request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
-        let tally = live.counters.asked(policy, request, &targets);
+        let tally = counts.then(|| live.counters.asked(policy, request, &targets));
         let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(policy, request)).collect();
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
@@ -151,7 +196,10 @@ impl<S: Store> Limiter<S> {
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
         let decision = Decision::new(overall, targets, roles, outcomes);
-        live.counters.decided(&decision, &tally);
+        if let Some(tally) = &tally {
+            live.counters.decided(&decision, tally);
+            self.note(live, request, &decision, &recorded);
+        }
         Ok(decision)
     }
 
@@ -177,6 +225,17 @@ impl Live {
     /// The policies.
     pub fn policies(&self) -> &PolicySet {
         &self.policies
+    }
+
+    /// Tells these policies from those that were before and will be, also where they are the same.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What each rule has counted, in the order of their numbers. Of rules that count together nothing is told.
+    pub fn looks(&self) -> impl Iterator<Item = Look<'_>> + Clone {
+        let rules = self.policies.rules().zip(self.counters.of_rules());
+        rules.map(|(rule, counts)| Look { domain: rule.domain(), rule: rule.path(), counts })
     }
 }
 

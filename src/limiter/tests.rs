@@ -1,3 +1,4 @@
+mod noting;
 mod statistics;
 
 use std::sync::Arc;

@@ -54,11 +54,11 @@ pub async fn send(
         let sent = timeout(PATIENCE, collector.export(&mut connection, batch)).await;
         match sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
             Ok(rejected) => {
-                metrics.spans.sent.inc_by(count.saturating_sub(rejected));
-                metrics.spans.dropped.inc_by(rejected);
+                metrics.guard.spans.sent.inc_by(count.saturating_sub(rejected));
+                metrics.guard.spans.dropped.inc_by(rejected);
             }
             Err(status) => {
-                metrics.spans.dropped.inc_by(count);
+                metrics.guard.spans.dropped.inc_by(count);
                 if let Some(times) = failures.times() {
                     let (endpoint, error) = (&collector.endpoint, status.message());
                     warn!(endpoint, error, times, "spans could not be sent and are dropped");

@@ -9,6 +9,8 @@
 //! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
+//! | `counter` | which counter a descriptor leads to |
+//! | [`explain`] | why a rule is hit, in words |
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
 //! | [`source`] | where the text comes from |
@@ -16,7 +18,9 @@
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
 
 mod compile;
+mod counter;
 mod document;
+pub mod explain;
 mod listing;
 mod matcher;
 mod metric_key;
@@ -31,6 +35,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use counter::NoCounter;
 pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
 pub use matcher::Taken;
@@ -139,7 +144,7 @@ impl PolicySet {
     }
 
     /// All rules, in the order of their numbers.
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> + Clone {
         self.policies.iter().flat_map(|policy| &policy.rules)
     }
 }
@@ -182,6 +187,13 @@ impl Policy {
     /// A value of a request as it may be shown where this rule applies: in tallies, logs, names of series.
     pub fn shown<'v>(&self, rule: &Rule, value: &'v [u8]) -> Cow<'v, [u8]> {
         shown(self.keyed_for(rule), value)
+    }
+
+    /// What stands for the values of a descriptor where people read them; `None`: they may be read. `rule`: that it came to, where
+    /// the limit was not the request's own.
+    pub fn hashed_values(&self, rule: Option<&Rule>, entries: &[Entry<'_>]) -> Option<Vec<String>> {
+        let keyed = rule.map_or(self.keyed.as_ref(), |rule| self.keyed_for(rule))?;
+        Some(entries.iter().map(|entry| keyed.shown(entry.value)).collect())
     }
 
     fn keyed_for(&self, rule: &Rule) -> Option<&Keyed> {

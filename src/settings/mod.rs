@@ -2,11 +2,13 @@
 //!
 //! Flags are read as text and resolved together, so that everything that is wrong is said at once.
 
+mod admin;
 mod answers;
 pub mod envoyproxy;
 mod limits;
 mod listen;
 mod log;
+mod observation;
 mod parse;
 mod policy;
 mod readiness;
@@ -20,10 +22,12 @@ mod xds;
 
 use std::fmt;
 
+pub use self::admin::AdminSettings;
 pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
+pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, Reading};
 pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
@@ -45,6 +49,8 @@ pub struct Flags {
     #[command(flatten)]
     listen: listen::Flags,
     #[command(flatten)]
+    admin: admin::Flags,
+    #[command(flatten)]
     tls: tls::Flags,
     #[command(flatten)]
     store: store::Flags,
@@ -58,6 +64,8 @@ pub struct Flags {
     shutdown: shutdown::Flags,
     #[command(flatten)]
     stats: stats::Flags,
+    #[command(flatten)]
+    observation: observation::Flags,
     #[command(flatten)]
     tracing: tracing::Flags,
     #[command(flatten)]
@@ -73,6 +81,8 @@ pub struct Settings {
     pub xds: Option<ControlPlane>,
     /// Where the process listens.
     pub listen: ListenSettings,
+    /// Who may do what on the admin port.
+    pub admin: AdminSettings,
     /// Its certificates for gRPC; `None`: it speaks in the clear.
     pub tls: Option<TlsFiles>,
     /// Where counters live.
@@ -87,6 +97,8 @@ pub struct Settings {
     pub shutdown: ShutdownSettings,
     /// The statistics under the names of envoyproxy/ratelimit.
     pub stats: StatsSettings,
+    /// What it remembers of what it decided.
+    pub observation: ObservationSettings,
     /// Where spans go, and of which calls there are any; `None`: of none.
     pub tracing: Option<TracingSettings>,
     /// What it says meanwhile.
@@ -130,6 +142,7 @@ impl Flags {
             readiness: self.readiness.resolve(&store, &mut problems),
             policy: self.policy.resolve(self.xds.xds.is_some(), &mut problems),
             xds: self.xds.resolve(&mut problems),
+            admin: self.admin.resolve(&listen.admin, &mut problems),
             listen,
             tls: self.tls.resolve(&mut problems),
             store,
@@ -137,6 +150,7 @@ impl Flags {
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             stats: self.stats.resolve(&mut problems),
+            observation: self.observation.resolve(&mut problems),
             tracing: self.tracing.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };

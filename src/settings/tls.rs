@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Problem, Problems};
 use crate::grpc::rights::Allowance;
-use crate::grpc::tls::{Clients, TlsFiles};
+use crate::grpc::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -31,25 +31,48 @@ pub(super) struct Flags {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> Option<TlsFiles> {
-        let mut lacks = |flag, what: &str| problems.0.push(Problem { flag, what: what.to_owned() });
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
-            lacks("--grpc-tls-client-san", "needs --grpc-tls-client-ca, or nobody vouches for the name");
+            let what = "needs --grpc-tls-client-ca, or nobody vouches for the name".to_owned();
+            problems.0.push(Problem { flag: "--grpc-tls-client-san", what });
         }
+        let mut wrong = |what| problems.0.push(Problem { flag: "--allow", what });
         if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
             let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
-            lacks("--allow", &format!("needs {needed}, or nobody vouches for the names of clients"));
+            wrong(format!("needs {needed}, or nobody vouches for the names of clients"));
         }
         let read = self.allow.iter().map(|text| Allowance::parse(text));
-        let allowances = read.filter_map(|read| read.map_err(|what| lacks("--allow", &what)).ok()).collect();
+        let allowances = read.filter_map(|read| read.map_err(&mut wrong).ok()).collect();
+        let flags =
+            Names { certificate: "--grpc-tls-cert", key: "--grpc-tls-key", authorities: "--grpc-tls-client-ca" };
         let name = self.grpc_tls_client_san;
         let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name, allowances });
-        match (self.grpc_tls_cert, self.grpc_tls_key, clients) {
-            (Some(certificate), Some(key), clients) => return Some(TlsFiles { certificate, key, clients }),
-            (Some(_), None, _) => lacks("--grpc-tls-cert", "needs --grpc-tls-key"),
-            (None, Some(_), _) => lacks("--grpc-tls-key", "needs --grpc-tls-cert"),
-            (None, None, Some(_)) => lacks("--grpc-tls-client-ca", "needs --grpc-tls-cert and --grpc-tls-key"),
-            (None, None, None) => {}
-        }
-        None
+        files(&flags, (self.grpc_tls_cert, self.grpc_tls_key), clients, Speaks::Http2, problems)
     }
+}
+
+/// What the flags of one listener's certificates are called.
+pub(super) struct Names {
+    pub(super) certificate: &'static str,
+    pub(super) key: &'static str,
+    pub(super) authorities: &'static str,
+}
+
+/// The certificates of a listener: all that is needed or nothing.
+pub(super) fn files(
+    flags: &Names,
+    identity: (Option<PathBuf>, Option<PathBuf>),
+    clients: Option<Clients>,
+    speaks: Speaks,
+    problems: &mut Problems,
+) -> Option<TlsFiles> {
+    let Names { certificate, key, authorities } = flags;
+    let mut lacks = |flag, what: String| problems.0.push(Problem { flag, what });
+    match (identity, clients) {
+        ((Some(certificate), Some(key)), clients) => return Some(TlsFiles { certificate, key, clients, speaks }),
+        ((Some(_), None), _) => lacks(certificate, format!("needs {key}")),
+        ((None, Some(_)), _) => lacks(key, format!("needs {certificate}")),
+        ((None, None), Some(_)) => lacks(authorities, format!("needs {certificate} and {key}")),
+        ((None, None), None) => {}
+    }
+    None
 }

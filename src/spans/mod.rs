@@ -127,7 +127,7 @@ impl Drop for Recording {
         let state = std::mem::take(&mut self.span.state);
         let span = Span { length: self.since.elapsed(), told, state, ..self.span };
         if self.tracer.queue.try_send(span).is_err() {
-            self.tracer.metrics.spans.dropped.inc();
+            self.tracer.metrics.guard.spans.dropped.inc();
         }
     }
 }
@@ -182,6 +182,6 @@ mod tests {
         for _ in 0..MAX_WAITING + 3 {
             drop(tracer.begin(|_| None));
         }
-        assert_eq!((spans.len(), metrics.spans.dropped.get()), (MAX_WAITING, 3));
+        assert_eq!((spans.len(), metrics.guard.spans.dropped.get()), (MAX_WAITING, 3));
     }
 }

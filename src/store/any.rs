@@ -55,6 +55,16 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
+    /// The store in Redis, where it is there.
+    pub fn redis(&self) -> Option<&RedisStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => Some(store),
+            Self::Leasing(store) => Some(store.store()),
+            Self::Remembering(store) => Some(store.store().store()),
+        }
+    }
+
     /// Waits until charges that have to be undone are, and hits taken in advance are given back; more are not taken then.
     pub async fn settled(&self) {
         match self {

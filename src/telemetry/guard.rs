@@ -1,10 +1,12 @@
-//! What is kept out or cut off before anybody decides: connections, calls, domains.
+//! What is kept out, cut off or dropped: connections, calls, domains, spans.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::spans::SpanMetrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -35,6 +37,8 @@ pub struct Guard {
     pub slow_calls: Counter,
     /// Calls for a domain that is not their client's.
     pub forbidden: Counter,
+    /// What becomes of spans.
+    pub spans: SpanMetrics,
     cut: Family<Kind, Counter>,
 }
 
@@ -60,6 +64,7 @@ impl Guard {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
+        self.spans.register(registry);
         for cut in Cut::ALL {
             drop(self.cut.get_or_create(&Kind { kind: cut.name() }));
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,11 @@ pub enum LogFormat {
 /// # Errors
 /// Where the filter cannot be read, or logging was begun already.
 pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
-    let filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
+    let mut filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
+    // Writes of administration are told whatever else is, unless somebody speaks of them.
+    if !level.contains("audit") {
+        filter = filter.add_directive("audit=info".parse().map_err(|error: ParseError| LogError(error.to_string()))?);
+    }
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let begun = match format {
         LogFormat::Text => logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init(),

@@ -4,7 +4,6 @@ pub mod guard;
 pub mod log;
 pub mod mapping;
 pub mod metrics;
-mod plain;
 pub mod seldom;
 pub mod spans;
 pub mod stats;

@@ -85,6 +85,11 @@ pub(crate) struct Summary {
     pub(crate) longest: Duration,
 }
 
+/// Waits until no other test has a load under way, and keeps others from beginning one. Not to be called where tasks run.
+pub(crate) fn alone() -> OwnedMutexGuard<()> {
+    Arc::clone(&ALONE).blocking_lock_owned()
+}
+
 impl Load {
     /// Begins to ask when no other test does.
     pub(crate) async fn start(service: SocketAddr, questions: Questions) -> Self {

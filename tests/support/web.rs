@@ -59,6 +59,21 @@ impl Web {
         self.ask(request.body(Full::new(body.into())).unwrap()).await
     }
 
+    /// The same with headers.
+    pub(crate) async fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.ask(request.body(Full::new(body.into())).unwrap()).await
+    }
+
     async fn ask(&self, request: Request<Full<Bytes>>) -> Reply {
         let response = self.client.request(request).await.unwrap();
         let (head, body) = response.into_parts();

@@ -1,4 +1,4 @@
-//! TLS of the gRPC listener: what the files say, as a configuration that can be exchanged under running connections.
+//! TLS of listeners: what the files say, as a configuration that can be exchanged under running connections.
 //!
 //! All files are read and judged together: certificate and key are either both exchanged or not at all.
 
@@ -21,12 +21,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::client_name::ClientName;
 use super::rights::{Allowance, Rights};
-use super::socket::Socket;
 
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,6 +42,17 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Who has to come with a certificate; `None`: clients show none.
     pub clients: Option<Clients>,
+    /// What is spoken.
+    pub speaks: Speaks,
+}
+
+/// What is spoken above TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// gRPC.
+    Http2,
+    /// Administration.
+    Http1,
 }
 
 /// Which clients are let in.
@@ -111,7 +122,10 @@ impl TlsFiles {
         });
         let mut config = configured
             .map_err(|error| vec![format!("{} and {}: {error}", self.certificate.display(), self.key.display())])?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = match self.speaks {
+            Speaks::Http2 => vec![b"h2".to_vec()],
+            Speaks::Http1 => vec![b"http/1.1".to_vec()],
+        };
         Ok(config)
     }
 
@@ -192,16 +206,25 @@ impl Tls {
     }
 
     /// What the client of a connection may ask for. Read once a connection, since it may take an allocation or two.
-    pub(super) fn rights(&self, stream: &TlsStream<Socket>) -> Rights {
+    pub(super) fn rights<S>(&self, stream: &TlsStream<S>) -> Rights {
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         Rights::of(&self.allowances, shown.map_or(&[], |certificate| certificate))
     }
 
     /// Shakes hands, within a bounded time.
-    pub(super) async fn accept(&self, socket: Socket) -> io::Result<TlsStream<Socket>> {
-        let handshake = TlsAcceptor::from(self.config.load_full()).accept(socket);
+    ///
+    /// # Errors
+    /// Where the client is not who it should be, speaks otherwise, or takes too long.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
+        let handshake = TlsAcceptor::from(self.config.load_full()).accept(stream);
         tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await?
     }
+}
+
+/// The first name that a client's certificate is for, where it has shown one.
+pub fn client_name<S>(stream: &TlsStream<S>) -> Option<String> {
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    Some(names::first(certificate).unwrap_or("a certificate without a name").to_owned())
 }
 
 /// What kept a handshake from its end, as metrics have it.

@@ -39,6 +39,12 @@ fn of_kind(certificate: &[u8], wanted: u8) -> impl Iterator<Item = &str> {
     elements(names).filter(move |(tag, _)| *tag == wanted).filter_map(|(_, name)| std::str::from_utf8(name).ok())
 }
 
+/// The first DNS name or URI that a certificate, in DER, is for.
+pub(super) fn first(certificate: &[u8]) -> Option<&str> {
+    let mut names = elements(alternative_names(certificate)?).filter(|(tag, _)| [DNS_NAME, URI].contains(tag));
+    names.find_map(|(_, name)| std::str::from_utf8(name).ok())
+}
+
 fn covers(dns: &str, name: &str) -> bool {
     let stands_for = |parent: &str| {
         name.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent))
@@ -93,6 +99,7 @@ mod tests {
     #[test]
     fn names_wildcards_and_uris_count_and_nothing_near_them() {
         let certificate = certificate(&["a.example", "*.gateway"], Some("spiffe://mesh/ns/edge"));
+        assert_eq!(first(&certificate), Some("a.example"));
         for name in ["a.example", "A.Example", "envoy.gateway", "*.gateway", "spiffe://mesh/ns/edge"] {
             assert!(is_for(&certificate, name), "{name}");
         }

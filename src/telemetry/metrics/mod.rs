@@ -1,39 +1,45 @@
-//! Every metric's name, labels and meaning.
+//! Every metric of the process.
 //!
-//! Rules look their counters up once, when a policy is installed; a request only adds.
+//! Rules look their counters up once, when a policy is installed; a request only adds. Labels are rules, nodes of the store and
+//! words of ours, never what requests bring: the number of series is bounded.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `names` | what each metric is called, and what it says |
+//! | `exceptions` | what breaks the promise, as far as it can be seen |
+//! | `rules` | the counters of rules, bounded |
+//! | `latency` | histograms of which each worker writes a part |
+//! | `process` | what the system says of this process |
+//! | `exposition` | the older text format |
 
+mod exceptions;
+mod exposition;
+mod latency;
+mod names;
+mod process;
+mod rules;
+
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+pub use self::exceptions::Exceptions;
+use self::latency::Latencies;
+pub use self::latency::Latency;
+pub use self::process::Process;
+pub use self::rules::RuleMetrics;
+use self::rules::Rules;
 use super::guard::Guard;
-use super::plain;
-use super::spans::SpanMetrics;
 use super::stats::Stats;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RuleLabels {
-    domain: String,
-    rule: String,
-    outcome: Outcome,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
-enum Outcome {
-    allowed,
-    denied,
-    shadow_denied,
-    unlimited,
-    presumed_allowed,
-    presumed_denied,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
@@ -44,10 +50,44 @@ struct ErrorLabels {
 const LOADED: &str = "loaded";
 const REFUSED: &str = "refused";
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
+/// What the journal of denials takes and costs.
+#[derive(Debug, Default)]
+pub struct JournalMetrics {
+    /// Bytes that it takes.
+    pub bytes: Gauge,
+    /// Denials for which it had no room.
+    pub dropped: Counter,
+    /// Keys in it that went for others.
+    pub replaced: Counter,
+}
+
+/// What metrics are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How many rules have series of their own.
+    pub max_rules: usize,
+    /// The part of a limit above which what is allowed is near it.
+    pub near_limit_ratio: f32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_rules: 10_000, near_limit_ratio: 0.8 }
+    }
+}
+
 /// The process's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    decisions: Family<RuleLabels, Counter>,
+    options: Options,
+    rules: Rules,
+    calls: Arc<Latencies>,
+    node_calls: Arc<Latencies>,
     store_errors: Family<ErrorLabels, Counter>,
     reloads: Family<ErrorLabels, Counter>,
     tls_loads: Family<ErrorLabels, Counter>,
@@ -92,28 +132,17 @@ pub struct Metrics {
     pub memory_counters: Gauge,
     /// Bytes that they take.
     pub memory_bytes: Gauge,
+    /// When policies were last put in force, in seconds since the epoch.
+    policy_loaded_at: Gauge,
+    /// What breaks the promise.
+    pub exceptions: Exceptions,
+    /// What the journal of denials takes and costs.
+    pub journal: JournalMetrics,
+    evicted_keys: Family<NodeLabels, Gauge>,
+    clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
     /// What is kept out.
     pub guard: Guard,
-    /// What becomes of spans.
-    pub spans: SpanMetrics,
     stats: Option<Arc<Stats>>,
-}
-
-/// The counters of one rule: descriptors that came to it, by what became of them.
-#[derive(Debug)]
-pub struct RuleMetrics {
-    /// There was room.
-    pub allowed: Counter,
-    /// There was none.
-    pub denied: Counter,
-    /// There was none, and the rule only watches.
-    pub shadow_denied: Counter,
-    /// The rule says that there is no limit.
-    pub unlimited: Counter,
-    /// The store failed, and the limit let pass.
-    pub presumed_allowed: Counter,
-    /// The store failed, and the limit denied.
-    pub presumed_denied: Counter,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -130,25 +159,20 @@ impl Metrics {
 
     /// The same, with the statistics of envoyproxy/ratelimit where somebody wants them.
     pub fn with_stats(stats: Option<Stats>) -> Arc<Self> {
+        Self::with(Options::default(), stats)
+    }
+
+    /// The same, with options.
+    pub fn with(options: Options, stats: Option<Stats>) -> Arc<Self> {
         let (deny_cache_hits, deny_cache_misses) = (Counter::default(), Counter::default());
-        let read = |counter: &Counter| {
-            let counter = counter.clone();
-            move || i64::try_from(counter.get()).unwrap_or(i64::MAX)
-        };
-        let (hits, misses) = (read(&deny_cache_hits), read(&deny_cache_misses));
-        let (found, sought) = (hits.clone(), misses.clone());
         let store_connections = Gauge::default();
-        let connected = store_connections.clone();
-        let stats = stats.map(|stats| {
-            let stats = stats
-                .with_gauge("ratelimit.localcache.hitCount", hits)
-                .with_gauge("ratelimit.localcache.missCount", misses)
-                .with_gauge("ratelimit.localcache.lookupCount", move || found().saturating_add(sought()));
-            Arc::new(stats.with_gauge("ratelimit.redis_pool.cx_active", move || connected.get()))
-        });
+        let stats = stats.map(|stats| with_gauges(stats, &deny_cache_hits, &deny_cache_misses, &store_connections));
         let metrics = Self {
-            registry: Mutex::new(Registry::with_prefix("tollgate")),
-            decisions: Family::default(),
+            registry: Mutex::default(),
+            options,
+            rules: Rules::new(options.max_rules),
+            calls: Latencies::new("call_duration", "Time from a request to its answer", ""),
+            node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
             store_errors: Family::default(),
             reloads: Family::default(),
             tls_loads: Family::default(),
@@ -176,72 +200,17 @@ impl Metrics {
             store_connects: Counter::default(),
             memory_counters: Gauge::default(),
             memory_bytes: Gauge::default(),
+            policy_loaded_at: Gauge::default(),
+            exceptions: Exceptions::default(),
+            journal: JournalMetrics::default(),
+            evicted_keys: Family::default(),
+            clock_offset: Family::default(),
             guard: Guard::default(),
-            spans: SpanMetrics::default(),
             stats,
         };
         metrics.register();
         metrics.show_kinds();
         Arc::new(metrics)
-    }
-
-    fn register(&self) {
-        let mut registry = self.registry.lock();
-        registry.register("decisions", "Descriptors decided, by rule and outcome", self.decisions.clone());
-        registry.register("store_errors", "Checks that the store could not judge, by kind", self.store_errors.clone());
-        registry.register("policy_loads", "Attempts to load the policies, by result", self.reloads.clone());
-        let refused = "1 while the policies as they are now are refused, and older ones or none are in force";
-        registry.register("policy_refused", refused, self.policy_is_refused.clone());
-        let loads = "Attempts to load the certificates of the gRPC listener, by result";
-        registry.register("tls_loads", loads, self.tls_loads.clone());
-        let refused = "1 while the certificates as they are now are refused, and older ones are in force";
-        registry.register("tls_refused", refused, self.tls_is_refused.clone());
-        let failures = "Handshakes of the gRPC listener that failed, by kind";
-        registry.register("tls_handshake_failures", failures, self.tls_handshake_failures.clone());
-        let unknown = "Requests of a domain that no policy is for";
-        registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
-        let invalid = "Requests answered INVALID_ARGUMENT";
-        registry.register("invalid_requests", invalid, self.invalid_requests.clone());
-        let undone = "Charges undone because another slot denied or failed";
-        registry.register("take_backs", undone, self.take_backs.clone());
-        let lost = "Charges that should have been undone and could not be";
-        registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
-        let unknown = "Charges of which it is not known whether they were written";
-        registry.register("unknown_charges", unknown, self.unknown_charges.clone());
-        let dropped = "Denied hits that were to be written, and were not for too much was under way";
-        registry.register("dropped_charges", dropped, self.dropped_charges.clone());
-        let local = "Checks decided by this process alone, by its share of the limit, while the store was away";
-        registry.register("local_decisions", local, self.local_decisions.clone());
-        let remembered = "Checks that a remembered denial answered";
-        registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
-        let asked = "Checks that no remembered denial answered, where denials are remembered";
-        registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
-        self.register_leases(&mut registry);
-        self.guard.register(&mut registry);
-        self.spans.register(&mut registry);
-        let connected = "1 while there is a connection to the control plane";
-        registry.register("xds_connected", connected, self.xds_connected.clone());
-        let again = "Attempts to connect to the control plane after the first";
-        registry.register("xds_reconnects", again, self.xds_reconnects.clone());
-        registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
-        let connections = "Connections to servers of the store";
-        registry.register("store_connections", connections, self.store_connections.clone());
-        let connects = "Connections to servers of the store that were made";
-        registry.register("store_connects", connects, self.store_connects.clone());
-        registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
-        registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
-    }
-
-    fn register_leases(&self, registry: &mut Registry) {
-        registry.register("lease_blocks", "Blocks of hits taken in advance", self.lease_blocks.clone());
-        let used = "Hits of ended blocks that were used, without asking the store";
-        registry.register("lease_hits_used", used, self.lease_hits_used.clone());
-        let unused = "Hits of ended blocks that were not: given back, or gone with their window";
-        registry.register("lease_hits_unused", unused, self.lease_hits_unused.clone());
-        let lost = "Hits of blocks that were perhaps charged and never held, or could not be given back";
-        registry.register("lease_hits_lost", lost, self.lease_hits_lost.clone());
-        let outstanding = "Hits of the blocks that are held";
-        registry.register("lease_hits_outstanding", outstanding, self.lease_hits_outstanding.clone());
     }
 
     /// Shows a kind of store error at zero, before there is one: a rate of what appears with its first event misses that one.
@@ -259,19 +228,43 @@ impl Metrics {
     }
 
     /// The counters of one rule; the same ones after a reload.
+    /// What metrics are kept.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The counters of one rule; the same ones after a reload. Rules beyond the bound share one set.
     pub fn of_rule(&self, domain: &str, rule: &str) -> RuleMetrics {
-        let counter = |outcome| {
-            let labels = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
-            self.decisions.get_or_create(&labels).clone()
-        };
-        RuleMetrics {
-            allowed: counter(Outcome::allowed),
-            denied: counter(Outcome::denied),
-            shadow_denied: counter(Outcome::shadow_denied),
-            unlimited: counter(Outcome::unlimited),
-            presumed_allowed: counter(Outcome::presumed_allowed),
-            presumed_denied: counter(Outcome::presumed_denied),
-        }
+        self.rules.of(domain, rule)
+    }
+
+    /// Forgets the series of all rules but these, which are domains and paths.
+    pub fn keep_rules(&self, rules: &HashSet<(&str, &str)>) {
+        self.rules.keep(rules);
+    }
+
+    /// Where a worker takes down how long its calls take.
+    pub fn call_latency(&self) -> Arc<Latency> {
+        self.calls.part("")
+    }
+
+    /// Where a worker takes down how long a server of the store takes; the series goes when no worker has it any more.
+    pub fn node_latency(&self, node: &str) -> Arc<Latency> {
+        self.node_calls.part(node)
+    }
+
+    /// Says what a server of the store has told of itself: keys evicted, and seconds by which its clock is ahead.
+    pub fn store_told(&self, node: &str, evicted_keys: u64, clock_offset: f64) {
+        let labels = NodeLabels { node: node.to_owned() };
+        self.evicted_keys.get_or_create(&labels).set(i64::try_from(evicted_keys).unwrap_or(i64::MAX));
+        self.clock_offset.get_or_create(&labels).set(clock_offset);
+    }
+
+    /// The server is none of the store's any more.
+    pub fn store_forgot(&self, node: &str) {
+        let labels = NodeLabels { node: node.to_owned() };
+        self.evicted_keys.remove(&labels);
+        self.clock_offset.remove(&labels);
     }
 
     /// Counts a request of a domain that no policy is for.
@@ -325,6 +318,10 @@ impl Metrics {
         }
         self.reloads.get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } }).inc();
         self.policy_is_refused.set(i64::from(!loaded));
+        if loaded {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.policy_loaded_at.set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        }
     }
 
     /// Counts an attempt to load the certificates of the gRPC listener.
@@ -353,13 +350,39 @@ impl Metrics {
     /// # Errors
     /// As [`render`](Self::render).
     pub fn render_plain(&self) -> Result<String, std::fmt::Error> {
-        self.render().map(|text| plain::of(&text))
+        self.render().map(|text| exposition::plain(&text))
     }
+}
+
+/// The statistics that show what is counted here already.
+fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gauge) -> Arc<Stats> {
+    let read = |counter: &Counter| {
+        let counter = counter.clone();
+        move || i64::try_from(counter.get()).unwrap_or(i64::MAX)
+    };
+    let (hits, misses, connections) = (read(hits), read(misses), connections.clone());
+    let (found, sought) = (hits.clone(), misses.clone());
+    let stats = stats
+        .with_gauge("ratelimit.localcache.hitCount", hits)
+        .with_gauge("ratelimit.localcache.missCount", misses)
+        .with_gauge("ratelimit.localcache.lookupCount", move || found().saturating_add(sought()))
+        .with_gauge("ratelimit.redis_pool.cx_active", move || connections.get());
+    Arc::new(stats)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_older_format_names_counters_as_their_samples_are_and_is_the_same_otherwise() {
+        let (open, plain) = (
+            "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
+            "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
+        );
+        let gauge = "# HELP g Of g.\n# TYPE g gauge\ng 2\n";
+        assert_eq!(exposition::plain(&format!("{open}{gauge}# EOF\n")), format!("{plain}{gauge}"));
+    }
 
     #[test]
     fn what_was_loaded_and_refused_is_shown_before_either_happened() {

@@ -1,0 +1,31 @@
+//! What a counter in memory costs, by what the process grows.
+
+use std::sync::Arc;
+
+use super::case::{Place, Policy};
+use super::load::{InFlight, Load, Questions};
+use super::servers::{Running, Store};
+use super::usage::resident_bytes;
+
+/// How many are made.
+pub(crate) const COUNT: usize = 1_000_000;
+/// Bytes of a counter, at most.
+pub(crate) const TARGET: f64 = 120.0;
+/// Digits of each key's value: it has 32 bytes.
+const WIDTH: usize = 32;
+const IN_FLIGHT: InFlight = InFlight { connections: 4, streams: 64 };
+
+/// Bytes a counter. What connections and buffers take is there before: as many calls are made for one key first.
+pub(crate) async fn bytes_of_one() -> f64 {
+    let store = Store::start(Place::Memory).await;
+    let service = Running::tollgate(Policy::Usual, &store, &["--memory-max", "1GiB"]);
+    let ask = |descriptor: &str, count: usize| {
+        let questions = Arc::new(Questions::new("bench", &[descriptor], count, WIDTH));
+        let answers = Load { service: service.address, questions, in_flight: IN_FLIGHT }.ask_all();
+        assert_eq!(answers.ok, count as u64, "every counter has room");
+    };
+    ask("user=one", COUNT / 10);
+    let before = resident_bytes(service.process);
+    ask("user=%n", COUNT);
+    (resident_bytes(service.process) - before) as f64 / COUNT as f64
+}

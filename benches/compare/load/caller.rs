@@ -1,0 +1,151 @@
+//! One thread of a load.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::connection::{Connection, Done};
+use super::questions::Questions;
+use super::{Answers, Clock, Pace, Phase};
+
+/// The longest wait without a look at the phase.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Calls that may be under way on a connection at a steady rate; servers let in about 1,000. Later ones wait, and it counts.
+const MOST_UNDER_WAY: usize = 500;
+/// Bytes that are read at once.
+const BUFFER: usize = 1 << 16;
+
+pub(super) struct Caller {
+    pub(super) connections: usize,
+    /// Calls that each connection has under way in a closed loop.
+    pub(super) streams: usize,
+    pub(super) service: SocketAddr,
+    pub(super) questions: Arc<Questions>,
+    /// Which of how many threads this is.
+    pub(super) number: usize,
+    pub(super) of: usize,
+    pub(super) pace: Pace,
+    /// As many questions as are asked in sequence, by all threads; else random ones for as long as the load runs.
+    pub(super) each_once: Option<usize>,
+    pub(super) clock: Clock,
+}
+
+/// Which calls are to be sent next.
+struct Due {
+    begun: Instant,
+    /// Calls sent so far.
+    sent: u64,
+    /// The connection that sends next at a steady rate.
+    turn: usize,
+    random: u64,
+}
+
+impl Caller {
+    /// # Panics
+    /// Where the server ends a connection: then nothing is measured.
+    pub(super) fn run(self) -> Answers {
+        let open = |_| Connection::open(self.service).expect("the server takes connections");
+        let mut connections: Vec<Connection> = (0..self.connections).map(open).collect();
+        let seed = 0x9e37_79b9_7f4a_7c15 ^ (self.number as u64 + 1);
+        let mut due = Due { begun: Instant::now(), sent: 0, turn: 0, random: seed };
+        let (mut answers, mut phase, mut buffer) = (Answers::default(), self.clock.phase(), vec![0; BUFFER]);
+        loop {
+            // At the end all that was asked is waited for: it costs the servers as much as the rest.
+            let wait = if phase == Phase::Over { LOOK_EVERY } else { self.send(&mut connections, &mut due) };
+            let all_answered = connections.iter().all(|connection| connection.calls_under_way() == 0);
+            if all_answered && (phase == Phase::Over || self.each_once.is_some()) {
+                return answers;
+            }
+            for number in ready(&connections, wait) {
+                let count = |done: Done| match phase {
+                    Phase::Counting => answers.count_one(&done),
+                    Phase::WarmingUp | Phase::Over => answers.others += 1,
+                };
+                connections[number].read(&mut buffer, count).expect("the server answers");
+            }
+            phase = self.clock.phase();
+        }
+    }
+
+    /// Sends what is due, and says how long nothing will be.
+    fn send(&self, connections: &mut [Connection], due: &mut Due) -> Duration {
+        let wait = match self.pace {
+            Pace::Closed => {
+                for connection in connections.iter_mut() {
+                    while connection.calls_under_way() < self.streams {
+                        if !self.send_one(connection, due, Instant::now()) {
+                            break;
+                        }
+                    }
+                }
+                LOOK_EVERY
+            }
+            Pace::Open(rate) => loop {
+                let next = due.begun + Duration::from_secs_f64(due.sent as f64 / rate);
+                let wait = next.saturating_duration_since(Instant::now());
+                due.turn = (due.turn + 1) % connections.len();
+                let connection = &mut connections[due.turn];
+                let is_full = connection.calls_under_way() >= MOST_UNDER_WAY;
+                if !wait.is_zero() || is_full || !self.send_one(connection, due, next) {
+                    break wait;
+                }
+            },
+        };
+        for connection in connections {
+            connection.flush().expect("the server reads");
+        }
+        wait.min(LOOK_EVERY)
+    }
+
+    fn send_one(&self, connection: &mut Connection, due: &mut Due, at: Instant) -> bool {
+        let number = match self.each_once {
+            Some(count) => {
+                let number = self.number + self.of * due.sent as usize;
+                if number >= count {
+                    return false;
+                }
+                number
+            }
+            None => (due.dice() >> 33) as usize % self.questions.len(),
+        };
+        let is_sent = connection.call(self.questions.at(number), at);
+        due.sent += u64::from(is_sent);
+        is_sent
+    }
+}
+
+/// Waits until something can be read or written, no longer than told, and says of which connections.
+fn ready(connections: &[Connection], wait: Duration) -> Vec<usize> {
+    let events = |connection: &Connection| {
+        if connection.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
+    };
+    let mut polled: Vec<_> = connections.iter().map(|one| PollFd::new(&one.stream, events(one))).collect();
+    let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+    // Interrupted or not: what is not ready now will be asked for again.
+    let _ = poll(&mut polled, Some(&wait));
+    let is_readable = |(number, fd): (usize, &PollFd<'_>)| fd.revents().intersects(!PollFlags::OUT).then_some(number);
+    polled.iter().enumerate().filter_map(is_readable).collect()
+}
+
+impl Due {
+    /// A number that follows from the one before: xorshift.
+    fn dice(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+impl Answers {
+    fn count_one(&mut self, done: &Done) {
+        match done.code {
+            Some(1) => self.ok += 1,
+            Some(2) => self.over_limit += 1,
+            Some(_) | None => self.failed += 1,
+        }
+        self.latency.add(done.due.elapsed());
+    }
+}

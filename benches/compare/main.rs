@@ -1,0 +1,107 @@
+//! Tollgate beside the ceiling, in turns on one machine: ratios, since those of one run hold on others.
+//!
+//! `cargo bench --bench compare` measures all cases, `-- redis memory` those that are named, `-- --list` tells them; `--help`
+//! the rest. What was measured when and where is in `benches/RESULTS.md`.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `case` | what is compared, and the targets |
+//! | `measure`, `counters` | rounds and medians; what a counter in memory costs |
+//! | `servers` | tollgate, the ceiling, Redis: started on free ports, ended with the case |
+//! | `load` | who calls |
+//! | `usage`, `round_trip` | CPU, waits, memory, system calls; a script's call by itself |
+//! | `report` | what is told |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::wildcard_enum_match_arm,
+    reason = "a measurement that panics is none, and its figures have three digits"
+)]
+
+mod case;
+#[path = "../../examples/ceiling.rs"]
+mod ceiling;
+mod counters;
+mod load;
+mod measure;
+mod report;
+mod round_trip;
+mod servers;
+#[allow(dead_code, unused_imports, reason = "the tests' servers, of which these need some")]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+mod usage;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use self::case::{CASES, COUNTERS, Place};
+use self::measure::Effort;
+
+/// Measures tollgate beside a server of the same proto with a constant answer, in turns.
+#[derive(Parser)]
+struct Arguments {
+    /// Cases; all where none is named.
+    #[arg(value_parser = names())]
+    cases: Vec<String>,
+    /// How long each server has its turn in a round.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// A line of JSON a case.
+    #[arg(long)]
+    json: bool,
+    /// Measures beside envoyproxy/ratelimit instead, on the same Redis: the path of its binary.
+    #[arg(long, value_name = "PATH")]
+    peer: Option<PathBuf>,
+    /// Names the cases.
+    #[arg(long)]
+    list: bool,
+    /// What cargo says to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn names() -> Vec<&'static str> {
+    CASES.iter().map(|case| case.name).chain([COUNTERS]).collect()
+}
+
+fn main() {
+    // The ceiling is this program too: built in the same way, and at hand.
+    if std::env::args().nth(1).is_some_and(|first| first == servers::CEILING) {
+        return ceiling::run(std::env::args().skip(2)).expect("the ceiling can listen");
+    }
+    let arguments = Arguments::parse();
+    if arguments.list {
+        return names().iter().for_each(|name| println!("{name}"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(measure(&arguments));
+}
+
+async fn measure(arguments: &Arguments) {
+    let effort = Effort { rounds: arguments.rounds.max(1), time: Duration::from_secs_f64(arguments.seconds) };
+    let is_wanted = |name: &str| arguments.cases.is_empty() || arguments.cases.iter().any(|case| case == name);
+    let peer = arguments.peer.as_deref();
+    for case in CASES.iter().filter(|case| is_wanted(case.name)) {
+        let case = match peer {
+            Some(_) if case.place() == Place::Memory => continue,
+            Some(_) => case.beside_peer(),
+            None => *case,
+        };
+        report::case(&case, &measure::measure(case, effort, peer).await, arguments.json);
+    }
+    if is_wanted(COUNTERS) && peer.is_none() {
+        report::counters(counters::bytes_of_one().await, arguments.json);
+    }
+}

@@ -1,0 +1,174 @@
+//! One case, measured: rounds in which both servers have their turn, and the median of what each round came to.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::case::{Case, Figure, Place};
+use super::load::{Answers, Load, Pace, Questions};
+use super::round_trip;
+use super::servers::{Running, Store, used_by};
+use super::usage::{Usage, system_calls};
+
+/// Digits of the numbers in requests.
+pub(crate) const WIDTH: usize = 8;
+/// Requests by which system calls are counted: in a closed loop, as many as are asked once each.
+const COUNTED: usize = 20_000;
+/// How long a script is called for by itself.
+const ROUND_TRIPS: Duration = Duration::from_millis(500);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) rounds: usize,
+    /// How long each server has its turn in a round.
+    pub(crate) time: Duration,
+}
+
+/// What was measured of a case.
+pub(crate) struct Measured {
+    pub(crate) figures: Vec<(Figure, f64)>,
+    pub(crate) subject: Turn,
+    pub(crate) baseline: Turn,
+    /// Half of the calls of the subject's own script, alone and by hand, take no longer.
+    pub(crate) script: Option<Duration>,
+    /// Of both servers: answers that were errors.
+    pub(crate) failed: u64,
+}
+
+/// What a server has shown: in one round, or the medians of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) per_second: f64,
+    /// In us an answer.
+    pub(crate) cpu: f64,
+    pub(crate) waits: f64,
+    pub(crate) median: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) redis_cpu: f64,
+    pub(crate) redis_commands: f64,
+}
+
+/// Both servers of a case.
+struct Stage {
+    case: Case,
+    store: Store,
+    redis: Vec<u32>,
+    subject: Running,
+    baseline: Running,
+    questions: Arc<Questions>,
+}
+
+/// Measures a case; `peer` is the binary of envoyproxy/ratelimit, where that is the baseline.
+pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> Measured {
+    let stage = Stage::set(case, peer).await;
+    let script = match (case.target(Figure::Median), stage.store.redis().as_slice()) {
+        (Some(_), [redis]) => round_trip::of_script(redis, || stage.ask_some(), ROUND_TRIPS),
+        _ => None,
+    };
+    let (mut subjects, mut baselines, mut failed) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..effort.rounds {
+        for (turns, server) in [(&mut baselines, &stage.baseline), (&mut subjects, &stage.subject)] {
+            let (turn, answers) = stage.turn(server, Pace::Closed, effort.time).await;
+            failed += answers.failed;
+            turns.push(turn);
+        }
+    }
+    let (subject, baseline) = (Turn::median_of(&subjects), Turn::median_of(&baselines));
+    let ratio = |of: fn(&Turn) -> f64| median(subjects.iter().zip(&baselines).map(|(one, other)| of(one) / of(other)));
+    let mut figures = vec![
+        (Figure::Throughput, ratio(|turn| turn.per_second)),
+        (Figure::Cpu, ratio(|turn| turn.cpu)),
+        (Figure::Waits, subject.waits),
+    ];
+    if let Some(script) = script {
+        let parts = (baseline.median + script).as_secs_f64();
+        figures.push((Figure::Median, subject.median.as_secs_f64() / parts));
+    }
+    if case.place() != Place::Memory {
+        figures.push((Figure::RedisCpu, subject.redis_cpu));
+        figures.push((Figure::RedisCommands, subject.redis_commands));
+    }
+    if case.target(Figure::P99AtHalf).is_some() {
+        let (half, mut turns) = (Pace::Open(subject.per_second / 2.0), Vec::new());
+        for _ in 0..effort.rounds {
+            let (turn, answers) = stage.turn(&stage.subject, half, effort.time).await;
+            failed += answers.failed;
+            turns.push(turn);
+        }
+        figures.push((Figure::P99AtHalf, Turn::median_of(&turns).p99.as_secs_f64() * 1e3));
+    }
+    if case.target(Figure::SystemCalls).is_some() {
+        figures.extend(stage.system_calls().map(|calls| (Figure::SystemCalls, calls)));
+    }
+    Measured { figures, subject, baseline, script, failed }
+}
+
+impl Stage {
+    async fn set(case: Case, peer: Option<&Path>) -> Self {
+        let store = Store::start(case.place()).await;
+        let subject = Running::start(case.subject, &store, peer);
+        let baseline = Running::start(case.baseline, &store, peer);
+        let questions = Arc::new(Questions::new("bench", case.asks, case.keys, WIDTH));
+        let redis = store.processes().await;
+        Self { case, store, redis, subject, baseline, questions }
+    }
+
+    fn load(&self, server: &Running) -> Load {
+        Load { service: server.address, questions: Arc::clone(&self.questions), in_flight: self.case.in_flight }
+    }
+
+    /// One server's turn.
+    async fn turn(&self, server: &Running, pace: Pace, time: Duration) -> (Turn, Answers) {
+        let commands = self.store.commands().await;
+        let look = || (Usage::of(server.process), used_by(&self.redis));
+        let (answers, [(own, redis), (own_later, redis_later)]) = self.load(server).run(pace, time, look);
+        let commands = self.store.commands().await - commands;
+        let (own, redis, count) = (own_later.since(own), redis_later.since(redis), answers.count() as f64);
+        let turn = Turn {
+            per_second: answers.per_second(),
+            cpu: own.cpu.as_secs_f64() * 1e6 / count,
+            waits: own.waits as f64 / count,
+            median: answers.latency.quantile(0.5),
+            p99: answers.latency.quantile(0.99),
+            redis_cpu: redis.cpu.as_secs_f64() * 1e6 / count,
+            redis_commands: commands as f64 / answers.count_of_all() as f64,
+        };
+        (turn, answers)
+    }
+
+    fn system_calls(&self) -> Option<f64> {
+        let questions = Arc::new(Questions::new("bench", self.case.asks, COUNTED, WIDTH));
+        let load = Load { questions, ..self.load(&self.subject) };
+        let calls = system_calls(self.subject.process, || drop(load.ask_all()))?;
+        Some(calls as f64 / COUNTED as f64)
+    }
+
+    /// A few calls, one after the other.
+    fn ask_some(&self) {
+        let questions = Arc::new(Questions::new("bench", self.case.asks, 10, WIDTH));
+        Load { questions, ..self.load(&self.subject) }.ask_all();
+    }
+}
+
+impl Turn {
+    fn median_of(turns: &[Self]) -> Self {
+        let of = |read: fn(&Self) -> f64| median(turns.iter().map(read));
+        let time = |read: fn(&Self) -> f64| Duration::from_secs_f64(of(read));
+        Self {
+            per_second: of(|turn| turn.per_second),
+            cpu: of(|turn| turn.cpu),
+            waits: of(|turn| turn.waits),
+            median: time(|turn| turn.median.as_secs_f64()),
+            p99: time(|turn| turn.p99.as_secs_f64()),
+            redis_cpu: of(|turn| turn.redis_cpu),
+            redis_commands: of(|turn| turn.redis_commands),
+        }
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,74 @@
+//! What a call of the service's script costs by itself: the very command that it sends, sent again from a blocking socket.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::load::Histogram;
+use crate::support::redis::Redis;
+
+/// How long the service has to send a command.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Half of the calls take no longer. `ask` makes the service call its script.
+pub(crate) fn of_script(redis: &Redis, ask: impl FnOnce(), time: Duration) -> Option<Duration> {
+    let script = seen(redis, ask)?;
+    let mut connection = redis::Client::open(redis.url()).ok()?.get_connection().ok()?;
+    let mut command = redis::Cmd::new();
+    command.arg(script);
+    let (mut latency, begun) = (Histogram::default(), Instant::now());
+    while begun.elapsed() < time {
+        let sent = Instant::now();
+        command.exec(&mut connection).ok()?;
+        latency.add(sent.elapsed());
+    }
+    Some(latency.quantile(0.5))
+}
+
+/// The last `EVALSHA` that a server sees during `ask`.
+fn seen(redis: &Redis, ask: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
+    let mut monitor = TcpStream::connect(redis.address).ok()?;
+    monitor.set_read_timeout(Some(PATIENCE)).ok()?;
+    monitor.write_all(b"MONITOR\r\n").ok()?;
+    let mut lines = BufReader::new(monitor.try_clone().ok()?).lines();
+    lines.next()?.ok()?;
+    ask();
+    // The end of what was asked: a line that this writes itself.
+    TcpStream::connect(redis.address).ok()?.write_all(b"ECHO asked\r\n").ok()?;
+    let lines = lines.map_while(Result::ok).take_while(|line| !line.contains(r#""ECHO" "asked""#));
+    let scripts = lines.map(|line| words(&line)).filter(|words| words.first().is_some_and(|word| word == b"EVALSHA"));
+    scripts.last()
+}
+
+/// The words of a line of `MONITOR`: between quotes, with `\x00` for what is no text.
+fn words(line: &str) -> Vec<Vec<u8>> {
+    let (mut words, mut rest) = (Vec::new(), line.bytes().skip_while(|byte| *byte != b'"'));
+    while rest.next().is_some() {
+        let mut word = Vec::new();
+        loop {
+            match rest.next() {
+                None | Some(b'"') => break,
+                Some(b'\\') => word.extend(escaped(&mut rest)),
+                Some(byte) => word.push(byte),
+            }
+        }
+        words.push(word);
+        rest.next(); // the space between two
+    }
+    words
+}
+
+fn escaped(rest: &mut impl Iterator<Item = u8>) -> Option<u8> {
+    Some(match rest.next()? {
+        b'x' => {
+            let digits = [rest.next()?, rest.next()?];
+            u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+        }
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'a' => 7,
+        b'b' => 8,
+        other => other,
+    })
+}

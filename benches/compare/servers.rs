@@ -1,0 +1,159 @@
+//! The servers of a case: tollgate with its store, the ceiling, and how they are asked what they have used.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use super::case::{Place, Policy, Server};
+use super::usage::Usage;
+use crate::support::policy::Policies;
+use crate::support::process::Process;
+use crate::support::redis::Redis;
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, eventually};
+
+/// What this program is called with to be the ceiling.
+pub(crate) const CEILING: &str = "as-the-ceiling";
+
+/// A server that answers calls.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) process: u32,
+    _server: Kind,
+}
+
+#[allow(dead_code, reason = "held, so that they run")]
+enum Kind {
+    Tollgate(Tollgate, Policies),
+    Ceiling(Process),
+    Peer(Process, Policies),
+}
+
+/// Where a tollgate has its counters.
+pub(crate) enum Store {
+    Memory,
+    Redis(Redis),
+    Cluster(Cluster),
+}
+
+impl Running {
+    /// `peer`: the binary of envoyproxy/ratelimit, where it is wanted.
+    pub(crate) fn start(server: Server, store: &Store, peer: Option<&Path>) -> Self {
+        match server {
+            Server::Tollgate(_, policy) => Self::tollgate(policy, store, &[]),
+            Server::Ceiling => Self::ceiling(&[]),
+            Server::Bare => Self::ceiling(&["--bare"]),
+            Server::Peer => Self::peer(peer.expect("--peer says where its binary is"), store),
+        }
+    }
+
+    pub(crate) fn tollgate(policy: Policy, store: &Store, flags: &[&str]) -> Self {
+        let (policies, url) = (Policies::of(&policy.text(true)), store.url());
+        // The machine is full, and a call that is given up is none that is measured.
+        let usual = ["--store", &url, "--store-timeout", "5s"];
+        let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
+        if !matches!(store, Store::Memory) {
+            tollgate.wait_for_message("the store is connected");
+        }
+        let (address, process) = (tollgate.grpc, tollgate.process.id());
+        Self { address, process, _server: Kind::Tollgate(tollgate, policies) }
+    }
+
+    fn ceiling(flags: &[&str]) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        let mut process = Process::start("ceiling", command.args([CEILING, "127.0.0.1:0"]).args(flags));
+        let address = |line: &str| line.rsplit(' ').next()?.parse().ok();
+        let address = process.wait_for_line("where it listens", address);
+        Self { address, process: process.id(), _server: Kind::Ceiling(process) }
+    }
+
+    fn peer(binary: &Path, store: &Store) -> Self {
+        let policies = Policies::none();
+        policies.write("config/bench.yaml", &Policy::Usual.text(false));
+        let [grpc, http, debug] = [(); 3].map(|()| free_port());
+        let (kind, url) = match store {
+            Store::Memory => panic!("envoyproxy/ratelimit has no counters of its own"),
+            Store::Redis(redis) => ("SINGLE", redis.address.to_string()),
+            Store::Cluster(cluster) => ("CLUSTER", listed(cluster)),
+        };
+        let mut command = Command::new(binary);
+        command.env("RUNTIME_ROOT", policies.path()).env("RUNTIME_WATCH_ROOT", "false");
+        command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_TYPE", kind).env("REDIS_URL", url);
+        command.env("USE_STATSD", "false").env("LOG_LEVEL", "error");
+        for (name, port) in [("GRPC_PORT", grpc), ("PORT", http), ("DEBUG_PORT", debug)] {
+            command.env(name, port.to_string());
+        }
+        for name in ["GRPC_HOST", "HOST", "DEBUG_HOST"] {
+            command.env(name, "127.0.0.1");
+        }
+        let process = Process::start("envoyproxy/ratelimit", &mut command);
+        let address = SocketAddr::from(([127, 0, 0, 1], grpc));
+        eventually("envoyproxy/ratelimit listens", PATIENCE, || TcpStream::connect(address).ok());
+        Self { address, process: process.id(), _server: Kind::Peer(process, policies) }
+    }
+}
+
+/// For a server that cannot be asked to take any; another process may be faster.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
+}
+
+fn listed(cluster: &Cluster) -> String {
+    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
+    seeds.join(",")
+}
+
+impl Store {
+    pub(crate) async fn start(place: Place) -> Self {
+        match place {
+            Place::Memory => Self::Memory,
+            Place::Redis => Self::Redis(Redis::start().await),
+            Place::Cluster => {
+                // Nobody fails, and nobody shall be thought to have failed where the machine is busy.
+                let layout = Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() };
+                Self::Cluster(Cluster::start_as(layout).await)
+            }
+        }
+    }
+
+    pub(crate) fn redis(&self) -> Vec<&Redis> {
+        match self {
+            Self::Memory => Vec::new(),
+            Self::Redis(redis) => vec![redis],
+            Self::Cluster(cluster) => cluster.nodes.iter().map(|node| &node.redis).collect(),
+        }
+    }
+
+    /// The processes of its servers.
+    pub(crate) async fn processes(&self) -> Vec<u32> {
+        let mut processes = Vec::new();
+        for redis in self.redis() {
+            processes.push(redis.info("server").await["process_id"].parse().expect("a process has a number"));
+        }
+        processes
+    }
+
+    /// How often scripts were called.
+    pub(crate) async fn commands(&self) -> u64 {
+        let mut commands = 0;
+        for redis in self.redis() {
+            let stats = redis.commandstats().await;
+            commands += ["eval", "evalsha"].iter().filter_map(|name| stats.get(*name)).sum::<u64>();
+        }
+        commands
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Memory => "memory".to_owned(),
+            Self::Redis(redis) => redis.url(),
+            Self::Cluster(cluster) => format!("redis-cluster://{}", listed(cluster)),
+        }
+    }
+}
+
+/// What some processes have used together.
+pub(crate) fn used_by(processes: &[u32]) -> Usage {
+    processes.iter().map(|process| Usage::of(*process)).fold(Usage::default(), Usage::and)
+}

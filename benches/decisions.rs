@@ -1,0 +1,102 @@
+//! The parts of a decision, each by itself: reading a request, finding its rules, deciding in memory, writing the answer.
+//!
+//! `cargo bench --bench decisions`, of which `-- read` takes those with that in the name. What no part shows, the network and
+//! the runtimes, is in `compare`; what Redis does of it, in `scripts`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "a benchmark that panics is none"
+)]
+
+#[path = "decisions/inputs.rs"]
+mod inputs;
+
+use std::hint::black_box;
+
+use divan::Bencher;
+use tollgate::descriptor::KeyBuffer;
+use tollgate::grpc::request;
+use tollgate::grpc::response::{self, AnswerStyle};
+use tollgate::policy::PolicySet;
+
+use self::inputs::{BOUNDS, Decider, descriptor, message, policies, rule, siblings};
+
+// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    divan::main();
+}
+
+/// Finds the rule for one descriptor, `key=value,…`.
+fn find(bencher: Bencher<'_, '_>, policies: &PolicySet, text: &str) {
+    let (policy, descriptor) = (policies.find("bench").unwrap(), descriptor(text));
+    bencher.bench_local(|| {
+        let mut key = KeyBuffer::default();
+        black_box(policy.find(black_box(&descriptor.entries), &mut key)).is_some()
+    });
+}
+
+/// One of so many exact siblings.
+#[divan::bench(args = [10, 10_000])]
+fn match_siblings(bencher: Bencher<'_, '_>, count: usize) {
+    find(bencher, &policies(&siblings(count)), "route=r00000007");
+}
+
+/// The rule for the key alone, where no sibling is exactly it.
+#[divan::bench(args = [10, 10_000])]
+fn match_key_alone(bencher: Bencher<'_, '_>, count: usize) {
+    let text = siblings(count) + &rule("route", "");
+    find(bencher, &policies(&text), "route=elsewhere");
+}
+
+/// So many levels of rules.
+#[divan::bench(args = [1, 4, 16])]
+fn match_deep(bencher: Bencher<'_, '_>, levels: usize) {
+    let limit = "rate_limit: { unit: hour, requests_per_unit: 10 }".to_owned();
+    let nest = |inner: String, level: usize| format!("descriptors: [{{ key: k{level}, value: v, {inner} }}]");
+    let text = format!("domain: bench\n{}\n", (0..levels).rev().fold(limit, nest));
+    let entries: Vec<String> = (0..levels).map(|level| format!("k{level}=v")).collect();
+    find(bencher, &policies(&text), &entries.join(","));
+}
+
+/// The last of so many rules with `*`.
+#[divan::bench(args = [1, 10, 100])]
+fn match_wildcards(bencher: Bencher<'_, '_>, count: usize) {
+    let rules: String = (0..count).map(|number| rule("path", &format!("/{number}/*/edit"))).collect();
+    let last = format!("path=/{}/some/thing/edit", count - 1);
+    find(bencher, &policies(&format!("domain: bench\ndescriptors:\n{rules}")), &last);
+}
+
+#[divan::bench(args = [1, 3])]
+fn read(bencher: Bencher<'_, '_>, descriptors: usize) {
+    let message = message(&vec!["key=user,value=0123456789"; descriptors]);
+    bencher.bench_local(|| request::read(black_box(&message), &BOUNDS).is_ok());
+}
+
+/// Requests for 10,000 counters in turn.
+#[divan::bench(args = ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket"])]
+fn decide(bencher: Bencher<'_, '_>, algorithm: &str) {
+    let decider = Decider::of(algorithm);
+    let messages: Vec<Vec<u8>> = (0..10_000).map(|user| message(&[&format!("user={user:08}")])).collect();
+    let requests: Vec<_> = messages.iter().map(|message| request::read(message, &BOUNDS).unwrap()).collect();
+    let mut turns = requests.iter().cycle();
+    bencher.bench_local(|| decider.decide(turns.next().unwrap(), |decision| decision.is_over_limit()));
+}
+
+#[divan::bench(args = [1, 3])]
+fn write(bencher: Bencher<'_, '_>, descriptors: usize) {
+    let decider = Decider::of("fixed_window");
+    let message = message(&vec!["user=0123456789"; descriptors]);
+    let request = request::read(&message, &BOUNDS).unwrap();
+    let (style, mut answer) = (AnswerStyle::default(), Vec::with_capacity(128 * descriptors));
+    decider.decide(&request, |decision| {
+        bencher.bench_local(|| {
+            answer.clear();
+            response::write(black_box(decision), &style, &mut answer);
+            answer.len()
+        });
+    });
+}

@@ -1,0 +1,28 @@
+//! What administration asks of the part of the process that decides, and cannot know itself: the stores, and where policies come
+//! from.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::api::Refusal;
+use super::api::ask::{Peeked, Question, Who};
+use super::api::policies::Reloaded;
+use super::api::store::Server;
+
+/// An answer that takes its time.
+pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
+
+/// Who is asked.
+pub trait Desk: Send + Sync {
+    /// What a request would be answered now; nothing is written and nothing counted.
+    fn peek(&self, question: Question) -> Answering<Peeked>;
+
+    /// Who used the counter up that the descriptor (`key=value,…`) of a domain leads to.
+    fn who(&self, domain: String, descriptor: String) -> Answering<Who>;
+
+    /// Reads the policies again and puts them in force.
+    fn reload(&self) -> Answering<Reloaded>;
+
+    /// The servers of the store; none where counters live in this process.
+    fn servers(&self) -> Vec<Server>;
+}

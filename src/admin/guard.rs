@@ -1,0 +1,152 @@
+//! What a request to the admin port has to pass: where it is for, who asks and what they may, and, of writes, that no page of
+//! elsewhere sent it. Every write is told in the log, target `audit`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tracing::{info, warn};
+
+use super::api::Refusal;
+use super::rights::{Right, Rights};
+use super::server::Peer;
+
+/// Time for an answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who asks, as the audit log calls them.
+#[derive(Clone, Debug)]
+struct Who(String);
+
+/// What a write did, beyond its path: told in the audit log.
+#[derive(Clone, Debug)]
+pub(super) struct Done(pub(super) String);
+
+/// Lets in who may read.
+pub(super) async fn reads(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+    match admit(&rights, &request, Right::Read) {
+        Ok(_) => answer(next, request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Lets in who may see pages.
+pub(super) async fn pages(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+    let admitted = match rights.open_pages {
+        true => Ok(()),
+        false => admit(&rights, &request, Right::Read).map(drop),
+    };
+    match admitted.and_then(|()| check_host(&rights, request.headers())) {
+        Ok(()) => answer(next, request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Lets in who may write, and tells of it.
+pub(super) async fn writes(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let admitted = admit(&rights, &request, Right::Write).and_then(|who| {
+        is_deliberate(request.headers())?;
+        Ok(who)
+    });
+    match admitted {
+        Ok(Who(who)) => {
+            let response = answer(next, request).await;
+            let done = response.extensions().get::<Done>().map_or("", |done| done.0.as_str());
+            info!(target: "audit", who, %method, path, status = response.status().as_u16(), done, "a write");
+            response
+        }
+        Err(refusal) => {
+            warn!(target: "audit", %method, path, status = refusal.status().as_u16(), why = refusal.text(), "a write is refused");
+            refusal.into_response()
+        }
+    }
+}
+
+/// Answers within a bounded time, for this reader alone.
+async fn answer(next: Next, request: Request<Body>) -> Response {
+    let mut response = match tokio::time::timeout(TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Refusal::Unavailable(format!("no answer within {TIMEOUT:?}")).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Who asks, where they may.
+fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refusal> {
+    check_host(rights, request.headers())?;
+    let bearer = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+    let shown = bearer.map(|value| value.strip_prefix("Bearer ").unwrap_or_default());
+    let peer = request.extensions().get::<Peer>().and_then(|peer| peer.0.clone());
+    let known = match (shown, peer) {
+        (Some(secret), _) => rights.of_secret(secret.trim()),
+        // Who has a certificate of the authority that was given may do everything.
+        (None, Some(name)) => Some((name, Right::Write)),
+        (None, None) => rights.of_stranger().map(|right| ("loopback".to_owned(), right)),
+    };
+    // On a port that needs no token, one that is shown all the same is no reason to be refused.
+    let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
+    match known {
+        Some((name, right)) if right >= wanted => Ok(Who(name)),
+        Some((name, _)) => Err(Refusal::Forbidden(format!("`{name}` may read and not write"))),
+        None => Err(Refusal::Unknown),
+    }
+}
+
+/// On a port that needs no token: only names that cannot lead elsewhere tomorrow, against DNS rebinding.
+fn check_host(rights: &Rights, headers: &HeaderMap) -> Result<(), Refusal> {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if !rights.checks_host || is_of_this_machine(host) {
+        return Ok(());
+    }
+    Err(Refusal::Misdirected(format!(
+        "`{host}` is not known here; use 127.0.0.1 or localhost, or set --admin-token-file"
+    )))
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// A browser sends neither of these across sites without asking first, which nobody here would allow.
+fn is_deliberate(headers: &HeaderMap) -> Result<(), Refusal> {
+    let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_json = content.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
+    match is_json || headers.contains_key("x-tollgate") {
+        true => Ok(()),
+        false => Err(Refusal::Unsupported(
+            "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_of_this_machine_by_address_or_as_localhost() {
+        for host in ["127.0.0.1", "127.0.0.1:6070", "localhost:6070", "LOCALHOST", "[::1]:6070", "[::1]", "10.0.0.7:80"]
+        {
+            assert!(is_of_this_machine(host), "{host}");
+        }
+        for host in
+            ["", "evil.example", "evil.example:6070", "localhost.evil.example", "127.0.0.1.evil.example", ":6070"]
+        {
+            assert!(!is_of_this_machine(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What administration asks of the part that decides: the services of all workers, the servers of the store, the source of the
+//! policies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::policies::{Installer, Reloads};
+use super::serving::{Service, Services, Serving};
+use super::stores::Stores;
+use crate::admin::api::Refusal;
+use crate::admin::api::ask::{Peeked, PeekedStatus, Question, TallyView, Tried, Who};
+use crate::admin::api::policies::Reloaded;
+use crate::admin::api::store::Server;
+use crate::admin::desk::{Answering, Desk};
+use crate::algorithm::judge::Hits;
+use crate::descriptor::{Descriptor, Entry, KeyBuffer, Request, entries};
+use crate::grpc::request::RequestBounds;
+use crate::limiter::{Decision, Standing, Status};
+use crate::settings::Settings;
+
+/// Time for a question to the store: a person waits, not a proxy.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who knows.
+pub(super) struct Everybody {
+    /// The service of HTTP, on whose runtime this is asked.
+    service: Arc<Service>,
+    /// Those of all workers.
+    services: Services,
+    stores: Stores,
+    bounds: RequestBounds,
+    /// `None`: policies come from a control plane.
+    reloads: Option<Reloads>,
+    installer: Installer,
+}
+
+impl Everybody {
+    /// `service`: that of HTTP; `serving` made it and makes those of the workers.
+    pub(super) fn new(settings: &Settings, service: &Arc<Service>, serving: &Serving, installer: Installer) -> Self {
+        Self {
+            service: Arc::clone(service),
+            services: serving.services.clone(),
+            stores: serving.stores().clone(),
+            bounds: settings.limits.request,
+            reloads: settings.xds.is_none().then(|| Reloads(settings.policy.clone())),
+            installer,
+        }
+    }
+}
+
+impl Desk for Everybody {
+    fn peek(&self, question: Question) -> Answering<Peeked> {
+        let (service, bounds) = (Arc::clone(&self.service), self.bounds);
+        Box::pin(async move { peek(&service, &question, bounds).await })
+    }
+
+    fn who(&self, domain: String, descriptor: String) -> Answering<Who> {
+        let service = Arc::clone(&self.service);
+        Box::pin(async move { who(&service, &domain, &descriptor).await })
+    }
+
+    fn reload(&self) -> Answering<Reloaded> {
+        let (reloads, installer) = (self.reloads.clone(), self.installer.clone());
+        Box::pin(async move {
+            let from_elsewhere =
+                || Refusal::Conflict("the policies come from a control plane, which says when".to_owned());
+            let reloads = reloads.ok_or_else(from_elsewhere)?;
+            let before = installer.facts.policies().version;
+            reloads.now(&installer).await.map_err(Refusal::Unprocessable)?;
+            let policies = installer.facts.policies();
+            Ok(Reloaded { is_changed: before != policies.version, policies: policies.into() })
+        })
+    }
+
+    fn servers(&self) -> Vec<Server> {
+        let mut servers: BTreeMap<String, Server> = BTreeMap::new();
+        for service in self.services.all() {
+            let health = service.limiter().store().redis().map(|store| store.health()).unwrap_or_default();
+            for node in health {
+                let unknown =
+                    || Server { workers: 0, connected: 0, breakers_open: 0, told: None, address: node.address.clone() };
+                let server = servers.entry(node.address.clone()).or_insert_with(unknown);
+                let one_if = |is_it| usize::from(is_it);
+                server.workers = server.workers.saturating_add(1);
+                server.connected = server.connected.saturating_add(one_if(node.is_connected));
+                server.breakers_open = server.breakers_open.saturating_add(one_if(node.is_breaker_open));
+            }
+        }
+        let told = self.stores.told();
+        let with_told = |server: Server| Server { told: told.get(&server.address).cloned(), ..server };
+        servers.into_values().map(with_told).collect()
+    }
+}
+
+async fn peek(service: &Service, question: &Question, bounds: RequestBounds) -> Result<Peeked, Refusal> {
+    check(question, bounds)?;
+    let request =
+        Request { domain: &question.domain, descriptors: question.descriptors.iter().map(descriptor).collect() };
+    let limiter = service.limiter();
+    let (snapshot, now) = (limiter.snapshot(), Instant::now());
+    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
+    let decision = limiter.peek(&snapshot, &request, deadline).await;
+    let decision = decision.map_err(|undecided| Refusal::Unavailable(undecided.to_string()))?;
+    Ok(peeked(&decision, question))
+}
+
+fn descriptor(tried: &Tried) -> Descriptor<'_> {
+    let entries = tried.entries.iter();
+    let entries = entries.map(|entry| Entry { key: entry.key.as_bytes(), value: entry.value.as_bytes() });
+    Descriptor { entries: entries.collect(), hits: Hits::Peek, limit: None }
+}
+
+/// The bounds of every request.
+fn check(question: &Question, bounds: RequestBounds) -> Result<(), Refusal> {
+    let (found, entries) =
+        (question.descriptors.len(), question.descriptors.iter().map(|tried| tried.entries.len()).max());
+    let what = match (question.domain.as_str(), found, entries.unwrap_or_default()) {
+        ("", ..) => "domain must not be empty".to_owned(),
+        (_, 0, _) => "descriptors must not be empty".to_owned(),
+        (_, found, _) if found > bounds.descriptors => {
+            format!("a request has at most {} descriptors, found {found}", bounds.descriptors)
+        }
+        (_, _, found) if found > bounds.entries => {
+            format!("a descriptor has at most {} entries, found {found}", bounds.entries)
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::Invalid(what))
+}
+
+fn peeked(decision: &Decision<'_>, question: &Question) -> Peeked {
+    let judged: Vec<_> = decision.statuses().iter().zip(&question.descriptors).collect();
+    let has_room = |(status, tried): &(&Status<'_>, &Tried)| match (status.standing(), status.remaining()) {
+        (Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied, _) => false,
+        (_, Some(remaining)) => u64::from(tried.hits) <= remaining,
+        (_, None) => true,
+    };
+    // As requests are decided: by those that are enforced, or by all votes together.
+    let watches = |status: &Status<'_>| status.rule().is_some_and(|rule| rule.shadow_mode());
+    let enforced = judged.iter().filter(|(status, _)| !watches(status) && !status.is_vote());
+    let votes: Vec<_> = judged.iter().filter(|(status, _)| status.is_vote()).collect();
+    let is_outvoted = !votes.is_empty() && votes.iter().all(|vote| !has_room(vote) && !watches(vote.0));
+    let would_admit = enforced.clone().all(has_room) && !is_outvoted;
+    let view = |judged: &(&Status<'_>, &Tried)| {
+        let (status, _) = judged;
+        let standing = match (status.standing(), has_room(judged)) {
+            (Standing::NoLimit, _) => "no limit",
+            (Standing::Unlimited, _) => "unlimited",
+            (Standing::PresumedAllowed | Standing::PresumedDenied, _) => "unknown",
+            (_, true) => "room",
+            (_, false) if watches(status) => "watched",
+            (_, false) => "no room",
+        };
+        PeekedStatus {
+            rule: status.rule().map(|rule| rule.path().to_owned()),
+            standing: standing.to_owned(),
+            limit: status.limit().map(|(_, window)| window.limit()),
+            remaining: status.remaining(),
+            reset_after_us: status.reset_after().map(|length| length.get()),
+        }
+    };
+    Peeked { would_admit, statuses: judged.iter().map(view).collect() }
+}
+
+async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
+    let limiter = service.limiter();
+    let snapshot = limiter.snapshot();
+    let live = snapshot.as_deref().ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
+    let mut keys = KeyBuffer::default();
+    let counter = live.policies().counter(domain, &entries(descriptor), &mut keys);
+    let (rule, key) = counter.map_err(|error| Refusal::NotFound(error.to_string()))?;
+    let rule_path = rule.path().to_owned();
+    if rule.record().is_empty() {
+        return Err(Refusal::NotFound(format!(
+            "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
+        )));
+    }
+    let no_tallies =
+        || Refusal::Conflict("counters in this process have no tallies: they are kept in Redis".to_owned());
+    let store = limiter.store().redis().ok_or_else(no_tallies)?;
+    let tallies = store.tallies(&key).await.map_err(|error| Refusal::Unavailable(error.to_string()))?;
+    let view = |tally: crate::store::redis::Tally| TallyView {
+        who: (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
+        charged: tally.charged,
+        denied: tally.denied,
+    };
+    Ok(Who { rule: rule_path, tallies: tallies.into_iter().map(view).collect() })
+}

@@ -1,0 +1,50 @@
+//! What is watched while requests are decided: rates of rules, the journal of denials, and what both of them take.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::journal::rates::Rates;
+use crate::journal::{Journal, Lost};
+use crate::limiter::InForce;
+use crate::telemetry::metrics::Metrics;
+
+/// How often it is looked what rules have counted.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is known of what was decided.
+#[derive(Clone)]
+pub(super) struct Observation {
+    pub(super) journal: Arc<Journal>,
+    pub(super) rates: Arc<Mutex<Rates>>,
+}
+
+impl Observation {
+    /// Nothing is known yet. `journal_bytes`: room for denials, which `workers` take down.
+    pub(super) fn new(journal_bytes: usize, workers: usize) -> Self {
+        Self { journal: Journal::new(journal_bytes, workers), rates: Arc::default() }
+    }
+
+    /// Looks on, for ever.
+    pub(super) async fn follow(self, policies: Arc<InForce>, metrics: Arc<Metrics>) {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut last, mut told) = (Instant::now(), Lost::default());
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            if let Some(live) = policies.snapshot().as_deref() {
+                self.rates.lock().look(live.generation(), live.looks(), now.saturating_duration_since(last));
+                last = now;
+            }
+            self.journal.tend();
+            metrics.journal.bytes.set(i64::try_from(self.journal.bytes()).unwrap_or(i64::MAX));
+            let lost = self.journal.lost();
+            metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(told.dropped));
+            metrics.journal.replaced.inc_by(lost.replaced.saturating_sub(told.replaced));
+            told = lost;
+        }
+    }
+}

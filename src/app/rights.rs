@@ -1,0 +1,89 @@
+//! Who may do what on the admin port: tokens from files, read at the start and whenever they change.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tracing::{error, info};
+
+use crate::admin::rights::{Right, Rights, Token};
+use crate::settings::AdminSettings;
+use crate::watch;
+
+/// Bytes that a file of tokens may have.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// What the files held at one time, or why it cannot be told.
+type Contents = Vec<Result<String, String>>;
+
+/// Tokens in force, and what they were read from.
+pub(super) struct Admission {
+    settings: AdminSettings,
+    contents: Contents,
+    pub(super) rights: Arc<Rights>,
+}
+
+impl Admission {
+    /// Reads the tokens; where there are none to be had, everybody who reaches the port may do everything, and for a port that
+    /// other machines reach nobody.
+    ///
+    /// # Errors
+    /// All that is wrong with the files.
+    pub(super) fn load(settings: &AdminSettings, is_loopback: bool) -> Result<Self, Vec<String>> {
+        let contents = read(settings);
+        let tokens = tokens(settings, &contents)?;
+        let rights = match settings.is_open() && is_loopback {
+            true => Rights::of_loopback(settings.open_pages),
+            false => Rights::of_tokens(tokens, settings.open_pages),
+        };
+        Ok(Self { settings: settings.clone(), contents, rights: Arc::new(rights) })
+    }
+
+    /// Puts changes in force, for ever. What cannot be used is told, and what was in force stays.
+    pub(super) async fn follow(self) {
+        let Self { settings, contents, rights } = self;
+        if settings.token_file.is_none() && settings.read_token_file.is_none() {
+            return;
+        }
+        let files = settings.clone();
+        watch::watch(
+            contents,
+            move || read(&files),
+            |contents| match tokens(&settings, &contents) {
+                Ok(tokens) => {
+                    rights.replace(tokens);
+                    info!("changed tokens are in force");
+                }
+                Err(problems) => {
+                    let problems = problems.join("; ");
+                    error!(problems, "changed tokens are refused, those in force stay");
+                }
+            },
+        )
+        .await;
+    }
+}
+
+fn read(settings: &AdminSettings) -> Contents {
+    let text = |path: &Path| match std::fs::read_to_string(path) {
+        Ok(text) if text.len() > MAX_BYTES => Err(format!("{}: more than {MAX_BYTES} bytes", path.display())),
+        Ok(text) => Ok(text),
+        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
+    };
+    [&settings.token_file, &settings.read_token_file].into_iter().flatten().map(|path| text(path)).collect()
+}
+
+fn tokens(settings: &AdminSettings, contents: &Contents) -> Result<Vec<Token>, Vec<String>> {
+    let files = [(&settings.token_file, "writer", Right::Write), (&settings.read_token_file, "reader", Right::Read)];
+    let files = files.into_iter().filter_map(|(path, unnamed, right)| Some((path.as_ref()?, unnamed, right)));
+    let (mut tokens, mut problems) = (Vec::new(), Vec::new());
+    for ((path, unnamed, right), text) in files.zip(contents) {
+        let read = text.clone().and_then(|text| {
+            Token::read(&text, unnamed, right).map_err(|problem| format!("{}: {problem}", path.display()))
+        });
+        match read {
+            Ok(read) => tokens.extend(read),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() { Ok(tokens) } else { Err(problems) }
+}

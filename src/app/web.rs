@@ -1,0 +1,71 @@
+//! What is served over HTTP.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use super::desk::Everybody;
+use super::{Shared, pages};
+use crate::admin::api::Api;
+use crate::admin::rights::Rights;
+use crate::admin::server::{Handshake, Secured};
+use crate::admin::{self, Administration, Decide};
+use crate::grpc::tls::{Tls, client_name};
+
+/// What is told over HTTP.
+pub(super) struct Web {
+    pub(super) shared: Shared,
+    pub(super) desk: Everybody,
+    pub(super) rights: Arc<Rights>,
+    /// What administration shakes hands by; `None`: it speaks in the clear.
+    pub(super) tls: Option<Tls>,
+}
+
+impl Web {
+    /// Probes, metrics and decisions, until `end`.
+    pub(super) fn serve_public(
+        &self,
+        listener: TcpListener,
+        decide: Decide,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        let (facts, metrics) = (Arc::clone(&self.shared.facts), Arc::clone(&self.shared.metrics));
+        tokio::spawn(admin::serve_public(listener, facts, metrics, decide, end))
+    }
+
+    /// Administration, until `end`.
+    pub(super) fn serve_admin(
+        self,
+        listener: TcpListener,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        let Shared { metrics, policies, facts, observation, .. } = self.shared;
+        let administration = Administration {
+            pages: pages::all(&policies, &metrics),
+            api: Api {
+                facts,
+                policies,
+                journal: observation.journal,
+                rates: observation.rates,
+                desk: Arc::new(self.desk),
+                begun: jiff::Timestamp::now(),
+            },
+            rights: self.rights,
+            handshake: self.tls.map(handshake),
+        };
+        tokio::spawn(admin::serve_admin(listener, administration, end))
+    }
+}
+
+fn handshake(tls: Tls) -> Handshake {
+    Arc::new(move |stream: TcpStream| {
+        let tls = tls.clone();
+        Box::pin(async move {
+            let stream = tls.accept(stream).await?;
+            let name = client_name(&stream);
+            Ok(Secured { stream: Box::pin(stream), name })
+        })
+    })
+}

@@ -1,0 +1,148 @@
+//! A client of the admin port, for the subcommands that ask a running service what it does.
+
+mod tls;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Uri};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::admin::api::Problem;
+use crate::admin::rights::Token;
+
+/// Time for an answer, from the first byte sent to a connection.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Bytes that an answer may have.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// Which service is asked, and as whom.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Server {
+    /// The admin port of the service: http:// or https://, host and port.
+    #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:6070")]
+    admin: String,
+    /// File that has the token, as the service's own --admin-token-file; the first one of it is shown. Or TOLLGATE_ADMIN_TOKEN.
+    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The token. Not a flag to use: other users of the machine see command lines.
+    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN", hide = true, hide_env_values = true)]
+    token: Option<String>,
+    /// PEM file of the authority of the service's certificate; default: those of the system.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// PEM file of the certificate to show.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// PEM file of its key.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+}
+
+impl Server {
+    /// Asks for a path below `/api/v1/`, with a query.
+    ///
+    /// # Errors
+    /// Why there is no answer, as a text to print.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, String> {
+        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let question = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+        self.ask(Method::GET, &format!("/api/v1/{path}{question}")).await
+    }
+
+    /// Asks for something to be done.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
+        self.ask(Method::POST, &format!("/api/v1/{path}")).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, String> {
+        let told = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
+        let asked = tokio::time::timeout(PATIENCE, self.send(method, path));
+        let (status, body) = asked.await.map_err(|_| told(&format!("no answer within {PATIENCE:?}")))??;
+        if !(200..300).contains(&status) {
+            let problem = serde_json::from_slice::<Problem>(&body).map(|problem| problem.error);
+            let problem = problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
+            return Err(told(&format!("{status}: {problem}")));
+        }
+        serde_json::from_slice(&body).map_err(|error| told(&format!("an answer that is none of tollgate's: {error}")))
+    }
+
+    async fn send(&self, method: Method, path: &str) -> Result<(u16, Bytes), String> {
+        let told = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
+        let uri: Uri = self.admin.parse().map_err(|error| told(&error))?;
+        let (is_tls, port) = match uri.scheme_str() {
+            Some("http") => (false, 80),
+            Some("https") => (true, 443),
+            _ => return Err(told(&"expected http://HOST:PORT or https://HOST:PORT")),
+        };
+        let authority = uri.authority().ok_or_else(|| told(&"there is no host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let address = (host.as_str(), authority.port_u16().unwrap_or(port));
+        let stream = TcpStream::connect(address).await.map_err(|error| told(&error))?;
+        let mut request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
+        request = request.header(CONTENT_TYPE, "application/json");
+        if let Some(token) = self.token()? {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::new())).map_err(|error| told(&error))?;
+        match is_tls {
+            false => exchange(stream, request).await,
+            true => {
+                let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
+                exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request).await
+            }
+        }
+        .map_err(|error| told(&error))
+    }
+
+    fn token(&self) -> Result<Option<String>, String> {
+        let Some(path) = &self.token_file else { return Ok(self.token.clone()) };
+        let told = |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| told(&error))?;
+        Token::first_secret(&text).map(|secret| Some(secret.to_owned())).ok_or_else(|| told(&"there is no token in it"))
+    }
+}
+
+async fn exchange<S>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> Result<(u16, Bytes), Box<dyn std::error::Error + Send + Sync>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await?;
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await?.to_bytes();
+    connection.abort();
+    Ok((status, body))
+}
+
+/// A value of a query: all but letters, digits and four signs as `%XX`.
+fn encoded(value: &str) -> String {
+    let part = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    value.bytes().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn values_of_a_query_are_encoded() {
+        assert_eq!(super::encoded("plan=free,user=a b&ü"), "plan%3Dfree%2Cuser%3Da%20b%26%C3%BC");
+    }
+}

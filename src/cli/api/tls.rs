@@ -1,0 +1,60 @@
+//! TLS to an admin port, with a certificate to show where there is one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Shakes hands with `host`.
+///
+/// # Errors
+/// What is wrong with the files, or with the other end.
+pub(super) async fn connect(
+    stream: TcpStream,
+    host: &str,
+    authority: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<TlsStream<TcpStream>, String> {
+    let config = configure(authority, identity)?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?;
+    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    connected.map_err(|error| format!("{host}: {error}"))
+}
+
+fn configure(authority: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    match authority {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let read = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
+            let built = builder.with_client_auth_cert(certificates(chain)?, read);
+            built.map_err(|error| format!("{}: {error}", chain.display()))?
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    read.map_err(|error| format!("{}: {error}", path.display()))
+}

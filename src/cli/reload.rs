@@ -1,0 +1,35 @@
+//! `tollgate reload`: have a running service read its policies again, and say what came of it.
+
+use std::process::ExitCode;
+
+use super::api::Server;
+use super::block_on;
+use crate::admin::api::policies::Reloaded;
+
+/// Have a running service read its policies again, and say what came of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Changed files are seen without it within two seconds; this tells what is wrong with them, and when they are in force.
+Exit code: 0 in force, 2 refused, or no answer.")]
+pub struct Reload {
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Reload {
+    /// Asks and prints.
+    pub fn run(self) -> ExitCode {
+        let told = block_on(self.server.post::<Reloaded>("policies/reload"));
+        match told.map_err(|error| error.to_string()).and_then(|told| told) {
+            Ok(Reloaded { is_changed, policies }) => {
+                let what = if is_changed { "other" } else { "the same" };
+                println!("{what} policies are in force: {}, {} rules", policies.version, policies.rules);
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}

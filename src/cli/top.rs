@@ -1,0 +1,144 @@
+//! `tollgate top`: what a running service limits right now, and whom it denies.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::api::Server;
+use super::{block_on, table};
+use crate::admin::api::denials::{DenialView, DenialsView};
+use crate::admin::api::rules::{RateView, RuleView, Rules};
+use crate::admin::api::store::Status;
+
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Show what a running service limits right now, and whom it denies.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate top
+  tollgate top --domain gateway --order allowed
+  tollgate top --once --admin https://tollgate.example:6070 --token-file token")]
+pub struct Top {
+    #[command(flatten)]
+    server: Server,
+    /// Of this domain alone.
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Which rules are first: denied, allowed, policy.
+    #[arg(long, value_name = "ORDER", default_value = "denied", value_parser = ["denied", "allowed", "policy"])]
+    order: String,
+    /// Rules and keys that are shown.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    lines: usize,
+    /// Minutes of which the keys are that were denied.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
+    minutes: u64,
+    /// Time between two looks.
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    every: jiff::SignedDuration,
+    /// Look once.
+    #[arg(long)]
+    once: bool,
+    /// Print what is seen as JSON, once.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is seen at one time.
+#[derive(Serialize)]
+struct Seen {
+    status: Status,
+    rules: Rules,
+    top: DenialsView,
+}
+
+impl Top {
+    /// Looks and prints, until it is ended. Exit 2 where there is no answer.
+    pub fn run(self) -> ExitCode {
+        match block_on(self.show()).map_err(|error| error.to_string()).and_then(|shown| shown) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    async fn show(&self) -> Result<(), String> {
+        let is_terminal = io::stdout().is_terminal();
+        let every = Duration::try_from(self.every).unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(100));
+        loop {
+            let seen = self.look().await?;
+            let text = if self.json { table::json(&seen) } else { self.text(&seen) };
+            let clear = if is_terminal && !self.once && !self.json { CLEAR } else { "" };
+            let written = io::stdout().write_all(format!("{clear}{text}").as_bytes());
+            // Nobody left to tell is no reason to fail.
+            if self.once || self.json || written.is_err() {
+                return Ok(());
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    async fn look(&self) -> Result<Seen, String> {
+        let (limit, minutes) = (self.lines.to_string(), self.minutes.to_string());
+        let domain = self.domain.as_deref().map(|domain| ("domain", domain));
+        let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
+        let top: Vec<_> = [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
+        let status: Status = self.server.get("status", &[]).await?;
+        let rules = self.server.get("rules", &rules).await?;
+        let top = match status.journal.is_on {
+            true => self.server.get("top", &top).await?,
+            false => DenialsView { known_since: String::new(), total: 0, dropped: 0, denials: vec![] },
+        };
+        Ok(Seen { status, rules, top })
+    }
+
+    fn text(&self, seen: &Seen) -> String {
+        let Seen { status, rules, top } = seen;
+        let ready = if status.is_ready { "ready" } else { "NOT READY" };
+        let mut text =
+            format!("tollgate {}, {ready}, policies {}, since {}\n", status.program, rules.version, status.begun_at);
+        status.degraded.iter().for_each(|what| text.push_str(&format!("! {what}\n")));
+        let headings =
+            ["domain", "rule", "limit", "allowed/s", "denied/s", "near/s", "shadow/s", "of 1m: allowed", "denied"];
+        text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
+        let more = rules.total.saturating_sub(rules.rules.len());
+        if more > 0 {
+            text.push_str(&format!("and {more} rules more\n"));
+        }
+        text.push_str(&match status.journal.is_on {
+            true => format!("\ndenied most in the last {} min\n", self.minutes),
+            false => "\ndenials are not taken down: --denial-journal is off\n".to_owned(),
+        });
+        if !top.denials.is_empty() {
+            text.push_str(&table::of(["denied", "domain", "rule", "key"], top.denials.iter().map(key_row)));
+        }
+        text
+    }
+}
+
+fn rule_row(rule: &RuleView) -> [String; 9] {
+    let (RateView { allowed, denied, near, shadow_denied }, minute) = (rule.rates.second, rule.rates.minute);
+    let [allowed, denied, near, shadow] = [allowed, denied, near, shadow_denied].map(rate);
+    let limit = rule.limit.clone().unwrap_or_else(|| "unlimited".to_owned());
+    let (domain, path) = (rule.domain.clone(), rule.rule.clone());
+    [domain, path, limit, allowed, denied, near, shadow, rate(minute.allowed), rate(minute.denied)]
+}
+
+fn key_row(one: &DenialView) -> [String; 4] {
+    let perhaps = if one.missed_at_most > 0 { format!(" (+{})", one.missed_at_most) } else { String::new() };
+    [format!("{}{perhaps}", one.count), one.domain.clone(), one.rule.clone(), one.key.clone()]
+}
+
+fn rate(per_second: f64) -> String {
+    match per_second {
+        0.0 => "-".to_owned(),
+        per_second if per_second < 10.0 => format!("{per_second:.2}"),
+        per_second => format!("{per_second:.0}"),
+    }
+}

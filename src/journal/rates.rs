@@ -1,0 +1,233 @@
+//! How much each rule decides: over the last second, the last minute, the last quarter of an hour.
+//!
+//! Made of counters that are there already, by looking at them once a second; requests pay nothing for it. Of each rule that
+//! has decided anything a minute of seconds is kept and a quarter of an hour of minutes, 1.2 kB.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What is counted of a rule: descriptors that were allowed, denied, allowed near the limit, denied by a rule that only watches.
+pub type Counts = [u64; 4];
+
+const SECONDS: usize = 60;
+const MINUTES: usize = 15;
+
+/// How much each rule decides.
+#[derive(Debug, Default)]
+pub struct Rates {
+    /// Which policies the numbers of rules are of.
+    generation: Option<u64>,
+    /// By the number of the rule; `None`: it has decided nothing yet.
+    rules: Vec<Option<Box<Ring>>>,
+    seconds: Lengths<SECONDS>,
+    minutes: Lengths<MINUTES>,
+    /// Looks, of which each 60th ends a minute.
+    ticks: usize,
+}
+
+/// A rule as it is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    /// Its domain.
+    pub domain: &'a str,
+    /// Its path.
+    pub rule: &'a str,
+    /// What it has counted since the process began.
+    pub counts: Counts,
+}
+
+/// Decisions a second, over three lengths of time that end now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rate {
+    /// The last second.
+    pub second: [f64; 4],
+    /// The last minute.
+    pub minute: [f64; 4],
+    /// The last quarter of an hour, or as long as is known.
+    pub quarter: [f64; 4],
+}
+
+/// How long the samples were, in microseconds.
+#[derive(Debug)]
+struct Lengths<const N: usize>([u64; N]);
+
+impl<const N: usize> Default for Lengths<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+#[derive(Debug)]
+struct Ring {
+    domain: Box<str>,
+    rule: Box<str>,
+    last: Counts,
+    /// Each at the place of its tick; a rule that nobody looked at for a while has zeros there.
+    seconds: [[u32; 4]; SECONDS],
+    minutes: [[u32; 4]; MINUTES],
+}
+
+impl Rates {
+    /// Takes down what rules have counted, in the order of their numbers; `elapsed` since the last look. With another
+    /// `generation` they are other rules: those that are gone are forgotten.
+    pub fn look<'a>(&mut self, generation: u64, rules: impl Iterator<Item = Look<'a>> + Clone, elapsed: Duration) {
+        if self.generation != Some(generation) {
+            self.generation = Some(generation);
+            self.renumber(rules.clone());
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+        let (second, minute) = self.places();
+        let is_new_minute = second == 0;
+        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.seconds.put(second, true, elapsed_us);
+        self.minutes.put(minute, is_new_minute, elapsed_us);
+        for (place, look) in self.rules.iter_mut().zip(rules) {
+            if place.is_none() && look.counts != [0; 4] {
+                *place = Some(Box::new(Ring::new(&look)));
+            }
+            if let Some(ring) = place {
+                ring.put(second, (minute, is_new_minute), look.counts);
+            }
+        }
+    }
+
+    /// The rate of a rule by its number, in the policies of `generation`.
+    pub fn of(&self, generation: u64, rule: usize) -> Rate {
+        let ring = self.rules.get(rule).and_then(Option::as_ref).filter(|_| self.generation == Some(generation));
+        let Some(ring) = ring else { return Rate::default() };
+        let (second, _) = self.places();
+        let last = ring.seconds.get(second).copied().unwrap_or_default();
+        let last_us = self.seconds.0.get(second).copied().unwrap_or_default();
+        Rate {
+            second: per_second([last].iter(), last_us),
+            minute: per_second(ring.seconds.iter(), self.seconds.sum()),
+            quarter: per_second(ring.minutes.iter(), self.minutes.sum()),
+        }
+    }
+
+    /// Rules that have decided something.
+    pub fn len(&self) -> usize {
+        self.rules.iter().flatten().count()
+    }
+
+    /// Whether no rule has.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        let places = self.rules.capacity().saturating_mul(size_of::<Option<Box<Ring>>>());
+        self.len().saturating_mul(size_of::<Ring>().saturating_add(64)).saturating_add(places)
+    }
+
+    /// Where the samples of the latest look are.
+    fn places(&self) -> (usize, usize) {
+        (self.ticks % SECONDS, (self.ticks / SECONDS) % MINUTES)
+    }
+
+    fn renumber<'a>(&mut self, rules: impl Iterator<Item = Look<'a>>) {
+        let old = std::mem::take(&mut self.rules).into_iter().flatten();
+        let mut old: HashMap<_, _> = old.map(|ring| ((ring.domain.clone(), ring.rule.clone()), ring)).collect();
+        // Rules without a ring cost a place each, and a look-up here.
+        self.rules = rules.map(|look| old.remove(&(look.domain.into(), look.rule.into()))).collect();
+    }
+}
+
+impl<const N: usize> Lengths<N> {
+    fn put(&mut self, place: usize, is_new: bool, us: u64) {
+        if let Some(length) = self.0.get_mut(place) {
+            *length = if is_new { us } else { length.saturating_add(us) };
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().copied().fold(0, u64::saturating_add)
+    }
+}
+
+impl Ring {
+    fn new(look: &Look<'_>) -> Self {
+        Self {
+            domain: look.domain.into(),
+            rule: look.rule.into(),
+            last: [0; 4],
+            seconds: [[0; 4]; SECONDS],
+            minutes: [[0; 4]; MINUTES],
+        }
+    }
+
+    fn put(&mut self, second: usize, (minute, is_new_minute): (usize, bool), counts: Counts) {
+        let mut more = [0; 4];
+        for (more, (now, last)) in more.iter_mut().zip(counts.iter().zip(&self.last)) {
+            *more = u32::try_from(now.saturating_sub(*last)).unwrap_or(u32::MAX);
+        }
+        self.last = counts;
+        if let Some(place) = self.seconds.get_mut(second) {
+            *place = more;
+        }
+        if let Some(place) = self.minutes.get_mut(minute) {
+            let before = if is_new_minute { [0; 4] } else { *place };
+            *place = sum([before, more].iter());
+        }
+    }
+}
+
+fn sum<'a>(samples: impl Iterator<Item = &'a [u32; 4]>) -> [u32; 4] {
+    samples.fold([0; 4], |mut sum, sample| {
+        sum.iter_mut().zip(sample).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
+        sum
+    })
+}
+
+fn per_second<'a>(samples: impl Iterator<Item = &'a [u32; 4]>, length_us: u64) -> [f64; 4] {
+    let seconds = Duration::from_micros(length_us).as_secs_f64();
+    sum(samples).map(|count| if seconds > 0.0 { f64::from(count) / seconds } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn look<'a>(rule: &'a str, allowed: u64) -> Look<'a> {
+        Look { domain: "d", rule, counts: [allowed, 0, 0, 0] }
+    }
+
+    #[test]
+    fn three_rates_end_now() {
+        let mut rates = Rates::default();
+        for second in 1..=120u64 {
+            // 10 a second for a minute, then 100 a second.
+            let allowed = if second <= 60 { second * 10 } else { 600 + (second - 60) * 100 };
+            rates.look(1, [look("r", allowed)].into_iter(), SECOND);
+        }
+        let rate = rates.of(1, 0);
+        assert_eq!((rate.second[0], rate.minute[0], rate.quarter[0]), (100.0, 100.0, 55.0));
+        rates.look(1, [look("r", 6_600)].into_iter(), SECOND);
+        assert_eq!(rates.of(1, 0).second[0], 0.0);
+    }
+
+    #[test]
+    fn what_is_older_than_a_quarter_of_an_hour_is_gone() {
+        let mut rates = Rates::default();
+        (0..16 * 60).for_each(|second| rates.look(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND));
+        assert_eq!(rates.of(1, 0), Rate::default());
+    }
+
+    #[test]
+    fn a_rule_keeps_its_rate_through_a_reload_and_one_that_is_removed_is_forgotten() {
+        let mut rates = Rates::default();
+        rates.look(1, [look("a", 0), look("b", 7), look("c", 3)].into_iter(), SECOND);
+        assert_eq!(rates.len(), 2);
+        rates.look(2, [look("new", 0), look("b", 8)].into_iter(), SECOND);
+        assert_eq!((rates.len(), rates.of(2, 1).second[0], rates.of(2, 1).minute[0]), (1, 1.0, 4.0));
+        assert_eq!(rates.of(1, 1), Rate::default(), "of other policies nothing is known");
+    }
+
+    #[test]
+    fn what_is_kept_of_a_rule_is_small() {
+        assert!(size_of::<Ring>() < 1_300);
+    }
+}

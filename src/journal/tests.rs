@@ -1,0 +1,146 @@
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
+
+use std::sync::Arc;
+
+use super::page::{Page, SLICES};
+use super::reading::{Denials, Found, Span};
+use super::*;
+use crate::algorithm::time::Micros;
+
+const MINUTE: u64 = 60_000_000;
+const NOON: u64 = 1_780_315_200_000_000;
+
+fn at(minute: u64) -> Timestamp {
+    Timestamp::from_micros(NOON + minute * MINUTE)
+}
+
+fn denial<'a>(rule: &'a str, version: &'a Arc<str>) -> Denial<'a> {
+    Denial {
+        domain: "d",
+        rule,
+        version,
+        why: Why::NoRoom,
+        hits: 1,
+        retry_after: Some(Micros::from_secs(9)),
+        recorded: &[],
+    }
+}
+
+fn note(page: &mut Page, rule: &str, user: &str, now: Timestamp) {
+    let entries = [Entry { key: b"user", value: user.as_bytes() }];
+    page.note(&denial(rule, &"v1".into()), &entries, now);
+}
+
+fn read(pages: &[&Page], now: Timestamp) -> Denials {
+    Denials::of(pages.iter().map(|page| page.slices()), now)
+}
+
+fn shown(found: &[Found]) -> Vec<(&str, u64)> {
+    found.iter().map(|found| (found.key.as_str(), found.record.count)).collect()
+}
+
+#[test]
+fn why_at_12_03_has_an_answer_at_12_10() {
+    let mut page = Page::new(1 << 20);
+    note(&mut page, "r", "ann", at(3));
+    note(&mut page, "r", "ann", at(3) + Micros::from_secs(30));
+    note(&mut page, "r", "ann", at(9));
+    note(&mut page, "r", "bob", at(8));
+    let denials = read(&[&page], at(10));
+    let span = Span { since: Some(at(3)), until: Some(at(3) + Micros::from_secs(59)), ..Span::default() };
+    let found = denials.find(&span);
+    assert_eq!(shown(&found), [("user=ann", 2)]);
+    let record = &found[0].record;
+    assert_eq!((record.first, record.last), (at(3), at(3) + Micros::from_secs(30)));
+    assert_eq!(record.retry_at, Some(at(3) + Micros::from_secs(39)));
+    assert_eq!((&*record.version, found[0].missed_at_most), ("v1", 0));
+    assert_eq!(shown(&denials.find(&Span::default())), [("user=ann", 3), ("user=bob", 1)]);
+    assert_eq!(shown(&denials.find(&Span { key: Some("bo"), ..Span::default() })), [("user=bob", 1)]);
+    assert_eq!(shown(&denials.find(&Span { rule: Some("other"), ..Span::default() })), []);
+}
+
+#[test]
+fn pages_of_several_workers_are_one_journal() {
+    let (mut one, mut other) = (Page::new(1 << 20), Page::new(1 << 20));
+    note(&mut one, "r", "ann", at(0));
+    (0..3).for_each(|_| note(&mut other, "r", "ann", at(1)));
+    (0..5).for_each(|_| note(&mut other, "q", "ann", at(1)));
+    let top = read(&[&one, &other], at(1)).top(&Span::default());
+    let rules: Vec<_> = top.iter().map(|found| (found.rule.as_str(), found.record.count)).collect();
+    assert_eq!(rules, [("q", 5), ("r", 4)]);
+}
+
+#[test]
+fn what_is_older_than_15_minutes_is_forgotten() {
+    let mut page = Page::new(1 << 20);
+    note(&mut page, "r", "old", at(0));
+    note(&mut page, "r", "new", at(15));
+    assert_eq!(read(&[&page], at(15)).find(&Span::default()).len(), 2);
+    assert_eq!(shown(&read(&[&page], at(16)).find(&Span::default())), [("user=new", 1)]);
+    assert_eq!(page.expired(at(16)).len(), 1);
+    note(&mut page, "r", "back", at(3));
+    assert_eq!(read(&[&page], at(16)).find(&Span::default()).len(), 2, "a clock that steps back writes on");
+}
+
+#[test]
+fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
+    let max = 4 << 20;
+    let mut page = Page::new(max);
+    for number in 0..1_000_000u64 {
+        let now = Timestamp::from_micros(NOON + number * 900);
+        note(&mut page, "flood", &format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255), now);
+        if number % 100 == 0 {
+            note(&mut page, "flood", "heavy", now);
+            note(&mut page, "quiet", "ann", now);
+        }
+        assert!(number % 1_000 > 0 || page.bytes() <= max);
+    }
+    let now = Timestamp::from_micros(NOON + 900_000_000);
+    let denials = read(&[&page], now);
+    let top = denials.top(&Span { rule: Some("flood"), ..Span::default() });
+    let heavy = &top[0];
+    assert_eq!(heavy.key, "user=heavy");
+    assert!(heavy.record.count <= 10_000 && heavy.record.count + heavy.missed_at_most >= 10_000, "{heavy:?}");
+    let quiet = denials.top(&Span { rule: Some("quiet"), ..Span::default() });
+    assert_eq!(
+        (shown(&quiet), quiet[0].missed_at_most),
+        (vec![("user=ann", 10_000)], 0),
+        "no flood hides another rule"
+    );
+    assert!(page.lost.replaced > 900_000 && page.lost.dropped == 0, "{:?}", page.lost);
+}
+
+#[test]
+fn long_texts_in_the_place_of_short_ones_stay_within_the_room() {
+    let max = 16 << 16;
+    let mut page = Page::new(max);
+    for length in [1, 150] {
+        for number in 0..20_000 {
+            note(&mut page, "r", &format!("{number:x}{}", "x".repeat(length)), at(0));
+            assert!(page.bytes() <= max / usize::try_from(SLICES).unwrap());
+        }
+    }
+}
+
+#[test]
+fn many_rules_share_the_room() {
+    let mut page = Page::new(16 << 16);
+    (0..10_000).for_each(|rule| note(&mut page, &format!("rule-{rule}"), "ann", at(0)));
+    assert!(page.bytes() <= 1 << 16);
+    let found = read(&[&page], at(0));
+    let known = found.find(&Span::default()).len();
+    assert!(known > 50 && found.dropped(&Span::default()) == 10_000 - u64::try_from(known).unwrap(), "{known}");
+}
+
+#[test]
+fn without_room_nothing_is_written() {
+    let journal = Journal::new(0, 3);
+    let pen = journal.pen();
+    pen.note(&denial("r", &"v".into()), &[]);
+    assert!(!journal.is_on() && !pen.is_on() && journal.read().find(&Span::default()).is_empty());
+    let journal = Journal::new(1 << 20, 2);
+    journal.pen().note(&denial("r", &"v".into()), &[]);
+    journal.tend();
+    assert_eq!(shown(&journal.read().find(&Span::default())), [("", 1)]);
+    assert!(journal.bytes() > 0 && journal.lost() == Lost::default());
+}

@@ -1,0 +1,86 @@
+//! What is taken down of a request beyond its counts: its denials in the journal, and what the promise has exceptions for.
+
+use super::decision::{Decision, Standing, Status};
+use super::{Limiter, Live};
+use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::sliding_window::Estimate;
+use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::descriptor::{Entry, Request};
+use crate::journal::{Denial, Why};
+use crate::store::Store;
+
+/// What the journal calls the rule of a limit that a request brought along.
+const OWN_LIMIT: &str = "(limit of the request)";
+
+impl<S: Store> Limiter<S> {
+    /// Takes down what became of a request. `recorded`: what the rule of each descriptor records.
+    pub(super) fn note(
+        &self,
+        live: &Live,
+        request: &Request<'_>,
+        decision: &Decision<'_>,
+        recorded: &Few<Vec<Vec<u8>>>,
+    ) {
+        for ((status, descriptor), recorded) in decision.statuses().iter().zip(&request.descriptors).zip(recorded) {
+            self.count_exception(status, descriptor.hits);
+            let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.pen.is_on()) else {
+                continue;
+            };
+            let denial = Denial {
+                domain: request.domain,
+                rule: status.rule().map_or(OWN_LIMIT, |rule| rule.path()),
+                version: &live.version,
+                why,
+                hits: match descriptor.hits {
+                    Hits::Charge(hits) => hits.into(),
+                    Hits::Peek | Hits::Refund(_) => 0,
+                },
+                retry_after: status.wait(),
+                recorded,
+            };
+            // What people are known by is not taken down as it came.
+            let policy = live.policies.find(request.domain);
+            match policy.and_then(|policy| policy.hashed_values(status.rule(), &descriptor.entries)) {
+                None => self.pen.note(&denial, &descriptor.entries),
+                Some(values) => {
+                    let hashed = descriptor.entries.iter().zip(&values);
+                    let hashed = hashed.map(|(entry, value)| Entry { key: entry.key, value: value.as_bytes() });
+                    self.pen.note(&denial, &hashed.collect::<Few<_>>());
+                }
+            }
+        }
+    }
+
+    /// Counts what lets more pass than the limit says.
+    fn count_exception(&self, status: &Status<'_>, hits: Hits) {
+        let metrics = &self.policies.metrics;
+        match (hits, status.standing()) {
+            (Hits::Refund(hits), Standing::Allowed) => {
+                metrics.exceptions.refunded_hits.inc_by(hits.into());
+            }
+            (Hits::Charge(hits), standing) => match (status.limit(), standing) {
+                (Some((limit, _)), Standing::Denied) if limit.charge_mode() == Charge::Afterwards => {
+                    metrics.exceptions.overrun_hits.inc_by(hits.into());
+                }
+                (Some((limit, _)), Standing::Allowed) if is_estimated(limit) => {
+                    metrics.exceptions.estimated_hits.inc_by(hits.into());
+                }
+                (_, _) => {}
+            },
+            (Hits::Peek | Hits::Refund(_), _) => {}
+        }
+    }
+}
+
+fn why(standing: Standing, is_over_limit: bool) -> Option<Why> {
+    match (standing, is_over_limit) {
+        (Standing::Denied, true) => Some(Why::NoRoom),
+        (Standing::PresumedDenied, true) => Some(Why::Presumed),
+        (Standing::Denied | Standing::PresumedDenied, false) | (Standing::ShadowDenied, _) => Some(Why::Passed),
+        (Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed, _) => None,
+    }
+}
+
+fn is_estimated(limit: &Limit) -> bool {
+    matches!(limit.algorithm(), Algorithm::SlidingWindow(window) if window.estimate() == Estimate::Weighted)
+}

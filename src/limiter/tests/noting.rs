@@ -1,0 +1,71 @@
+//! What is taken down of requests: denials, and what lets more pass than the limits say.
+
+use super::*;
+use crate::journal::{Found, Journal, Span};
+
+const RULES: &str = "
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: r, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 9}}
+  - {key: late, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 2, charge: afterwards}}
+  - {key: guess, rate_limit: {algorithm: sliding_window, estimate: weighted, unit: minute, requests_per_unit: 9}}
+";
+
+fn noted(journal: &Journal) -> Vec<(String, String, [u64; 3])> {
+    let view = |found: Found| (found.rule, found.key, [found.record.count, found.record.passed, found.record.hits]);
+    let mut all: Vec<_> = journal.read().find(&Span::default()).into_iter().map(view).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn denials_are_taken_down_with_whether_the_request_passed() {
+    let (mut bench, journal) = (bench(RULES), Journal::new(1 << 20, 1));
+    bench.limiter = bench.limiter.with_pen(journal.pen());
+    assert_eq!(bench.ask(&[hits("a=1", Hits::Charge(3)), take("a=2")]), "OVER: OVER 0");
+    assert_eq!(bench.ask(&[take("s=1"), take("q=1"), take("r=1")]), "OK: 0 OVER 8");
+    assert_eq!(bench.ask(&[overridden("x=1,y=2", 0, 60)]), "OVER: OVER");
+    let row = |rule: &str, key: &str, counts| (rule.to_owned(), key.to_owned(), counts);
+    let expected = [
+        row("(limit of the request)", "x=1,y=2", [1, 0, 1]),
+        row("a", "a=1", [1, 0, 3]),
+        row("q", "q=1", [1, 1, 1]),
+        row("s", "s=1", [1, 1, 1]),
+    ];
+    assert_eq!(noted(&journal), expected);
+}
+
+#[test]
+fn each_exception_of_the_promise_is_counted_in_hits() {
+    let bench = bench(RULES);
+    bench.ask(&[hits("a=1", Hits::Refund(7))]);
+    bench.ask(&[hits("late=1", Hits::Charge(5))]);
+    bench.ask(&[hits("guess=1", Hits::Charge(4))]);
+    bench.ask(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek)]);
+    let exceptions = &bench.metrics.exceptions;
+    let counts = [&exceptions.refunded_hits, &exceptions.overrun_hits, &exceptions.estimated_hits].map(|one| one.get());
+    assert_eq!(counts, [7, 5, 4]);
+}
+
+#[test]
+fn series_of_rules_go_with_them_and_rules_beyond_the_bound_are_counted_together() {
+    let options = crate::telemetry::metrics::Options { max_rules: 2, near_limit_ratio: 0.5 };
+    let rule = |key: &str| format!("  - {{key: {key}, rate_limit: {{unit: day, requests_per_unit: 2}}}}\n");
+    let of = |keys: &[&str]| {
+        load(&format!("domain: d\ndescriptors:\n{}", keys.iter().map(|key| rule(key)).collect::<String>()))
+    };
+    let bench = bench_with(Metrics::with(options, None), of(&["a", "b", "c", "e"]), Modes::default(), 1 << 20);
+    for key in ["a", "a", "b", "c", "e"] {
+        bench.ask(&[take(&format!("{key}=1"))]);
+    }
+    let shows = |line: &str| bench.metrics.render().unwrap().lines().any(|shown| shown == line);
+    assert!(shows(r#"tollgate_decisions_total{domain="d",rule="a",outcome="allowed"} 2"#));
+    assert!(shows(r#"tollgate_near_limit_total{domain="d",rule="a"} 1"#));
+    assert!(shows(r#"tollgate_decisions_total{domain="other",rule="other",outcome="allowed"} 2"#));
+    bench.in_force.install(of(&["b", "c"]));
+    bench.ask(&[take("c=1")]);
+    assert!(!bench.metrics.render().unwrap().contains(r#"rule="a""#));
+    assert!(shows(r#"tollgate_decisions_total{domain="d",rule="b",outcome="allowed"} 1"#), "it goes on");
+    assert!(shows(r#"tollgate_decisions_total{domain="d",rule="c",outcome="allowed"} 1"#), "there is room now");
+}

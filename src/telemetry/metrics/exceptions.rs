@@ -1,0 +1,34 @@
+//! What breaks the promise that hits admitted never exceed a limit, as far as it can be seen.
+//!
+//! Of the rest tell `decisions` with the outcome `presumed_allowed`, `local_decisions`, `unknown_charges`, `take_backs_lost`,
+//! `store_evicted_keys` and `store_clock_offset_seconds`.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+/// What breaks the promise that hits admitted never exceed a limit, as far as it can be seen.
+#[derive(Debug, Default)]
+pub struct Exceptions {
+    /// Hits that callers gave back.
+    pub refunded_hits: Counter,
+    /// Hits that were charged past a limit of which costs are known afterwards.
+    pub overrun_hits: Counter,
+    /// Hits that were admitted by an estimate.
+    pub estimated_hits: Counter,
+    /// Restarts of servers of the store that were seen.
+    pub store_restarts: Counter,
+}
+
+impl Exceptions {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let refunded = "Hits that callers gave back, which they may do twice";
+        registry.register("refunded_hits", refunded, self.refunded_hits.clone());
+        let overrun = "Hits charged past their limit, since their cost was known only afterwards";
+        registry.register("overrun_hits", overrun, self.overrun_hits.clone());
+        let estimated = "Hits admitted by a weighted estimate of what was used";
+        registry.register("estimated_hits", estimated, self.estimated_hits.clone());
+        let restarts =
+            "Restarts of servers of the store that were seen; counters that were not persisted are lost with each";
+        registry.register("store_restarts", restarts, self.store_restarts.clone());
+    }
+}

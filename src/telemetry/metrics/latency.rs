@@ -1,0 +1,139 @@
+//! How long something took, as a histogram of which each worker writes a part of its own; whoever reads adds them up.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+/// Upper bounds of the buckets in microseconds: finest where decisions are, and the 20 ms that Envoy waits unless told otherwise.
+const BOUNDS_US: [u64; 14] =
+    [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 50_000, 100_000, 500_000, 1_000_000];
+
+/// A part of a histogram. For one worker: others may write to it, and would wait for each other's cache lines.
+#[derive(Debug, Default)]
+pub struct Latency {
+    counts: [AtomicU64; BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+/// The histograms of one name, by the value of their label; the empty value is no label.
+#[derive(Debug)]
+pub(super) struct Latencies {
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    parts: Mutex<BTreeMap<String, Vec<Weak<Latency>>>>,
+}
+
+impl Latency {
+    /// Takes down a time.
+    pub fn record(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        if let Some(count) = self.counts.get(BOUNDS_US.partition_point(|bound| *bound < us)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+}
+
+impl Latencies {
+    /// None yet.
+    pub(super) fn new(name: &'static str, help: &'static str, label: &'static str) -> Arc<Self> {
+        Arc::new(Self { name, help, label, parts: Mutex::default() })
+    }
+
+    /// A part of the histogram of this label's value. It counts until it is dropped.
+    pub(super) fn part(&self, value: &str) -> Arc<Latency> {
+        let part = Arc::new(Latency::default());
+        let mut parts = self.parts.lock();
+        let parts = parts.entry(value.to_owned()).or_default();
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Arc::downgrade(&part));
+        part
+    }
+
+    /// The counts of buckets, not added up, and the sum in microseconds.
+    fn read(parts: &[Arc<Latency>]) -> (Vec<u64>, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let all = |of: &dyn Fn(&Latency) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);
+        let counts = (0..=BOUNDS_US.len()).map(|bucket| all(&|part| part.counts.get(bucket).map_or(0, load)));
+        (counts.collect(), all(&|part| load(&part.sum_us)))
+    }
+}
+
+impl Collector for Latencies {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut parts = self.parts.lock();
+        let mut live = BTreeMap::new();
+        parts.retain(|value, parts| {
+            let parts: Vec<_> = parts.iter().filter_map(Weak::upgrade).collect();
+            let is_live = !parts.is_empty();
+            if is_live {
+                live.insert(value.clone(), parts);
+            }
+            is_live
+        });
+        drop(parts);
+        if live.is_empty() {
+            return Ok(());
+        }
+        let mut encoder =
+            encoder.encode_descriptor(self.name, self.help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (value, parts) in live {
+            let (counts, sum_us) = Self::read(&parts);
+            let bounds = BOUNDS_US.map(|us| Duration::from_micros(us).as_secs_f64()).into_iter().chain([f64::INFINITY]);
+            let buckets: Vec<_> = bounds.zip(counts).collect();
+            let count = buckets.iter().map(|(_, count)| *count).fold(0, u64::saturating_add);
+            let sum = Duration::from_micros(sum_us).as_secs_f64();
+            match value.as_str() {
+                "" => encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?,
+                value => encoder
+                    .encode_family(&[(self.label, value)])?
+                    .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    fn text(latencies: &Arc<Latencies>) -> String {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        registry.register_collector(Box::new(Arc::clone(latencies)));
+        encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn the_parts_of_workers_are_added_up_and_go_with_them() {
+        let latencies = Latencies::new("call", "Calls", "node");
+        let (one, other) = (latencies.part("a"), latencies.part("a"));
+        [50, 51].into_iter().for_each(|us| one.record(Duration::from_micros(us)));
+        other.record(Duration::from_secs(2));
+        let shown = text(&latencies);
+        for line in [
+            "call_seconds_sum{node=\"a\"} 2.000101",
+            "call_seconds_count{node=\"a\"} 3",
+            "call_seconds_bucket{le=\"0.00005\",node=\"a\"} 1",
+            "call_seconds_bucket{le=\"0.0001\",node=\"a\"} 2",
+            "call_seconds_bucket{le=\"1.0\",node=\"a\"} 2",
+            "call_seconds_bucket{le=\"+Inf\",node=\"a\"} 3",
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
+        }
+        drop((one, other));
+        assert_eq!(text(&latencies), "# EOF\n");
+    }
+}

@@ -1,0 +1,67 @@
+//! What the system says of this process, under the names that every client library of Prometheus has for it.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// The process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Process {
+    /// When it began, since the Unix epoch.
+    pub begun: Duration,
+}
+
+impl Process {
+    /// Bytes of memory that it has now, where the system tells (Linux).
+    pub fn resident_bytes() -> Option<u64> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
+
+    /// Files and connections that it has open.
+    fn open_files() -> Option<u64> {
+        u64::try_from(std::fs::read_dir("/proc/self/fd").ok()?.count()).ok()
+    }
+
+    /// The time that its threads have run.
+    fn cpu() -> Option<Duration> {
+        // In nanoseconds, of each thread: the clock ticks of /proc/self/stat are of a length that only libc tells.
+        let mut all = Duration::ZERO;
+        for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
+            all = all.saturating_add(Duration::from_nanos(ns));
+        }
+        Some(all)
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut gauge = |name: &str, help: &str, value: Option<f64>| -> fmt::Result {
+            let Some(value) = value else { return Ok(()) };
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        let whole = |number: u64| u32::try_from(number).ok().map(f64::from);
+        gauge("process_start_time_seconds", "When the process began, since the epoch", Some(self.begun.as_secs_f64()))?;
+        let kib = Self::resident_bytes().and_then(|bytes| whole(bytes >> 10));
+        gauge("process_resident_memory_bytes", "Memory that the process has", kib.map(|kib| kib * 1024.0))?;
+        gauge(
+            "process_open_fds",
+            "Files and connections that the process has open",
+            Self::open_files().and_then(whole),
+        )?;
+        if let Some(cpu) = Self::cpu() {
+            let counter = ConstCounter::new(cpu.as_secs_f64());
+            let help = "Time that the process's living threads have run";
+            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! The counters of rules: as many series as there are rules, up to a bound, and none of a rule that is gone.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// The domain and rule under which all are counted that there is no room for.
+const OTHER: &str = "other";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    domain: String,
+    rule: String,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NearLabels {
+    domain: String,
+    rule: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
+enum Outcome {
+    allowed,
+    denied,
+    shadow_denied,
+    unlimited,
+    presumed_allowed,
+    presumed_denied,
+}
+
+const OUTCOMES: [Outcome; 6] = [
+    Outcome::allowed,
+    Outcome::denied,
+    Outcome::shadow_denied,
+    Outcome::unlimited,
+    Outcome::presumed_allowed,
+    Outcome::presumed_denied,
+];
+
+/// The counters of one rule: descriptors that came to it, by what became of them.
+#[derive(Debug)]
+pub struct RuleMetrics {
+    /// There was room.
+    pub allowed: Counter,
+    /// There was none.
+    pub denied: Counter,
+    /// There was none, and the rule only watches.
+    pub shadow_denied: Counter,
+    /// The rule says that there is no limit.
+    pub unlimited: Counter,
+    /// The store failed, and the limit let pass.
+    pub presumed_allowed: Counter,
+    /// The store failed, and the limit denied.
+    pub presumed_denied: Counter,
+    /// Those of the allowed that left little room.
+    pub near: Counter,
+    /// Whether no other rule counts here.
+    pub is_own: bool,
+}
+
+/// The counters of all rules.
+#[derive(Debug)]
+pub(super) struct Rules {
+    decisions: Family<RuleLabels, Counter>,
+    near: Family<NearLabels, Counter>,
+    /// Domains and rules with series of their own.
+    known: Mutex<HashSet<(String, String)>>,
+    max: usize,
+}
+
+impl Rules {
+    /// At most `max` rules with series of their own.
+    pub(super) fn new(max: usize) -> Self {
+        Self { decisions: Family::default(), near: Family::default(), known: Mutex::default(), max }
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register("decisions", "Descriptors decided, by rule and outcome", self.decisions.clone());
+        registry.register("near_limit", "Allowed descriptors that left little room, by rule", self.near.clone());
+    }
+
+    /// The counters of one rule; the same ones after a reload.
+    pub(super) fn of(&self, domain: &str, rule: &str) -> RuleMetrics {
+        let name = (domain.to_owned(), rule.to_owned());
+        let mut known = self.known.lock();
+        let is_own = known.contains(&name) || (known.len() < self.max && known.insert(name));
+        drop(known);
+        let (domain, rule) = if is_own { (domain, rule) } else { (OTHER, OTHER) };
+        let counter = |outcome| {
+            let labels = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
+            self.decisions.get_or_create(&labels).clone()
+        };
+        RuleMetrics {
+            allowed: counter(Outcome::allowed),
+            denied: counter(Outcome::denied),
+            shadow_denied: counter(Outcome::shadow_denied),
+            unlimited: counter(Outcome::unlimited),
+            presumed_allowed: counter(Outcome::presumed_allowed),
+            presumed_denied: counter(Outcome::presumed_denied),
+            near: self.near.get_or_create(&NearLabels { domain: domain.to_owned(), rule: rule.to_owned() }).clone(),
+            is_own,
+        }
+    }
+
+    /// Forgets all rules but these. Requests under way that began before count where nobody looks any more.
+    pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
+        self.known.lock().retain(|(domain, rule)| {
+            let is_kept = rules.contains(&(domain.as_str(), rule.as_str()));
+            if !is_kept {
+                for outcome in OUTCOMES {
+                    self.decisions.remove(&RuleLabels { domain: domain.clone(), rule: rule.clone(), outcome });
+                }
+                self.near.remove(&NearLabels { domain: domain.clone(), rule: rule.clone() });
+            }
+            is_kept
+        });
+    }
+}

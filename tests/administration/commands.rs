@@ -1,0 +1,111 @@
+//! The subcommands that ask a running service.
+
+use std::process::Output;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{READER, WRITER, guarded};
+use crate::support::certificates::{Authority, files};
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::Client;
+use crate::support::tollgate::{Tollgate, output};
+
+#[tokio::test]
+async fn denials_and_top_tell_who_was_denied() {
+    let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
+    let client = Client::connect(service.grpc).await;
+    for _ in 0..4 {
+        client.hit("user", "ann\u{1b}[2J").await;
+    }
+    let admin = format!("http://{}", service.admin);
+    let told = run(&["denials", "--admin", &admin, "--key", "user=ann", "--last", "10m"]);
+    assert_eq!(told.status.code(), Some(0));
+    let line = text(&told).lines().nth(1).unwrap().to_owned();
+    let words: Vec<&str> = line.split_whitespace().skip(2).take(4).collect();
+    assert_eq!(words, ["3", "test", "user", r"user=ann\u{1b}[2J"], "{line}");
+    assert!(line.contains("room again at"), "{line}");
+    let none = run(&["denials", "--admin", &admin, "--key", "user=bob"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none).starts_with("nobody was denied there; denials are known since"), "{}", text(&none));
+    let json: Value = serde_json::from_str(&text(&run(&["denials", "--admin", &admin, "--json"]))).unwrap();
+    assert_eq!(json["denials"][0]["count"], 3);
+    let top = text(&run(&["top", "--once", "--admin", &admin, "--order", "policy"]));
+    assert!(top.contains("ready") && top.contains("1 hit in 1d") && top.contains("user=ann"), "{top}");
+    let json: Value = serde_json::from_str(&text(&run(&["top", "--json", "--admin", &admin]))).unwrap();
+    assert_eq!((&json["top"]["denials"][0]["count"], &json["rules"]["total"]), (&3.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn a_token_is_shown_from_a_file() {
+    let folder = Policies::of(&daily("user", 1));
+    let service = guarded(&folder, &[]);
+    let admin = format!("http://{}", service.admin);
+    let refused = run(&["denials", "--admin", &admin]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error(&refused).contains("401: a token is needed"), "{}", error(&refused));
+    folder.write("mine", READER);
+    let mine = folder.file("mine");
+    let mine = ["--admin", &admin, "--token-file", mine.to_str().unwrap()];
+    assert_eq!(run(&[&["denials"], &mine[..]].concat()).status.code(), Some(1));
+    let refused = run(&[&["reload"], &mine[..]].concat());
+    assert!(refused.status.code() == Some(2) && error(&refused).contains("`bob` may read and not write"));
+    folder.write("mine", WRITER);
+    let reloaded = run(&[&["reload"], &mine[..]].concat());
+    assert!(text(&reloaded).starts_with("the same policies are in force: "), "{}", error(&reloaded));
+}
+
+#[tokio::test]
+async fn a_certificate_lets_in_and_is_told_by_its_name() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    authority.sign("localhost").write(folder.path());
+    std::fs::write(folder.path().join("ca.crt"), &authority.pem).unwrap();
+    let (client, strange) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    authority.sign("ann.example").write(client.path());
+    Authority::new().sign("eve.example").write(strange.path());
+    let [certificate, key] = files(folder.path());
+    let ca = folder.path().join("ca.crt");
+    let [certificate, key, ca] = [&certificate, &key, &ca].map(|path| path.to_str().unwrap());
+    let flags = ["--admin-tls-cert", certificate, "--admin-tls-key", key, "--admin-tls-client-ca", ca];
+    let policies = Policies::of(&daily("user", 1));
+    let mut service = Tollgate::serve_with(policies.path(), &flags);
+    let admin = format!("https://localhost:{}", service.admin.port());
+    let ask = |identity: Option<&TempDir>| {
+        let identity = identity.map(|folder| files(folder.path()));
+        let mut arguments = vec!["reload", "--admin", &admin, "--ca", ca];
+        if let Some([certificate, key]) = &identity {
+            arguments.extend(["--client-cert", certificate.to_str().unwrap(), "--client-key", key.to_str().unwrap()]);
+        }
+        run(&arguments)
+    };
+    let let_in = ask(Some(&client));
+    assert_eq!(let_in.status.code(), Some(0), "{}", error(&let_in));
+    assert_eq!(ask(None).status.code(), Some(2), "without a certificate");
+    assert_eq!(ask(Some(&strange)).status.code(), Some(2), "another authority's");
+    service.process.wait_for_line("that ann has written", |line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        (line["target"] == "audit" && line["fields"]["who"] == "ann.example").then_some(())
+    });
+}
+
+#[test]
+fn a_service_that_is_not_there_is_told() {
+    for command in ["top", "denials", "reload"] {
+        let told = run(&[command, "--admin", "http://127.0.0.1:1"]);
+        assert!(told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "), "{}", error(&told));
+        let told = run(&[command, "--admin", "127.0.0.1:6070"]);
+        assert!(told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "), "{}", error(&told));
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    output(arguments)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
