@@ -31,7 +31,7 @@
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
 //!
-//! A room may use rooms above it in this list, never one below; `tests/tidy.rs` says which, and holds it.
+//! A room may use rooms above it in this list, never one below; `tests/tidy` says which, and holds it.
 //!
 //! # Invariants
 //!

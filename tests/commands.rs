@@ -142,7 +142,7 @@ fn replay_decides_in_the_time_of_the_trace() {
 
 #[test]
 fn every_subcommand_has_an_example_in_its_help() {
-    for subcommand in ["serve", "check", "replay", "explain", "hit", "schema"] {
+    for subcommand in ["serve", "check", "test", "diff", "replay", "explain", "hit", "schema"] {
         let help = stdout(&output([subcommand, "--help"]));
         assert!(help.contains(&format!("  tollgate {subcommand}")), "{subcommand}:\n{help}");
     }

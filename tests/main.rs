@@ -13,6 +13,8 @@
 //! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
 //! | `administration` | the API of administration, what it tells and to whom; metrics |
+//! | `rollout` | changes of policies before they are in force: tests, differences, replays, candidates |
+//! | `page` | the page of administration in Chromium, by its driver; `tests/run` installs both |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
@@ -51,10 +53,12 @@ mod fuzz_smoke;
 mod health;
 mod http;
 mod listen;
+mod page;
 mod readiness;
 mod redis;
 mod reload;
 mod requests;
+mod rollout;
 mod secrets;
 mod serve;
 mod servers;

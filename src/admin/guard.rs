@@ -68,6 +68,14 @@ pub(super) async fn writes(State(rights): State<Arc<Rights>>, request: Request, 
     }
 }
 
+/// Lets in everybody who asks for this machine: for what holds no data.
+pub(super) async fn hosts(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+    match check_host(&rights, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
 /// Answers within a bounded time, for this reader alone.
 async fn answer(next: Next, request: Request<Body>) -> Response {
     let mut response = match tokio::time::timeout(TIMEOUT, next.run(request)).await {

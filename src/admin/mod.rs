@@ -7,6 +7,7 @@
 //! | `decide` | decisions in JSON |
 //! | [`api`], [`desk`] | the API of administration, and whom it asks |
 //! | [`rights`], `guard` | who may do what there, and what every request has to pass |
+//! | `page` | the page, for browsers |
 //! | [`server`] | the loop that serves connections |
 
 pub mod api;
@@ -14,6 +15,7 @@ mod decide;
 pub mod desk;
 mod facts;
 mod guard;
+mod page;
 pub mod rights;
 pub mod server;
 
@@ -104,15 +106,20 @@ pub async fn serve_stats(
 /// Serves administration until `shutdown`: pages, the policies in force, a list of all that is there, and the API.
 pub async fn serve_admin(listener: TcpListener, administration: Administration, shutdown: impl Future<Output = ()>) {
     let Administration { api, pages, rights, handshake } = administration;
-    let list = list_of(&pages);
-    let mut shown = Router::new()
-        .route("/", any(|| async { list }))
-        .route("/policies", get(policies).with_state(Arc::clone(&api.facts)));
+    let (list, front) = (list_of(&pages), page::Front::new());
+    let mut shown = Router::new().route("/policies", get(policies).with_state(Arc::clone(&api.facts)));
     for page in pages {
         shown = shown.route(page.path, any(show).with_state(page));
     }
-    let guarded = shown.route_layer(middleware::from_fn_with_state(Arc::clone(&rights), guard::pages));
-    let router = guarded
+    let guarded =
+        |router: Router| router.route_layer(middleware::from_fn_with_state(Arc::clone(&rights), guard::pages));
+    let root = guarded(Router::new().route("/", any(|| async { list })));
+    let open = root
+        .route_layer(middleware::from_fn_with_state(front.clone(), page::instead))
+        .merge(front.files())
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&rights), guard::hosts));
+    let router = guarded(shown)
+        .merge(open)
         .merge(api::router(api, &rights))
         .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
     server::serve(listener, router, ADMIN_CONNECTIONS, handshake, shutdown).await;
@@ -121,7 +128,7 @@ pub async fn serve_admin(listener: TcpListener, administration: Administration, 
 /// A line for each path.
 fn list_of(pages: &[Page]) -> String {
     let own = [
-        ("/", "this list"),
+        ("/", "this list; for browsers a page"),
         ("/policies", "the policies in force and the last change that was refused, as JSON"),
         (api::DOCUMENT, "what the API below /api/v1 can be asked"),
     ];

@@ -1,5 +1,7 @@
 //! How much, in how long: the windows that a limit is made of, with constructors that refuse what cannot work.
 
+use std::fmt;
+
 use super::calendar::Calendar;
 use super::time::{Micros, Timestamp};
 
@@ -70,6 +72,21 @@ impl Window {
                 let start = Timestamp::at_index(now.index(self.period), self.period);
                 (start, start + self.period)
             }
+        }
+    }
+}
+
+impl fmt::Display for Window {
+    /// In words: `100 hits in 1m`, `1 hit in each calendar day of Europe/Berlin`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit {
+            0 => f.write_str("nothing (a ban)")?,
+            1 => f.write_str("1 hit")?,
+            limit => write!(f, "{limit} hits")?,
+        }
+        match &self.calendar {
+            None => write!(f, " in {}", self.period),
+            Some(calendar) => write!(f, " in each calendar {} of {}", calendar.unit().word(), calendar.zone_name()),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
 //! once; then the service runs until it is told to stop, and drains.
 
+mod candidates;
 mod certificates;
 mod control_plane;
 mod desk;
@@ -86,6 +87,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let (shared, health) = (Shared::new(&settings, metrics), Health::new().await);
     let (installer, facts) = (Installer::new(&shared), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
+    let try_out = candidates::begin(&settings.policy, &shared.policies);
     let (telling, ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
     let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
@@ -107,6 +109,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let places = Places::new(settings.limits.connections.max_connections, Arc::clone(&shared.metrics));
     let tasks = [
         follow_store,
+        try_out,
         follow_policies(settings.policy, settings.xds, read, installer),
         tokio::spawn(shared.stores.clone().tend()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::load;
-use crate::policy::{Imposes, PolicySet, Report};
+use crate::policy::{Imposes, PolicySet, Report, Rule};
 use crate::settings::Reading;
 
 /// Check policy files: exit status 0, or 1 with a report of everything that is wrong
@@ -58,6 +58,7 @@ struct Found {
     domains: usize,
     rules: usize,
     limits: usize,
+    candidates: usize,
     warnings: usize,
     version: String,
 }
@@ -69,6 +70,7 @@ impl Found {
             domains: policies.policies().count(),
             rules: policies.rules().count(),
             limits: policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_))).count(),
+            candidates: policies.rules().filter_map(Rule::candidate).count(),
             warnings,
             version: policies.version().to_owned(),
         }
@@ -83,8 +85,9 @@ impl fmt::Display for Found {
             count(self.domains, "domain"),
             count(self.rules, "rule"),
             count(self.limits, "limit"),
-            count(self.warnings, "warning"),
         ];
+        let candidates = (self.candidates > 0).then(|| count(self.candidates, "candidate"));
+        let parts: Vec<_> = parts.into_iter().chain(candidates).chain([count(self.warnings, "warning")]).collect();
         write!(f, "ok: {}; version {}", parts.join(", "), self.version)
     }
 }

@@ -4,6 +4,8 @@ pub mod api;
 mod arguments;
 pub mod check;
 pub mod denials;
+pub mod diff;
+mod dry_run;
 pub mod explain;
 pub mod hit;
 pub mod reload;
@@ -13,6 +15,7 @@ mod secrets;
 pub mod serve;
 pub mod settings;
 mod table;
+pub mod test;
 pub mod top;
 pub mod who;
 
@@ -50,6 +53,8 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Check policy files and say what is in them.
     Check(check::Check),
+    /// Say what differs between two sets of policies, and for whom.
+    Diff(diff::Diff),
     /// Say which rule a descriptor hits, and why.
     Explain(explain::Explain),
     /// Ask a running service, as a client.
@@ -62,6 +67,8 @@ enum Command {
     Denials(denials::Denials),
     /// Have a running service read its policies again.
     Reload(reload::Reload),
+    /// Run the tests of policies.
+    Test(test::Test),
     /// Say who used a counter up.
     Who(who::Who),
     /// Say what the variables of envoyproxy/ratelimit are here.
@@ -96,12 +103,14 @@ impl Cli {
             None => self.serve.run(),
             Some(Command::Serve(serve)) => serve.run(),
             Some(Command::Check(check)) => check.run(),
+            Some(Command::Diff(diff)) => diff.run(),
             Some(Command::Explain(explain)) => explain.run(),
             Some(Command::Hit(hit)) => hit.run(),
             Some(Command::Replay(replay)) => replay.run(),
             Some(Command::Top(top)) => top.run(),
             Some(Command::Denials(denials)) => denials.run(),
             Some(Command::Reload(reload)) => reload.run(),
+            Some(Command::Test(test)) => test.run(),
             Some(Command::Who(who)) => who.run(),
             Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),

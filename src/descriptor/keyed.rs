@@ -6,6 +6,9 @@ use std::fmt;
 
 use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
+use smallvec::SmallVec;
+
+use super::Entry;
 
 /// Bytes of a hashed value that is shown: 80 bits, in a tally or a log two alike among 10^9 by one in a million.
 const SHOWN_BYTES: usize = 10;
@@ -53,6 +56,14 @@ impl Keyed {
     pub fn shown(&self, value: &[u8]) -> String {
         let digest: [u8; SHOWN_BYTES] = self.digest(Use::Shown, value);
         digest.iter().fold("hash-".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    }
+
+    /// Calls `then` with entries as people may read them: their values hashed, where there is a key for that.
+    pub fn show<R>(keyed: Option<&Self>, entries: &[Entry<'_>], then: impl FnOnce(&[Entry<'_>]) -> R) -> R {
+        let Some(keyed) = keyed else { return then(entries) };
+        let values: SmallVec<[String; 4]> = entries.iter().map(|entry| keyed.shown(entry.value)).collect();
+        let shown = entries.iter().zip(&values).map(|(entry, value)| Entry { value: value.as_bytes(), ..*entry });
+        then(&shown.collect::<SmallVec<[Entry<'_>; 4]>>())
     }
 
     /// What stands for the text of a counter's key.

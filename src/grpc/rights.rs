@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::tls::names;
+use super::tls::names::{self, Name};
 
 /// What those are allowed whose certificates are for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,12 +84,16 @@ impl Client {
         match self {
             Self::Any => true,
             Self::Named(name) => names::is_for(certificate, name),
-            Self::Below(parent) => names::dns_names(certificate).any(|name| {
-                let parts = name.split_once('.');
-                parts.is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent))
+            Self::Below(parent) => names::names(certificate).any(|name| match name {
+                Name::Dns(dns) => dns
+                    .split_once('.')
+                    .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent)),
+                Name::Uri(_) => false,
             }),
-            Self::Under(above) => names::uris(certificate)
-                .any(|uri| uri.strip_prefix(&**above).is_some_and(|rest| !rest.is_empty() && !is_upwards(rest))),
+            Self::Under(above) => names::names(certificate).any(|name| match name {
+                Name::Dns(_) => false,
+                Name::Uri(uri) => uri.strip_prefix(&**above).is_some_and(|rest| !rest.is_empty() && !is_upwards(rest)),
+            }),
         }
     }
 }
@@ -110,7 +114,7 @@ impl Rights {
         if domains.iter().any(|domain| &**domain == "*") {
             return Self::All;
         }
-        let client = names::dns_names(certificate).chain(names::uris(certificate)).map(Into::into).collect();
+        let client = names::names(certificate).map(|name| name.text().into()).collect();
         Self::These(Arc::new(These { domains, client }))
     }
 

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`key`] | what a key is called |
 //! | `record` | what is known of the denials of one key |
-//! | `summary` | the keys that came most often, of many more |
+//! | [`summary`] | the keys that came most often, of many more |
 //! | `page` | what one worker has denied, minute by minute |
 //! | `reading` | the pages of all workers, put together |
 //! | [`rates`] | how much each rule decides, over a second, a minute, a quarter of an hour |
@@ -19,7 +19,7 @@ mod page;
 pub mod rates;
 mod reading;
 mod record;
-mod summary;
+pub mod summary;
 
 use std::sync::Arc;
 use std::time::SystemTime;

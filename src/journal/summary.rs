@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 
 /// Keys with their weights, and something more of each.
 #[derive(Clone, Debug)]
-pub(super) struct Summary<T> {
+pub struct Summary<T> {
     slots: Vec<Slot<T>>,
     by_key: HashTable<u32>,
     /// All slots, none lighter than its parent: a binary heap. Empty until a key has to go; from then on there are no more slots
@@ -27,21 +27,23 @@ struct Weighed {
 
 /// What is known of one key.
 #[derive(Clone, Debug)]
-pub(super) struct Slot<T> {
-    pub(super) key: Box<str>,
+pub struct Slot<T> {
+    /// The key.
+    pub key: Box<str>,
     hash: u64,
     /// Where it is in the heap, once there is one.
     place: u32,
     /// Notes while the key was here.
-    pub(super) counted: u64,
+    pub counted: u64,
     /// Notes that it may have had before, at most.
-    pub(super) inherited: u64,
-    pub(super) value: T,
+    pub inherited: u64,
+    /// What else is known.
+    pub value: T,
 }
 
 /// What became of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noted {
+pub enum Noted {
     /// The key was here.
     Known,
     /// It is now.
@@ -55,7 +57,7 @@ pub(super) enum Noted {
 
 /// What a new key may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub enum Room {
     /// A place more.
     More,
     /// The place of another.
@@ -65,7 +67,8 @@ pub(super) enum Room {
 }
 
 impl<T> Slot<T> {
-    fn weight(&self) -> u64 {
+    /// Notes of the key, at most.
+    pub fn weight(&self) -> u64 {
         self.counted.saturating_add(self.inherited)
     }
 }
@@ -78,13 +81,7 @@ impl<T> Default for Summary<T> {
 
 impl<T> Summary<T> {
     /// Counts one of `key`, whose value `begin` makes where it is new. `None` where there is no place at all.
-    pub(super) fn note(
-        &mut self,
-        key: &str,
-        hash: u64,
-        room: Room,
-        begin: impl FnOnce() -> T,
-    ) -> Option<(Noted, &mut T)> {
+    pub fn note(&mut self, key: &str, hash: u64, room: Room, begin: impl FnOnce() -> T) -> Option<(Noted, &mut T)> {
         let known = self.find(key, hash);
         let (number, noted) = match known {
             Some(number) => (number, Noted::Known),
@@ -111,7 +108,7 @@ impl<T> Summary<T> {
     }
 
     /// All that is known, in no order.
-    pub(super) fn slots(&self) -> &[Slot<T>] {
+    pub fn slots(&self) -> &[Slot<T>] {
         &self.slots
     }
 

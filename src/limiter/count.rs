@@ -1,15 +1,18 @@
 //! What a request counts: in our metrics by rule, and in the statistics of envoyproxy/ratelimit where those are on.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
+use super::trial::Candidate;
 use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
-use crate::policy::{MetricKey, Policy, PolicySet, Rule};
+use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
+use crate::telemetry::candidates::From;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
 
@@ -19,6 +22,8 @@ pub(super) struct Counters {
     metrics: Vec<RuleMetrics>,
     /// The part of a limit above which what is allowed is near it.
     near_limit_ratio: f32,
+    /// Of the few rules that try a limit out, or of all limits of a set that is tried out.
+    candidates: HashMap<usize, Candidate>,
     statistics: Option<Statistics>,
 }
 
@@ -68,9 +73,12 @@ impl Counters {
             };
             Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
         });
+        let candidates = policies.rules().filter_map(Rule::candidate);
+        let of_candidate = |rule: &Rule| (rule.id(), candidate(rule, From::rule, metrics));
         Self {
             metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
+            candidates: candidates.map(of_candidate).collect(),
             statistics,
         }
     }
@@ -86,9 +94,22 @@ impl Counters {
         self.metrics.iter().map(counts)
     }
 
+    /// Of a set that is tried out: what its limits would have done, and nothing of answers.
+    pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
+        let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
+        let of = |rule: &Rule| (rule.id(), candidate(rule, From::policy, metrics));
+        let candidates = limits.map(of).collect();
+        Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, statistics: None }
+    }
+
+    /// What a limit that is tried out counts in.
+    pub(super) fn of_candidate(&self, rule: &Rule) -> Option<&Candidate> {
+        self.candidates.get(&rule.id())
+    }
+
     /// Counts what a request asks for, whatever becomes of it.
-    pub(super) fn asked(&self, policy: &Policy, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
-        let Some(statistics) = &self.statistics else {
+    pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
+        let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
             return Tally { near_limit_ratio: 0.0, descriptors: Few::new() };
         };
         let of = |(target, descriptor): (&Target<'_>, &Descriptor<'_>)| {
@@ -111,6 +132,7 @@ impl Counters {
                 count(metrics, status, self.near_limit_ratio);
             }
         }
+        decision.tried().iter().for_each(|tried| tried.count(decision.is_over_limit()));
         for (status, counted) in decision.statuses().iter().zip(&tally.descriptors) {
             if let Some((counted, hits)) = counted {
                 count_hits(counted, status, *hits, tally.near_limit_ratio);
@@ -138,6 +160,16 @@ impl Statistics {
             }
         }
     }
+}
+
+/// `from`: where the rule that is tried out comes from.
+fn candidate(rule: &Rule, from: From, metrics: &Metrics) -> Candidate {
+    let mark = match from {
+        From::rule => "candidate",
+        From::policy => "candidate policy",
+    };
+    let name = format!("{} ({mark})", rule.path()).into();
+    Candidate { metrics: metrics.candidates.of_rule(from, rule.domain(), rule.path()), name }
 }
 
 /// A name without its last part.

@@ -1,11 +1,13 @@
 //! The answer to a request: a status for each descriptor, the rule behind it, and what they come to.
 
 use super::target::{Imposed, Target};
+use super::trial::Tried;
 use crate::algorithm::judge::{Few, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
 use crate::algorithm::{Limit, OnStoreError};
+use crate::descriptor::Keyed;
 use crate::policy::Rule;
 use crate::store::{Outcomes, StoreError};
 
@@ -14,6 +16,7 @@ use crate::store::{Outcomes, StoreError};
 pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Few<Status<'a>>,
+    tried: Vec<Tried<'a>>,
 }
 
 /// The status of one descriptor.
@@ -24,7 +27,13 @@ pub struct Status<'a>(Kind<'a>);
 enum Kind<'a> {
     Nothing,
     Unlimited(&'a Rule),
-    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, role: Role, outcome: Result<Outcome, StoreError> },
+    Limited {
+        rule: Option<&'a Rule>,
+        limit: Imposed<'a>,
+        keyed: Option<&'a Keyed>,
+        role: Role,
+        outcome: Result<Outcome, StoreError>,
+    },
 }
 
 /// How a descriptor stands with its limit.
@@ -49,7 +58,11 @@ pub enum Standing {
 impl<'a> Decision<'a> {
     /// Every descriptor without a limit.
     pub(super) fn unlimited(descriptors: usize) -> Self {
-        Self { is_over_limit: false, statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect() }
+        Self {
+            is_over_limit: false,
+            statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect(),
+            tried: Vec::new(),
+        }
     }
 
     /// Puts a role for each target, and the store's outcomes, one for each target with a limit, to their targets.
@@ -58,13 +71,23 @@ impl<'a> Decision<'a> {
         let status = |(target, role)| match target {
             Target::Nothing => Kind::Nothing,
             Target::Unlimited(rule) => Kind::Unlimited(rule),
-            Target::Limited { rule, limit, .. } => {
+            Target::Limited { rule, limit, keyed, .. } => {
                 let outcome = outcomes.next().unwrap_or(Err(StoreError::Unreadable));
-                Kind::Limited { rule, limit, role, outcome }
+                Kind::Limited { rule, limit, keyed, role, outcome }
             }
         };
         let statuses = targets.into_iter().zip(roles).map(status).map(Status).collect();
-        Self { is_over_limit: overall == Overall::Denied, statuses }
+        Self { is_over_limit: overall == Overall::Denied, statuses, tried: Vec::new() }
+    }
+
+    /// The same, with what came of limits that are tried out.
+    pub(super) fn with_tried(self, tried: Vec<Tried<'a>>) -> Self {
+        Self { tried, ..self }
+    }
+
+    /// What came of limits that are tried out; the answer knows nothing of it.
+    pub fn tried(&self) -> &[Tried<'a>] {
+        &self.tried
     }
 
     /// The answer: OVER_LIMIT, or OK.
@@ -103,6 +126,14 @@ impl<'a> Status<'a> {
             (Ok(_), _) => Standing::Denied,
             (Err(_), OnStoreError::Deny) if !is_shadow => Standing::PresumedDenied,
             (Err(_), _) => Standing::PresumedAllowed,
+        }
+    }
+
+    /// What hashes the values of the descriptor where people read them; `None`: they may be read.
+    pub fn keyed(&self) -> Option<&'a Keyed> {
+        match &self.0 {
+            Kind::Limited { keyed, .. } => *keyed,
+            Kind::Nothing | Kind::Unlimited(_) => None,
         }
     }
 

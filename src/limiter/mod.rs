@@ -8,6 +8,7 @@ mod decision;
 mod modes;
 mod noting;
 mod target;
+mod trial;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,18 +16,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::Mutex;
 
 use self::count::Counters;
 pub use self::decision::{Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::Target;
+use self::trial::Trial;
+pub use self::trial::Tried;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::descriptor::{KeyBuffer, Request};
 use crate::journal::Pen;
 use crate::journal::rates::Look;
-use crate::policy::PolicySet;
+use crate::policy::{Policy, PolicySet, Rule};
 use crate::store::{Check, Outcomes, Store, StoreError};
+use crate::telemetry::candidates::{CandidateMetrics, From};
 use crate::telemetry::metrics::Metrics;
 
 /// Decides requests by the policies in force and a store.
@@ -40,17 +45,26 @@ pub struct Limiter<S> {
 /// The policies in force, shared by all limiters of a process.
 pub struct InForce {
     live: ArcSwapOption<Live>,
+    /// What is tried out, also before anything is in force.
+    candidates: Mutex<Option<Arc<Counted>>>,
     metrics: Arc<Metrics>,
     generations: AtomicU64,
 }
 
-/// A policy set in force, with what its rules count in.
-#[derive(Debug)]
+/// A policy set in force, and what is tried out beside it.
+#[derive(Clone, Debug)]
 pub struct Live {
-    policies: PolicySet,
-    counters: Counters,
+    in_force: Arc<Counted>,
+    candidates: Option<Arc<Counted>>,
     version: Arc<str>,
     generation: u64,
+}
+
+/// A policy set, with what its rules count in.
+#[derive(Debug)]
+struct Counted {
+    policies: PolicySet,
+    counters: Counters,
 }
 
 /// What requests are decided by; held for the length of one request.
@@ -71,18 +85,37 @@ impl InForce {
     /// No policies yet.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
-        Arc::new(Self { live: ArcSwapOption::empty(), metrics, generations: AtomicU64::new(0) })
+        let (live, candidates) = (ArcSwapOption::empty(), Mutex::default());
+        Arc::new(Self { live, candidates, metrics, generations: AtomicU64::new(0) })
     }
 
     /// Puts a policy set in force, for every request that begins from now on.
     pub fn install(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
         self.metrics.keep_rules(&rules);
+        let tried = policies.rules().filter(|rule| rule.candidate().is_some());
+        self.metrics.candidates.keep(From::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
         drop(rules);
         let counters = Counters::of(&policies, &self.metrics);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
         let version = policies.version().into();
-        self.live.store(Some(Arc::new(Live { policies, counters, version, generation })));
+        let in_force = Arc::new(Counted { policies, counters });
+        let candidates = self.candidates.lock();
+        self.live.store(Some(Arc::new(Live { in_force, candidates: candidates.clone(), version, generation })));
+    }
+
+    /// Tries a policy set out, in the place of the one before, beside what is in force. Its counters must be its own:
+    /// [`Options::are_candidates`](crate::policy::Options::are_candidates).
+    pub fn try_out(&self, policies: PolicySet) {
+        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
+        self.metrics.candidates.keep(From::policy, &rules);
+        drop(rules);
+        let counters = Counters::of_candidates(&policies, &self.metrics);
+        let mut candidates = self.candidates.lock();
+        *candidates = Some(Arc::new(Counted { policies, counters }));
+        if let Some(live) = self.live.load_full() {
+            self.live.store(Some(Arc::new(Live { candidates: candidates.clone(), ..(*live).clone() })));
+        }
     }
 
     /// The policies in force.
@@ -161,28 +194,35 @@ impl<S: Store> Limiter<S> {
         store_time: Option<&mut Option<Duration>>,
     ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
-        let Some(policy) = live.policies.find(request.domain) else {
+        let policy = live.in_force.policies.find(request.domain);
+        if policy.is_none() {
             if counts {
                 self.policies.metrics.unknown_domain(request.domain);
             }
-            return Ok(Decision::unlimited(request.descriptors.len()));
-        };
+            if live.candidates.is_none() {
+                return Ok(Decision::unlimited(request.descriptors.len()));
+            }
+        }
         let mut keys = KeyBuffer::default();
-        let mut targets: Few<Target<'a>> =
-            request.descriptors.iter().map(|descriptor| Target::find(policy, descriptor, &mut keys)).collect();
+        let mut find =
+            |descriptor| policy.map_or(Target::Nothing, |policy| Target::find(policy, descriptor, &mut keys));
+        let mut targets: Few<Target<'a>> = request.descriptors.iter().map(&mut find).collect();
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
-        let tally = counts.then(|| live.counters.asked(policy, request, &targets));
-        let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(policy, request)).collect();
+        let trials = if counts { Trial::all(live, request, &targets, &mut keys) } else { Vec::new() };
+        let tally = counts.then(|| live.in_force.counters.asked(policy, request, &targets));
+        let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
-                let key = keys.key(request.domain, target.key()?).in_one_slot(policy.in_one_slot());
+                let key = keys.key(request.domain, target.key()?).in_one_slot(policy.is_some_and(Policy::in_one_slot));
                 let (limit, lease) = (target.limit()?, target.lease());
                 Some(Check { key, limit, hits: descriptor.hits, role: *role, recorded, lease })
             },
         );
-        let checks: Few<Check<'_>> = asked.collect();
-        let outcomes = match checks.is_empty() {
+        let mut checks: Few<Check<'_>> = asked.collect();
+        let applying = checks.len();
+        checks.extend(trials.iter().filter_map(|trial| trial.check(request, &keys)));
+        let mut outcomes = match checks.is_empty() {
             true => Outcomes::new(),
             false => {
                 let begun = store_time.map(|time| (time, Instant::now()));
@@ -195,10 +235,12 @@ impl<S: Store> Limiter<S> {
         };
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
-        let decision = Decision::new(overall, targets, roles, outcomes);
+        let tried = Tried::all(trials, &mut outcomes, applying);
+        let decision = Decision::new(overall, targets, roles, outcomes).with_tried(tried);
         if let Some(tally) = &tally {
-            live.counters.decided(&decision, tally);
+            live.in_force.counters.decided(&decision, tally);
             self.note(live, request, &decision, &recorded);
+            self.note_tried(live, request, &decision);
         }
         Ok(decision)
     }
@@ -224,7 +266,7 @@ impl<S: Store> Limiter<S> {
 impl Live {
     /// The policies.
     pub fn policies(&self) -> &PolicySet {
-        &self.policies
+        &self.in_force.policies
     }
 
     /// Tells these policies from those that were before and will be, also where they are the same.
@@ -232,9 +274,20 @@ impl Live {
         self.generation
     }
 
+    /// What is tried out: the rules that stand beside those in force, which have their paths, then those of the set that is
+    /// tried out; each with what it has counted.
+    pub fn candidates(&self) -> impl Iterator<Item = (From, &Rule, &CandidateMetrics)> {
+        let beside = self.in_force.policies.rules().filter_map(Rule::candidate);
+        let beside = beside.map(|rule| (From::rule, rule, &self.in_force.counters));
+        let sets = self.candidates.iter();
+        let set = sets.flat_map(|set| set.policies.rules().map(|rule| (From::policy, rule, &set.counters)));
+        beside.chain(set).filter_map(|(from, rule, counters)| Some((from, rule, &counters.of_candidate(rule)?.metrics)))
+    }
+
     /// What each rule has counted, in the order of their numbers. Of rules that count together nothing is told.
     pub fn looks(&self) -> impl Iterator<Item = Look<'_>> + Clone {
-        let rules = self.policies.rules().zip(self.counters.of_rules());
+        let Counted { policies, counters } = &*self.in_force;
+        let rules = policies.rules().zip(counters.of_rules());
         rules.map(|(rule, counts)| Look { domain: rule.domain(), rule: rule.path(), counts })
     }
 }

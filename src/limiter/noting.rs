@@ -5,7 +5,7 @@ use super::{Limiter, Live};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
-use crate::descriptor::{Entry, Request};
+use crate::descriptor::{Keyed, Request};
 use crate::journal::{Denial, Why};
 use crate::store::Store;
 
@@ -31,23 +31,31 @@ impl<S: Store> Limiter<S> {
                 rule: status.rule().map_or(OWN_LIMIT, |rule| rule.path()),
                 version: &live.version,
                 why,
-                hits: match descriptor.hits {
-                    Hits::Charge(hits) => hits.into(),
-                    Hits::Peek | Hits::Refund(_) => 0,
-                },
+                hits: hits_of(descriptor.hits),
                 retry_after: status.wait(),
                 recorded,
             };
-            // What people are known by is not taken down as it came.
-            let policy = live.policies.find(request.domain);
-            match policy.and_then(|policy| policy.hashed_values(status.rule(), &descriptor.entries)) {
-                None => self.pen.note(&denial, &descriptor.entries),
-                Some(values) => {
-                    let hashed = descriptor.entries.iter().zip(&values);
-                    let hashed = hashed.map(|(entry, value)| Entry { key: entry.key, value: value.as_bytes() });
-                    self.pen.note(&denial, &hashed.collect::<Few<_>>());
-                }
-            }
+            Keyed::show(status.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
+        }
+    }
+
+    /// Takes down whom limits that are tried out would have denied, of a request that is admitted.
+    pub(super) fn note_tried(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+        if decision.is_over_limit() || !self.pen.is_on() {
+            return;
+        }
+        for tried in decision.tried().iter().filter(|tried| tried.would_deny() == Some(true)) {
+            let Some(descriptor) = request.descriptors.get(tried.descriptor()) else { continue };
+            let denial = Denial {
+                domain: request.domain,
+                rule: tried.name(),
+                version: &live.version,
+                why: Why::Passed,
+                hits: hits_of(descriptor.hits),
+                retry_after: tried.wait(),
+                recorded: &[],
+            };
+            Keyed::show(tried.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
         }
     }
 
@@ -69,6 +77,13 @@ impl<S: Store> Limiter<S> {
             },
             (Hits::Peek | Hits::Refund(_), _) => {}
         }
+    }
+}
+
+fn hits_of(wanted: Hits) -> u64 {
+    match wanted {
+        Hits::Charge(hits) => hits.into(),
+        Hits::Peek | Hits::Refund(_) => 0,
     }
 }
 

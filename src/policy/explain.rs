@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use super::diff::in_words;
 use super::{Imposes, Policy, PolicySet, Rule, Step, Taken};
 use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Window;
@@ -28,7 +29,7 @@ pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>])
 /// The limit of a rule in words, such as `100 hits in 1m`; `None` where it imposes none.
 pub fn limit_in_words(rule: &Rule) -> Option<String> {
     let Imposes::Limit(limit) = rule.imposes() else { return None };
-    let amounts: Vec<_> = limit.windows().iter().map(amount).collect();
+    let amounts: Vec<_> = limit.windows().iter().map(Window::to_string).collect();
     Some(amounts.join(" and "))
 }
 
@@ -84,6 +85,10 @@ fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
         Imposes::Unlimited => line(text, "limit", "unlimited: OK")?,
         Imposes::Limit(limit) => tell_limit(text, rule, limit)?,
     }
+    if let Some(candidate) = rule.candidate() {
+        let words = in_words(candidate);
+        line(text, "candidate", &format!("{words}; tried out, and without a part in the answer"))?;
+    }
     if !rule.replaces().is_empty() {
         line(text, "replaces", &rule.replaces().join(", "))?;
     }
@@ -95,7 +100,7 @@ fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
 
 fn tell_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
     for (index, window) in limit.windows().iter().enumerate() {
-        line(text, if index == 0 { "limit" } else { "and" }, &amount(window))?;
+        line(text, if index == 0 { "limit" } else { "and" }, &window.to_string())?;
     }
     line(text, "counted", &counting(rule.algorithm(), limit))?;
     if rule.share_threshold() {
@@ -145,19 +150,6 @@ fn tell_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) ->
 
 fn line(text: &mut String, word: &str, meaning: &str) -> fmt::Result {
     writeln!(text, "{word:<9} {meaning}")
-}
-
-fn amount(window: &Window) -> String {
-    let hits = match window.limit() {
-        0 => "nothing (a ban)".to_owned(),
-        limit => plural(usize::try_from(limit).unwrap_or(usize::MAX), "hit"),
-    };
-    match window.calendar() {
-        None => format!("{hits} in {}", window.period()),
-        Some(calendar) => {
-            format!("{hits} in each calendar {} of {}", calendar.unit().word(), calendar.zone_name())
-        }
-    }
 }
 
 fn counting(word: &str, limit: &Limit) -> String {

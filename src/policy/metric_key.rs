@@ -77,7 +77,7 @@ impl Policy {
     pub fn write_override_key(&self, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
         write(self.domain.as_bytes());
         for entry in entries {
-            let value = &shown(self.keyed.as_ref(), entry.value);
+            let value = &shown(self.keyed_for_overrides(), entry.value);
             write_entry(&Entry { key: entry.key, value }, false, write);
         }
     }

@@ -11,14 +11,19 @@
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
 //! | `counter` | which counter a descriptor leads to |
 //! | [`explain`] | why a rule is hit, in words |
+//! | [`diff`] | what differs between two sets, and for whom |
 //! | `listing` | all rules of a policy, and their limits as text |
 //! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
+//! | [`trial`] | tests of policies, as somebody writes them |
+//! | [`access_log`] | what a line of an access log is as a request |
 //! | [`source`] | where the text comes from |
 //!
 //! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
 
+pub mod access_log;
 mod compile;
 mod counter;
+pub mod diff;
 mod document;
 pub mod explain;
 mod listing;
@@ -28,6 +33,7 @@ pub mod report;
 mod rule;
 pub mod source;
 mod trace;
+pub mod trial;
 
 #[cfg(test)]
 mod tests;
@@ -69,6 +75,8 @@ pub struct Options {
     pub fixed_window_charge: Option<Charge>,
     /// The secret that values are hashed with where a limit says so; without one no limit may.
     pub hash_key: Option<HashKey>,
+    /// Whether the policies are tried out beside those in force: their counters are others.
+    pub are_candidates: bool,
 }
 
 impl Options {
@@ -110,6 +118,7 @@ pub struct PolicySet {
 pub struct Policy {
     domain: Arc<str>,
     in_one_slot: bool,
+    has_candidates: bool,
     override_identity: Identity,
     override_charge: Charge,
     /// Where a limit hashes values.
@@ -168,6 +177,11 @@ impl Policy {
         self.in_one_slot
     }
 
+    /// Whether any of its rules tries a limit out.
+    pub fn has_candidates(&self) -> bool {
+        self.has_candidates
+    }
+
     /// When the hits of limits that requests bring along are written.
     pub fn override_charge(&self) -> Charge {
         self.override_charge
@@ -178,10 +192,9 @@ impl Policy {
         key.finish_keyed(&rule.identity, period, self.keyed_for(rule))
     }
 
-    /// Ends the key of a limit that a request brings along. Where any limit of the domain hashes values, so do these: whose they
-    /// are, nobody says.
+    /// Ends the key of a limit that a request brings along.
     pub fn finish_override(&self, key: &mut KeyBuffer, period: Micros) -> KeyRange {
-        key.finish_keyed(&self.override_identity, Some(period), self.keyed.as_ref())
+        key.finish_keyed(&self.override_identity, Some(period), self.keyed_for_overrides())
     }
 
     /// A value of a request as it may be shown where this rule applies: in tallies, logs, names of series.
@@ -189,15 +202,15 @@ impl Policy {
         shown(self.keyed_for(rule), value)
     }
 
-    /// What stands for the values of a descriptor where people read them; `None`: they may be read. `rule`: that it came to, where
-    /// the limit was not the request's own.
-    pub fn hashed_values(&self, rule: Option<&Rule>, entries: &[Entry<'_>]) -> Option<Vec<String>> {
-        let keyed = rule.map_or(self.keyed.as_ref(), |rule| self.keyed_for(rule))?;
-        Some(entries.iter().map(|entry| keyed.shown(entry.value)).collect())
+    /// What hashes the values that a rule's counters are of; `None`: they may be read.
+    pub fn keyed_for(&self, rule: &Rule) -> Option<&Keyed> {
+        self.keyed.as_ref().filter(|_| rule.hashes_values())
     }
 
-    fn keyed_for(&self, rule: &Rule) -> Option<&Keyed> {
-        self.keyed.as_ref().filter(|_| rule.hashes_values())
+    /// The same of limits that requests bring along. Where any limit of the domain hashes values, so do these: whose they are,
+    /// nobody says.
+    pub fn keyed_for_overrides(&self) -> Option<&Keyed> {
+        self.keyed.as_ref()
     }
 }
 

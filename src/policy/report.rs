@@ -257,6 +257,14 @@ pub(super) fn text_of(source: &Source) -> &str {
     source.text.strip_prefix('\u{feff}').unwrap_or(&source.text)
 }
 
+/// The line that a span begins in, from 1.
+pub(super) fn line_of(span: Span, source: &Source) -> usize {
+    let text = text_of(source);
+    let start = text.floor_char_boundary(usize::try_from(span.start).unwrap_or(usize::MAX));
+    let (before, _) = text.split_at(start);
+    before.bytes().filter(|byte| *byte == b'\n').count().saturating_add(1)
+}
+
 fn place(span: Span, label: &'static str, sources: &[Source]) -> Place {
     let label = label.to_owned();
     let index = usize::try_from(span.file).unwrap_or(usize::MAX);
@@ -267,7 +275,7 @@ fn place(span: Span, label: &'static str, sources: &[Source]) -> Place {
     let offset = |at: u32| text.floor_char_boundary(usize::try_from(at).unwrap_or(usize::MAX));
     let (start, end) = (offset(span.start), offset(span.end));
     let (before, after) = text.split_at(start);
-    let line_number = before.bytes().filter(|byte| *byte == b'\n').count().saturating_add(1);
+    let line_number = line_of(span, source);
     let line_start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let indent = before.get(line_start..).unwrap_or_default().chars().count();
     let rest = after.lines().next().unwrap_or_default();

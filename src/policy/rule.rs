@@ -86,6 +86,7 @@ pub(super) struct Extras {
     pub(super) hashes_values: bool,
     pub(super) lease: Option<Lease>,
     pub(super) metadata: Option<serde_json::Value>,
+    pub(super) candidate: Option<Box<Rule>>,
 }
 
 /// Words, between separators, by which a key or a name says that its hits are a cost which is known afterwards. In the plural:
@@ -143,6 +144,11 @@ impl Rule {
     /// What its counters have in common: a digest of the domain, the path as written, and the limit's shape.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether its counters go on where another rule stood here before: they count the same under the same keys.
+    pub(super) fn has_counters_of(&self, before: &Self) -> bool {
+        self.identity == before.identity && self.hashes_values() == before.hashes_values()
     }
 
     /// What the policy calls the limit.
@@ -203,6 +209,11 @@ impl Rule {
     /// What may be taken from a shared store in advance.
     pub fn lease(&self) -> Option<&Lease> {
         self.extras.as_ref()?.lease.as_ref()
+    }
+
+    /// The limit that is tried out here, as a rule of its own: with the same number and path, and other counters.
+    pub fn candidate(&self) -> Option<&Rule> {
+        self.extras.as_ref()?.candidate.as_deref()
     }
 
     /// What the caller is told besides.

@@ -19,6 +19,10 @@ pub(super) struct Flags {
     /// Without any, config/policies is served where that exists.
     #[arg(long, env = "TOLLGATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     policy: Vec<PathBuf>,
+    /// Policies that are tried out beside those in force: judged and counted on live traffic, by counters of their own, without
+    /// a part in the answer. A file or a directory; may be given again.
+    #[arg(long, env = "TOLLGATE_CANDIDATE_POLICY", value_name = "PATH", value_delimiter = ',')]
+    candidate_policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
 }
@@ -77,6 +81,8 @@ pub struct PolicySettings {
     pub options: Options,
     /// Whether the examples are served because nothing was given.
     pub are_examples: bool,
+    /// Where those are that are tried out; empty: nowhere.
+    pub candidates: Places,
 }
 
 impl Flags {
@@ -92,7 +98,9 @@ impl Flags {
         }
         let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
-        PolicySettings { places: self.reading.places(&paths), options: self.reading.options(), are_examples }
+        let candidates = self.reading.places(&self.candidate_policy);
+        let (places, options) = (self.reading.places(&paths), self.reading.options());
+        PolicySettings { places, options, are_examples, candidates }
     }
 }
 
@@ -103,6 +111,7 @@ impl Reading {
             by_content: self.policy_dialect == Dialect::Envoyproxy,
             dot_files: self.policy_dot_files,
             prefix: self.policy_file_prefix.clone(),
+            tests: false,
         };
         Places { paths: paths.to_owned(), overlays: self.overlay.clone(), which }
     }
@@ -114,6 +123,7 @@ impl Reading {
             dialect: self.policy_dialect,
             fixed_window_charge: Some(self.fixed_window_charge),
             hash_key: self.hash_key_file.or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
+            are_candidates: false,
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Flags {
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES", value_name = "KEY=VALUE", value_delimiter = ',')]
     resource_attribute: Vec<String>,
     /// Record no spans, whatever else is said.
-    #[arg(long, env = "OTEL_SDK_DISABLED", hide = true, num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "OTEL_SDK_DISABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true")]
     no_spans: String,
 }
 
@@ -63,7 +63,7 @@ impl Flags {
         }
         if self.otlp_protocol.trim() != "grpc" {
             let (way, found) = ("spans are sent by grpc, whose port usually is 4317", &self.otlp_protocol);
-            let what = format!("{way}; OTEL_EXPORTER_OTLP_PROTOCOL says `{found}`, and --otlp-endpoint= sends none");
+            let what = format!("{way}; OTEL_EXPORTER_OTLP_PROTOCOL says `{found}`, and --no-spans sends none");
             problems.0.push(Problem { flag: "--otlp-endpoint", what });
         }
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("http://{endpoint}") };

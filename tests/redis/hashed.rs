@@ -115,6 +115,12 @@ async fn pages(service: &Tollgate) -> String {
     for line in admin.get("/").await.body.lines() {
         shown += &admin.get(line.split(':').next().unwrap()).await.body;
     }
+    for path in ["denials", "top", "rules", "policies"] {
+        let told = admin.get(&format!("/api/v1/{path}")).await;
+        assert_eq!(told.status, 200, "{path}: {}", told.body);
+        shown += &told.body;
+    }
+    assert!(shown.contains(r#""key":"mail=hash-"#) && shown.contains(r#""recorded":["user=hash-"#), "{shown}");
     shown
 }
 

@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::client_name::ClientName;
+use self::names::Name;
 use super::rights::{Allowance, Rights};
 
 /// Time for a handshake.
@@ -224,7 +225,8 @@ impl Tls {
 /// The first name that a client's certificate is for, where it has shown one.
 pub fn client_name<S>(stream: &TlsStream<S>) -> Option<String> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
-    Some(names::first(certificate).unwrap_or("a certificate without a name").to_owned())
+    let name = names::names(certificate).next();
+    Some(name.map_or("a certificate without a name", Name::text).to_owned())
 }
 
 /// What kept a handshake from its end, as metrics have it.

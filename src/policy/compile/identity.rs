@@ -20,9 +20,17 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The top of a domain's rules.
-    pub(super) fn of(domain: &str) -> Self {
-        Self { text: String::new(), parts: vec![b"rule".to_vec(), domain.as_bytes().to_vec()] }
+    /// The top of a domain's rules. `are_candidates`: they are tried out, with counters of their own.
+    pub(super) fn of(domain: &str, are_candidates: bool) -> Self {
+        let mark: &[u8] = if are_candidates { b"candidates" } else { b"rule" };
+        Self { text: String::new(), parts: vec![mark.to_vec(), domain.as_bytes().to_vec()] }
+    }
+
+    /// The same path, of the limit that is tried out where it leads to.
+    pub(super) fn of_candidate(&self) -> Self {
+        let mut path = self.clone();
+        path.parts.first_mut().into_iter().for_each(|mark| mark.extend(b" candidate"));
+        path
     }
 
     /// One step further down; `is_shared`: all values that match have one counter.
@@ -109,23 +117,36 @@ impl Version {
     pub(super) fn rule(&mut self, rule: &Rule) {
         self.add("rule");
         self.add(&format!("{:?}{:?}", rule.identity(), rule.modes));
+        self.imposes(rule);
+        let Some(extras) = &rule.extras else { return };
+        self.add(rule.name().unwrap_or_default());
+        self.list(extras.replaces.iter().map(|name| name.as_bytes()));
+        self.list(extras.record.iter().map(|key| &**key));
+        self.lease(rule);
+        self.add(&extras.metadata.as_ref().map_or(String::new(), serde_json::Value::to_string));
+        if let Some(candidate) = rule.candidate() {
+            self.add(&format!("candidate{:?}", candidate.identity()));
+            self.imposes(candidate);
+            self.lease(candidate);
+        }
+    }
+
+    fn imposes(&mut self, rule: &Rule) {
         match rule.imposes() {
             Imposes::Nothing => self.add("nothing"),
             Imposes::Unlimited => self.add("unlimited"),
             Imposes::Limit(limit) => self.amounts(limit),
         }
-        let Some(extras) = &rule.extras else { return };
-        self.add(rule.name().unwrap_or_default());
-        self.list(extras.replaces.iter().map(|name| name.as_bytes()));
-        self.list(extras.record.iter().map(|key| &**key));
-        if extras.hashes_values {
+        if rule.hashes_values() {
             self.add("hash_values");
         }
-        self.add(&extras.lease.map_or(String::new(), |lease| match lease.size {
+    }
+
+    fn lease(&mut self, rule: &Rule) {
+        self.add(&rule.lease().map_or(String::new(), |lease| match lease.size {
             LeaseSize::BasisPoints(part) => format!("{part}%{}", lease.ttl.get()),
             LeaseSize::Hits(hits) => format!("{hits}#{}", lease.ttl.get()),
         }));
-        self.add(&extras.metadata.as_ref().map_or(String::new(), serde_json::Value::to_string));
     }
 
     /// 16 hexadecimal digits.

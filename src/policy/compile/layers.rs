@@ -61,6 +61,12 @@ impl<'w> Layers<'w> {
         layers
     }
 
+    /// What is said of a limit that is tried out: by itself, and by the file's defaults.
+    pub(super) fn of_candidate(limit: &'w written::Limit, defaults: &'w Options) -> Self {
+        let layer = |options, own| Layer { options: Some(options), switches: None, of_it_alone: own, own };
+        Self([layer(&limit.options, true), layer(defaults, false)].into_iter().collect())
+    }
+
     /// An option, by whom it is said first.
     pub(super) fn said<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
         self.0.iter().find_map(|layer| said(get(layer.options?).as_ref(), layer.own))

@@ -71,9 +71,22 @@ pub(super) fn compile<'w>(
         algorithm: algorithm.word(),
         name,
         record: compiler.record(),
-        hashes_values: compiler.hashes_values(),
+        hashes_values: hashes_values(layers, options, compiler.chooser.report),
         lease: compiler.lease(),
     }
+}
+
+/// Whether values are hashed, which takes a key.
+pub(super) fn hashes_values(layers: &Layers<'_>, options: &Options, report: &mut dyn FnMut(Finding)) -> bool {
+    let Some(said) = layers.said(|options| &options.hash_values).filter(|said| *said.value) else {
+        return false;
+    };
+    if options.hash_key.is_none() {
+        let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
+        let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
+        report(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
+    }
+    true
 }
 
 fn check_names(limit: &written::Limit, report: &mut dyn FnMut(Finding)) {
@@ -307,19 +320,6 @@ impl<'w> Compiler<'w, '_> {
             self.error(said.span, format!("`override: inherit` cannot work here: {reason}"), "take `override` out");
         }
         reason.is_none()
-    }
-
-    /// Whether values are hashed, which takes a key.
-    fn hashes_values(&mut self) -> bool {
-        let Some(said) = self.chooser.any(|options| &options.hash_values).filter(|said| *said.value) else {
-            return false;
-        };
-        if self.options.hash_key.is_none() {
-            let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
-            let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
-            (self.chooser.report)(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
-        }
-        true
     }
 
     fn record(&mut self) -> Box<[Box<[u8]>]> {

@@ -129,7 +129,7 @@ impl<'a> Compiler<'a> {
 
     fn policy(mut self, documents: &[written::Document]) -> Policy {
         let rules = documents.iter().flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
-        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain));
+        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.options.are_candidates));
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // Where something could not be read, that may be the limit which is missed here.
@@ -143,9 +143,13 @@ impl<'a> Compiler<'a> {
         let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
         let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
-        let (override_charge, key) = (self.options.window_charge(), self.options.hash_key.as_ref());
-        let keyed = key.filter(|_| self.rules.iter().any(Rule::hashes_values)).map(Keyed::new);
-        Policy { domain: self.domain, in_one_slot, override_identity, override_charge, keyed, top, rules: self.rules }
+        let override_charge = self.options.window_charge();
+        let has_candidates = self.rules.iter().any(|rule| rule.candidate().is_some());
+        let mut limits = self.rules.iter().chain(self.rules.iter().filter_map(Rule::candidate));
+        let hashes_any = limits.any(Rule::hashes_values);
+        let keyed = self.options.hash_key.as_ref().filter(|_| hashes_any).map(Keyed::new);
+        let Self { domain, rules, .. } = self;
+        Policy { domain, in_one_slot, has_candidates, override_identity, override_charge, keyed, top, rules }
     }
 
     /// Compiles rules that stand side by side.
@@ -185,6 +189,10 @@ impl<'a> Compiler<'a> {
         let path = above.below(rule, modes.share_threshold);
         let terms = self.terms(rule, &layers, &path);
         let identity = path.identity(terms.algorithm, &terms.imposes);
+        let candidate = rule.candidate.as_ref().map(|candidate| {
+            let hashes_values = terms.hashes_values;
+            self.candidate(rule, (candidate, defaults), hashes_values, (&path, index))
+        });
         let compiled = Rule {
             id: self.first_id.saturating_add(index),
             domain: Arc::clone(&self.domain),
@@ -193,7 +201,7 @@ impl<'a> Compiler<'a> {
             value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
             identity,
             modes: Modes { inherits_override: terms.inherits_override, ..modes },
-            extras: extras(rule, &terms),
+            extras: extras(rule, &terms, candidate),
             imposes: terms.imposes,
             children: Level::default(),
         };
@@ -205,13 +213,53 @@ impl<'a> Compiler<'a> {
         u32::try_from(index).ok()
     }
 
+    /// The limit that is tried out at a path, as a rule that shares the number of the one it stands beside. `hashes_values`: that
+    /// one does, and so this one does.
+    fn candidate(
+        &mut self,
+        rule: &written::Rule,
+        (candidate, defaults): (&written::Limit, &written::Options),
+        hashes_values: bool,
+        (path, index): (&Path, usize),
+    ) -> Rule {
+        let mut report = |finding: Finding| {
+            self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
+        };
+        let layers = Layers::of_candidate(candidate, defaults);
+        let terms = limit::compile(candidate, &layers, &self.options, &mut report);
+        let extras = Extras {
+            algorithm: terms.algorithm,
+            hashes_values: hashes_values || terms.hashes_values,
+            lease: terms.lease,
+            ..Extras::default()
+        };
+        Rule {
+            id: self.first_id.saturating_add(index),
+            domain: Arc::clone(&self.domain),
+            path: path.text().into(),
+            key: Pattern::new(&rule.key.value),
+            value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
+            identity: path.of_candidate().identity(terms.algorithm, &terms.imposes),
+            modes: Modes { shadow: true, ..Modes::default() },
+            extras: Some(Box::new(extras)),
+            imposes: terms.imposes,
+            children: Level::default(),
+        }
+    }
+
     fn terms<'w>(&mut self, rule: &'w written::Rule, layers: &Layers<'w>, path: &Path) -> Terms {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let options = &self.options;
-        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, layers, options, &mut report));
-        let terms = terms.unwrap_or_default();
+        let terms = match &rule.limit {
+            Some(limit) => limit::compile(limit, layers, options, &mut report),
+            None => {
+                // What is said of the rule is heard by the limit that is tried out there.
+                let hashes_values = rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
+                Terms { hashes_values, ..Terms::default() }
+            }
+        };
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
@@ -243,8 +291,8 @@ fn is_wild(rule: &written::Rule) -> bool {
     rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
-fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {
-    let has_any = rule.metadata.is_some() || terms.imposes != Imposes::Nothing;
+fn extras(rule: &written::Rule, terms: &Terms, candidate: Option<Rule>) -> Option<Box<Extras>> {
+    let has_any = rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
     has_any.then(|| {
         let limit = rule.limit.as_ref();
         Box::new(Extras {
@@ -259,6 +307,7 @@ fn extras(rule: &written::Rule, terms: &Terms) -> Option<Box<Extras>> {
             hashes_values: terms.hashes_values,
             lease: terms.lease,
             metadata: rule.metadata.clone(),
+            candidate: candidate.map(Box::new),
         })
     })
 }

@@ -43,7 +43,7 @@ pub(in crate::policy) fn word(period: Micros) -> Option<&'static str> {
 }
 
 /// `250ms`, `10s`, `15m`, `6h`, `7d`. What no number holds is longer than every bound and stays so.
-pub(super) fn duration(text: &str) -> Option<Micros> {
+pub(in crate::policy) fn duration(text: &str) -> Option<Micros> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, suffix) = text.split_at_checked(digits)?;
     let (_, size) = SUFFIXES.iter().find(|(name, _)| *name == suffix)?;

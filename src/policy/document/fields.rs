@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn wrong_form(&mut self, node: &Node, what: &str, wanted: &str) {
+    pub(super) fn wrong_form(&mut self, node: &Node, what: &str, wanted: &str) {
         let found = match &node.content {
             Content::Scalar { text, plain: true } if scalar::is_null(text) => "nothing".to_owned(),
             Content::Scalar { text, plain: true } => format!("`{}`", shown(text)),
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         self.text_at(id, &format!("`{word}`"))
     }
 
-    fn text_at(&mut self, id: NodeId, what: &str) -> Option<Spanned<String>> {
+    pub(super) fn text_at(&mut self, id: NodeId, what: &str) -> Option<Spanned<String>> {
         let node = self.node(id)?;
         let Content::Scalar { text, .. } = &node.content else {
             self.wrong_form(node, what, "text");
@@ -271,9 +271,8 @@ fn is_theirs(text: &str) -> bool {
 }
 
 fn unknown(text: &str, key: Span, level: Level) -> Finding {
-    let elsewhere: Vec<_> = WORDS.iter().filter(|word| word.name == text).flat_map(|word| word.levels).collect();
-    if !elsewhere.is_empty() {
-        let places: Vec<_> = elsewhere.into_iter().map(|level| level.place()).collect();
+    let places: Vec<_> = level.elsewhere(text).map(Level::place).collect();
+    if !places.is_empty() {
         let error = Finding::error(key, format!("`{text}` does not belong {}", level.place()));
         return error.note(format!("it belongs {}", places.join(" or ")));
     }

@@ -10,14 +10,18 @@
 //! | `fields` | mappings against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | what is said of a rule elsewhere than in it |
+//! | `trial` | tests of policies |
+//! | `access_log` | what a line of an access log is as a request |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
+pub(super) mod access_log;
 mod fields;
 mod metadata;
 mod overlay;
 pub(super) mod scalar;
 pub(super) mod schema;
+pub(super) mod trial;
 mod vocabulary;
 pub(super) mod written;
 mod yaml;
@@ -134,10 +138,11 @@ impl Reader<'_> {
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
         let limit = self.section(fields, "rate_limit", Level::Limit).map(|found| self.limit(&found));
+        let candidate = self.section(fields, "candidate", Level::Candidate).map(|found| self.limit(&found));
         let switches = self.switches(fields);
         let (metadata, layer) = (self.metadata(fields), self.said_in_metadata(fields));
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
-        Some(Rule { key: key?, value, limit, switches, metadata, layer, children })
+        Some(Rule { key: key?, value, limit, candidate, switches, metadata, layer, children })
     }
 
     fn limit(&mut self, fields: &Fields) -> Limit {

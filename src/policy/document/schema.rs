@@ -4,21 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::vocabulary::{Form, Level, Word};
 
-/// A JSON Schema (draft 2020-12) of policy files; that of overlays is its `#/$defs/overlay`.
+/// A JSON Schema (draft 2020-12) of policy files; those of overlays, of tests and of maps of access logs are its
+/// `#/$defs/overlay`, `#/$defs/tests` and `#/$defs/access_log`.
 pub fn json_schema() -> Value {
-    let levels = [
-        Level::Defaults,
-        Level::Rule,
-        Level::Limit,
-        Level::Window,
-        Level::Replaced,
-        Level::Lease,
-        Level::Overlay,
-        Level::Entry,
-        Level::Overlaid,
-        Level::Tollgate,
-    ];
-    let definitions: Map<_, _> = levels.into_iter().map(|level| (name(level).to_owned(), object(level))).collect();
+    let levels = Level::ALL.into_iter().filter(|level| *level != Level::File);
+    let definitions: Map<_, _> = levels.map(|level| (name(level).to_owned(), object(level))).collect();
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("tollgate policy"));
@@ -55,6 +45,7 @@ fn described(word: &Word) -> Value {
 fn form(form: Form) -> Value {
     // What YAML takes for a number or a truth is text where a text is asked for.
     let text = json!(["string", "number", "boolean", "null"]);
+    let source = json!({ "anyOf": [{ "type": text }, reference(Level::Field)] });
     match form {
         Form::Text => json!({ "type": text }),
         Form::Texts => json!({ "type": ["array", "null"], "items": { "type": text } }),
@@ -72,6 +63,16 @@ fn form(form: Form) -> Value {
             ],
         }),
         Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
+        Form::Length => json!({ "type": "string", "pattern": "^([0-9]+(us|ms|s|m|h|d)|never)$" }),
+        Form::Instant => json!({ "type": "string" }),
+        Form::Descriptors => {
+            let one = json!([{ "type": text }, { "type": "object", "additionalProperties": { "type": text } }]);
+            json!({ "anyOf": [{ "type": "array", "items": { "anyOf": one } }, { "anyOf": one }] })
+        }
+        Form::Source => source,
+        Form::Sources => {
+            json!({ "type": "array", "items": { "type": "object", "additionalProperties": source } })
+        }
         Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
         // Of metadata, which is the only one, we know a part.
@@ -99,6 +100,7 @@ fn name(level: Level) -> &'static str {
         Level::Defaults => "defaults",
         Level::Rule => "rule",
         Level::Limit => "rate_limit",
+        Level::Candidate => "candidate",
         Level::Window => "window",
         Level::Replaced => "replaced",
         Level::Lease => "lease",
@@ -106,6 +108,13 @@ fn name(level: Level) -> &'static str {
         Level::Entry => "entry",
         Level::Overlaid => "overlaid",
         Level::Tollgate => "tollgate",
+        Level::Trials => "tests",
+        Level::Case => "test",
+        Level::Step => "step",
+        Level::Expected => "each",
+        Level::AccessLog => "access_log",
+        Level::Time => "time",
+        Level::Field => "field",
     }
 }
 

@@ -4,8 +4,13 @@
 //! option is a line here, a field in [`written`](super::written), and what the compiler makes of it.
 
 use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
-use Form::{Anything, Count, Map, Maps, OneOf, Size, Text, Texts, Truth, Unit};
-use Level::{Defaults, Entry, File, Lease, Limit, Overlaid, Overlay, Replaced, Rule, Tollgate, Window};
+use crate::policy::access_log::{SCALES, WITHOUT};
+use crate::policy::trial::CODES;
+use Form::{
+    Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text, Texts, Truth, Unit,
+};
+use Level::{AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay};
+use Level::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 
 /// What kind of mapping a word stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +19,8 @@ pub(in crate::policy) enum Level {
     Defaults,
     Rule,
     Limit,
+    /// A limit that is tried out beside it.
+    Candidate,
     Window,
     Replaced,
     Lease,
@@ -25,6 +32,28 @@ pub(in crate::policy) enum Level {
     Overlaid,
     /// What the metadata of a rule says to us.
     Tollgate,
+    /// A file of tests of policies,
+    Trials,
+    /// a test of it,
+    Case,
+    /// what is asked there,
+    Step,
+    /// and what is expected of one of several descriptors.
+    Expected,
+    /// What a line of an access log is as a request,
+    AccessLog,
+    /// when it came,
+    Time,
+    /// and what one of its fields is.
+    Field,
+}
+
+/// What kind of file a mapping stands in: a word of one kind means nothing in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Policy,
+    Tests,
+    AccessLog,
 }
 
 /// What a word takes.
@@ -41,6 +70,16 @@ pub(in crate::policy) enum Form {
     Unit,
     /// A percentage or a count.
     Size,
+    /// A length of time down to microseconds, or `never`.
+    Length,
+    /// A moment.
+    Instant,
+    /// One descriptor or several, each as `key=value,key=value` or as a mapping.
+    Descriptors,
+    /// A text, or a field of a line.
+    Source,
+    /// Descriptors, each a mapping of keys to such.
+    Sources,
     Map(Level),
     Maps(Level),
     /// A mapping with any content.
@@ -68,6 +107,7 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     must("key", &[Rule], Text, "the entry's key; `*` stands for any text, as often as wanted"),
     may("value", &[Rule], Text, "the entry's value; without it any value, each counted on its own; `*` stands for any text"),
     may("rate_limit", &[Rule], Map(Limit), "what the rule imposes on descriptors that end here"),
+    may("candidate", &[Rule], Map(Candidate), "a limit that is tried out: judged and counted beside the one that applies, without a part in the answer"),
     may("shadow_mode", SWITCH, Truth, "judge and count, never deny"),
     may("quota_mode", SWITCH, Truth, "a vote: a request is denied where all limits in this mode deny"),
     may("share_threshold", SWITCH, Truth, "one counter for all values that match the wildcard"),
@@ -75,12 +115,12 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("value_to_metric", SWITCH, Truth, "name this entry's value in metrics"),
     may("metadata", &[Rule], Anything, "any content; given to the caller as dynamic metadata, without `tollgate`: options as an item of an overlay has them"),
 
-    may("requests_per_unit", &[Limit, Window], Count(u32::MAX as u64), "hits per unit; 0 is a ban"),
-    may("unit", &[Limit, Window], Unit, "the period: second, minute, hour, day, week, month, year, or a length such as 250ms, 10s, 15m, 6h, 7d"),
+    may("requests_per_unit", AMOUNT, Count(u32::MAX as u64), "hits per unit; 0 is a ban"),
+    may("unit", AMOUNT, Unit, "the period: second, minute, hour, day, week, month, year, or a length such as 250ms, 10s, 15m, 6h, 7d"),
     may("unlimited", &[Limit], Truth, "no limit, without a unit"),
     may("name", &[Limit], Text, "what answers call the limit, and what `replaces` names"),
     may("replaces", &[Limit], Maps(Replaced), "limits that do not count in a request that this one applies to"),
-    may("windows", &[Limit], Maps(Window), "several amounts and periods at once, all of which must allow"),
+    may("windows", &[Limit, Candidate], Maps(Window), "several amounts and periods at once, all of which must allow"),
     may("algorithm", OPTION, OneOf(|| names(&ALGORITHMS)), "how hits are counted; fixed_window unless given"),
     may("burst", OPTION, Count(u32::MAX as u64), "gcra and token_bucket: hits that a rested counter admits at once; requests_per_unit unless given"),
     may("max_debt", OPTION, Count(u64::MAX), "gcra and token_bucket: hits past the limit that are remembered; ten times burst unless given"),
@@ -89,9 +129,9 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("calendar", OPTION, Truth, "fixed_window of a day, week, month or year: begin at local midnight"),
     may("time_zone", OPTION, Text, "the IANA time zone of a calendar; UTC unless given"),
     may("charge", OPTION, OneOf(|| names(&CHARGES)), "when hits are written; always for fixed_window, admitted for others, unless given"),
-    may("override", OPTION, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
-    may("on_store_error", OPTION, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
-    may("record", OPTION, Texts, "entry keys whose values are tallied per counter: who used it up"),
+    may("override", OWN, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
+    may("on_store_error", OWN, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
+    may("record", OWN, Texts, "entry keys whose values are tallied per counter: who used it up"),
     may("hash_values", OPTION, Truth, "hash the values that counters are of, with the key of the process, before they are stored or shown: for what people are known by"),
     may("lease", OPTION, Map(Lease), "hits that a process may take of a shared store in advance, and then admit in memory"),
 
@@ -106,9 +146,43 @@ pub(in crate::policy) static WORDS: &[Word] = &[
 
     must("size", &[Lease], Size, "how much at once, at most: a part of the limit such as 1%, or hits"),
     must("ttl", &[Lease], Unit, "how long they are kept; what is not used goes back"),
+
+    must("policies", &[Trials], Texts, "what is tested: policy files or directories, from where this file is"),
+    must("tests", &[Trials], Maps(Case), "the tests; each begins without counters"),
+    must("test", &[Case], Text, "what it shows, in a sentence"),
+    may("domain", &[Case], Text, "the domain of its requests; that of the policies where they have only one"),
+    may("at", &[Case, Step], Instant, "when it begins, as 2026-11-21T12:00:00Z; a test unless given at 2026-01-01T00:00:00Z"),
+    must("steps", &[Case], Maps(Step), "what is asked, in order"),
+    must("hit", &[Step], Descriptors, "the descriptor: key=value,key=value, or a mapping; a list of them for a request with several"),
+    may("hits", &[Step], Count(u32::MAX as u64), "how much is wanted; 1 unless given, 0 is a peek"),
+    may("refund", &[Step], Count(u32::MAX as u64), "how much is given back, in the place of hits"),
+    may("after", &[Step], Length, "how long after the step before"),
+    may("times", &[Step], Count(MAX_TIMES), "how often; each time the code has to be the expected one, the rest the last time"),
+    may("every", &[Step], Length, "how long between them; no time unless given"),
+    must("expect", ANSWER, OneOf(|| names(&CODES)), "the code of the answer"),
+    may("remaining", ANSWER, Count(u64::MAX), "hits that are left"),
+    may("retry_after", ANSWER, Length, "the wait of who is denied, or never"),
+    may("reset_after", ANSWER, Length, "the time until the counter is as if never used, or never"),
+    may("rule", ANSWER, Text, "the path of the rule that is hit, as tollgate explain tells it; none where there is none"),
+    may("each", &[Step], Maps(Expected), "what is expected of each of several descriptors, in order"),
+
+    must("time", &[AccessLog], Map(Time), "when the request came"),
+    must("domain", &[AccessLog], Source, "the domain of the request: a text, or { field: NAME }"),
+    must("descriptors", &[AccessLog], Sources, "its descriptors, each a mapping of keys to a text or { field: NAME }; one whose field is not there is left out"),
+    may("hits", &[AccessLog], Source, "how much it wants; 1 unless given"),
+    must("field", &[Time, Field], Text, "the name of a field; dots lead into objects"),
+    may("unit", &[Time], OneOf(|| names(&SCALES)), "what a number counts since 1970: s, ms, us; s unless given"),
+    may("without", &[Field], OneOf(|| names(&WITHOUT)), "what is cut off: port, the port of an address; query, all of a path from the question mark"),
 ];
 
-const OPTION: &[Level] = &[Limit, Defaults, Overlaid];
+const ANSWER: &[Level] = &[Step, Expected];
+/// Requests of one step: a test is no load test.
+const MAX_TIMES: u64 = 1_000_000;
+
+const AMOUNT: &[Level] = &[Limit, Candidate, Window];
+const OPTION: &[Level] = &[Limit, Candidate, Defaults, Overlaid];
+/// Options of what has a part in the answer.
+const OWN: &[Level] = &[Limit, Defaults, Overlaid];
 const SWITCH: &[Level] = &[Rule, Entry, Tollgate];
 
 const fn may(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
@@ -152,6 +226,27 @@ impl Word {
 }
 
 impl Level {
+    /// Every one.
+    pub(in crate::policy) const ALL: [Self; 19] = [
+        File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials,
+        Case, Step, Expected, AccessLog, Time, Field,
+    ];
+
+    fn kind(self) -> Kind {
+        match self {
+            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease => Kind::Policy,
+            Overlay | Entry | Overlaid | Tollgate => Kind::Policy,
+            Trials | Case | Step | Expected => Kind::Tests,
+            AccessLog | Time | Field => Kind::AccessLog,
+        }
+    }
+
+    /// Where else in such a file a word may stand.
+    pub(super) fn elsewhere(self, name: &str) -> impl Iterator<Item = Self> {
+        let places = WORDS.iter().filter(move |word| word.name == name).flat_map(|word| word.levels);
+        places.copied().filter(move |level| level.kind() == self.kind())
+    }
+
     /// The words that may stand here.
     pub(in crate::policy) fn words(self) -> impl Iterator<Item = &'static Word> + Clone {
         WORDS.iter().filter(move |word| word.levels.contains(&self))
@@ -169,6 +264,7 @@ impl Level {
             Defaults => "`defaults`",
             Rule => "an item of `descriptors`",
             Limit => "`rate_limit`",
+            Candidate => "`candidate`",
             Window => "an item of `windows`",
             Replaced => "an item of `replaces`",
             Lease => "`lease`",
@@ -176,6 +272,13 @@ impl Level {
             Entry => "an item of `overlay`",
             Overlaid => "`rate_limit`",
             Tollgate => "`tollgate`",
+            Trials => "a file of tests",
+            Case => "an item of `tests`",
+            Step => "an item of `steps`",
+            Expected => "an item of `each`",
+            AccessLog => "a map of an access log",
+            Time => "`time`",
+            Field => "a field",
         }
     }
 
@@ -186,6 +289,7 @@ impl Level {
             Defaults => "in defaults",
             Rule => "in an item of descriptors",
             Limit => "in rate_limit",
+            Candidate => "in candidate",
             Window => "in an item of windows",
             Replaced => "in an item of replaces",
             Lease => "in lease",
@@ -193,6 +297,13 @@ impl Level {
             Entry => "in an item of overlay",
             Overlaid => "in rate_limit of an overlay",
             Tollgate => "in tollgate of metadata",
+            Trials => "at the top of a file of tests",
+            Case => "in an item of tests",
+            Step => "in an item of steps",
+            Expected => "in an item of each",
+            AccessLog => "at the top of the map",
+            Time => "in time",
+            Field => "beside a field",
         }
     }
 }
@@ -203,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_word_stands_twice_in_one_place() {
-        for level in [File, Defaults, Rule, Limit, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate] {
+        for level in Level::ALL {
             let mut names: Vec<_> = level.words().map(|word| word.name).collect();
             let count = names.len();
             names.sort_unstable();

@@ -27,6 +27,7 @@ pub(in crate::policy) struct Rule {
     /// Never empty.
     pub(in crate::policy) value: Option<Spanned<String>>,
     pub(in crate::policy) limit: Option<Limit>,
+    pub(in crate::policy) candidate: Option<Limit>,
     pub(in crate::policy) switches: Switches,
     /// Without what is said to us in it.
     pub(in crate::policy) metadata: Option<serde_json::Value>,

@@ -39,11 +39,13 @@ pub struct Which {
     pub dot_files: bool,
     /// What the path below the directory begins with, `.` written for `/`.
     pub prefix: String,
+    /// Whether it is the tests of policies that count, and not the policies.
+    pub tests: bool,
 }
 
 /// Reads files, and directories with all that is below: `*.yaml` and `*.yml`, in sorted order.
 ///
-/// Names that begin with a dot are passed over in directories, unless [`Which`] says otherwise; symlinks are followed, and a
+/// Names that begin with a dot are passed over in directories, unless [`Which`] says otherwise, and so are tests; symlinks are followed, and a
 /// file that is found under several names counts once. So a Kubernetes ConfigMap, which is a folder of links into `..data`,
 /// is read once either way.
 ///
@@ -57,13 +59,23 @@ pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
     if let (true, Some(path)) = (found_none, paths.first()) {
         // Not the wish to lift all limits: a volume that is not mounted looks like this.
-        reading.report.push_unreadable(&path.display().to_string(), "no *.yaml or *.yml is here".to_owned());
+        let wanted = if which.tests { "*.test.yaml or *.test.yml" } else { "*.yaml or *.yml" };
+        reading.report.push_unreadable(&path.display().to_string(), format!("no {wanted} is here"));
     }
     overlays.iter().for_each(|path| reading.path(path));
     if reading.folders > MAX_FOLDERS {
         reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} folders"));
     }
     if reading.report.is_empty() { Ok(reading.sources) } else { Err(reading.report) }
+}
+
+/// The files of tests among `paths`: files that are named, and `*.test.yaml` and `*.test.yml` of directories and below.
+///
+/// # Errors
+/// Everything that cannot be read, and that there are none.
+pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
+    let which = Which { tests: true, ..Which::default() };
+    read(&Places { paths: paths.to_owned(), which, ..Places::default() })
 }
 
 struct Reading<'w> {
@@ -105,11 +117,11 @@ impl Reading<'_> {
                 Ok(metadata) if metadata.is_dir() => self.directory(root, child, depth.saturating_add(1)),
                 Ok(_) if !self.which.is_named(root, child) => {}
                 Ok(metadata) if self.has_found(&metadata) => {}
-                Ok(metadata) if is_yaml(child) && metadata.is_file() => self.file(child),
+                Ok(metadata) if self.which.has(child) && metadata.is_file() => self.file(child),
                 Ok(metadata) if self.which.by_content && metadata.is_file() => self.file_of_another_name(child),
                 // Not a policy; a pipe would be waited for.
                 Ok(_) => {}
-                Err(error) if is_yaml(child) => self.fail(child, &error),
+                Err(error) if self.which.has(child) => self.fail(child, &error),
                 // A link to nowhere that does not look like a policy.
                 Err(_) => {}
             }
@@ -160,6 +172,11 @@ impl Reading<'_> {
 }
 
 impl Which {
+    /// Whether a file counts by its name.
+    fn has(&self, path: &Path) -> bool {
+        if self.tests { is_tests(path) } else { is_yaml(path) }
+    }
+
     /// Whether the path below `root` begins as it shall.
     fn is_named(&self, root: &Path, path: &Path) -> bool {
         let below = path.strip_prefix(root).unwrap_or(path);
@@ -191,8 +208,14 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
+/// Whether a name in a directory is that of a policy. Tests stand beside what they test, see [`tests`].
 fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") && !is_tests(path)
+}
+
+fn is_tests(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    name.ends_with(b".test.yaml") || name.ends_with(b".test.yml")
 }
 
 #[cfg(test)]
@@ -241,7 +264,8 @@ mod tests {
         fs::write(root.path().join("config/README.md"), readme).unwrap();
         fs::write(root.path().join("config/image"), [0xff, 0x00]).unwrap();
         fs::write(root.path().join("config/b.json"), r#"{ "domain": "json", "descriptors": [] }"#).unwrap();
-        let which = |dot_files, prefix: &str| Which { by_content: true, dot_files, prefix: prefix.to_owned() };
+        let which =
+            |dot_files, prefix: &str| Which { by_content: true, dot_files, prefix: prefix.to_owned(), tests: false };
         let below = ["config/a", "config/b.json", "config/empty.yml", "config.e.conf"];
         assert_eq!(names_of(root.path(), which(false, "config.")), below);
         assert_eq!(names_of(root.path(), which(true, "config."))[0], "config/.d/c.yaml");

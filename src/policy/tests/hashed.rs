@@ -4,6 +4,7 @@ use super::*;
 use crate::algorithm::time::Micros;
 use crate::descriptor::HashKey;
 use crate::policy::Rule;
+use crate::policy::diff::{Counters, diff};
 
 const TEXT: &str = "\
 domain: d
@@ -70,6 +71,39 @@ fn defaults_say_it_for_all_limits_of_a_file() {
         "domain: d\ndefaults: {hash_values: true}\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
     );
     assert!(set.rules().all(Rule::hashes_values));
+}
+
+#[test]
+fn limits_that_are_tried_out_hash_where_they_or_those_beside_them_do() {
+    let key = |text: &str| {
+        let set = by("one", &format!("domain: d\ndescriptors: [{text}]\n"));
+        let policy = set.find("d").unwrap();
+        let mut keys = KeyBuffer::default();
+        let candidate = policy.find(&entries(&[("k", "ann")]), &mut keys).unwrap().candidate().unwrap();
+        let range = policy.finish(candidate, &mut keys, None);
+        keys.key("d", &range).bytes().to_vec()
+    };
+    let readable = |text: &str| key(text).windows(3).any(|bytes| bytes == b"ann");
+    let limit = "unit: day, requests_per_unit: 1";
+    assert!(readable(&format!("{{key: k, rate_limit: {{{limit}}}, candidate: {{{limit}}}}}")));
+    for text in [
+        format!("{{key: k, rate_limit: {{{limit}, hash_values: true}}, candidate: {{{limit}}}}}"),
+        format!("{{key: k, rate_limit: {{{limit}}}, candidate: {{{limit}, hash_values: true}}}}"),
+        format!("{{key: k, candidate: {{{limit}, hash_values: true}}}}"),
+        format!("{{key: k, candidate: {{{limit}}}, metadata: {{tollgate: {{rate_limit: {{hash_values: true}}}}}}}}"),
+    ] {
+        assert!(!readable(&text), "{text}");
+    }
+}
+
+#[test]
+fn other_keys_begin_anew_and_a_comparison_says_so() {
+    let was = by("one", &TEXT.replace("hash_values: true", "hash_values: false"));
+    let changes = diff(&was, &by("one", TEXT));
+    let told: Vec<_> = changes.iter().map(|change| (change.rule.as_str(), change.counters)).collect();
+    assert_eq!(told, [("mail", Counters::Anew), ("named", Counters::Anew)]);
+    assert_eq!(changes[0].details[0].what, "hash_values");
+    assert_ne!(was.version(), by("one", TEXT).version());
 }
 
 #[test]

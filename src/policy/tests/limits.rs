@@ -1,6 +1,6 @@
 //! Options become limits, and decide what a counter is and what a version is.
 
-use super::super::{Imposes, LeaseSize};
+use super::super::{Imposes, LeaseSize, PolicySet};
 use super::{errors, identity, limited, load_all, policies};
 use crate::algorithm::time::Micros;
 use crate::algorithm::{Algorithm, Charge, OnStoreError};
@@ -154,4 +154,24 @@ fn rules_nest_to_a_bound() {
     assert!(errors(&[&nested(33)]).contains("nested more than 32 levels deep"));
     assert!(errors(&[&nested(100)]).contains("nested more than 128 levels deep"));
     assert!(errors(&[&nested(200)]).contains("not YAML: recursion limit exceeded"));
+}
+
+#[test]
+fn a_candidate_counts_apart_and_is_a_part_of_the_version() {
+    let of = |candidate: &str| {
+        policies(&format!(
+            "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{unit: day, requests_per_unit: 5}}{candidate}}}\n"
+        ))
+    };
+    let (plain, same, other) = (
+        of(""),
+        of(", candidate: {unit: day, requests_per_unit: 5}"),
+        of(", candidate: {unit: day, requests_per_unit: 6}"),
+    );
+    let rule = |set: &PolicySet| *set.rules().next().unwrap().identity();
+    let candidate = |set: &PolicySet| *set.rules().next().unwrap().candidate().unwrap().identity();
+    assert_eq!((rule(&plain), rule(&same)), (rule(&same), rule(&other)));
+    assert_ne!(rule(&same), candidate(&same));
+    assert_eq!(candidate(&same), candidate(&other), "an amount changes no counter");
+    assert!(plain.version() != same.version() && same.version() != other.version());
 }

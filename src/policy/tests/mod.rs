@@ -10,6 +10,7 @@ mod overlays;
 mod quirks;
 mod reports;
 mod robust;
+mod trials;
 mod warnings;
 
 use super::{Loaded, Options, PolicySet, Report, Source, load};

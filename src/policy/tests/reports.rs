@@ -42,7 +42,7 @@ descriptors:
       |
     4 |   unit: hour
       |   ^^^^
-      = it belongs in rate_limit or in an item of windows
+      = it belongs in rate_limit or in candidate or in an item of windows
       = in rule `account` of domain `login`
     "##);
 }
@@ -83,7 +83,7 @@ descriptors:
       |
     3 | defaults: {algoritm: gcra, unit: day}
       |                            ^^^^
-      = it belongs in rate_limit or in an item of windows
+      = it belongs in rate_limit or in candidate or in an item of windows
       = in domain `d`
 
     error: `key` is missing in an item of descriptors

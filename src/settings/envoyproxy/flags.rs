@@ -336,16 +336,17 @@ fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
 
 /// Spans are sent by gRPC alone. Where to, OpenTelemetry's own variables say, as there.
 fn tracing(reader: &mut Reader<'_>) {
+    let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+    let has_endpoint = endpoints.iter().any(|name| reader.variables.contains_key(*name));
     if !reader.boolean("TRACING_ENABLED") {
-        return;
+        return reader.switch("--no-spans", has_endpoint);
     }
     if reader.text("TRACING_EXPORTER_PROTOCOL") != "grpc" {
         let way = "set TRACING_EXPORTER_PROTOCOL=grpc, and the collector's port for that";
         reader.note("TRACING_ENABLED", &format!("spans are sent by gRPC only, and none are now; {way}"));
-        return reader.put("--otlp-endpoint", "");
+        return reader.switch("--no-spans", true);
     }
-    let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-    if !endpoints.iter().any(|name| reader.variables.contains_key(*name)) {
+    if !has_endpoint {
         reader.put("--otlp-endpoint", "http://localhost:4317");
     }
     reader.put("--trace-sampler", "parentbased_traceidratio");

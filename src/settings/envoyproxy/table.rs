@@ -164,11 +164,11 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("MEMCACHE_TLS_CACERT", Text, "", NeedNot(IDLE_MEMCACHE)),
     v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", NeedNot(IDLE_MEMCACHE)),
 
-    v("TRACING_ENABLED", Bool, "false", Part("--otlp-endpoint --trace-sampler --trace-sampler-arg")),
+    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --trace-sampler --trace-sampler-arg")),
     v("TRACING_SERVICE_NAME", Text, "RateLimit", Part("--service-name")),
     v("TRACING_SERVICE_NAMESPACE", Text, "", Part("--resource-attribute")),
     v("TRACING_SERVICE_INSTANCE_ID", Text, "", Part("--resource-attribute")),
-    v("TRACING_EXPORTER_PROTOCOL", Text, "http", Part("--otlp-endpoint")),
+    v("TRACING_EXPORTER_PROTOCOL", Text, "http", Part("--no-spans")),
     v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler-arg")),
 ];
 

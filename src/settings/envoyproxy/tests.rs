@@ -103,7 +103,8 @@ const CASES: &[(&str, &str)] = &[
     ("REDIS_PERSECOND_URL=h:2", ""),
     ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SAMPLING_RATE=0.1 TRACING_SERVICE_NAMESPACE=ns", "--otlp-endpoint http://localhost:4317 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 0.1 + --service-name RateLimit + --resource-attribute service.namespace=ns"),
     ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "--trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
-    ("TRACING_ENABLED=true", "--otlp-endpoint "),
+    ("TRACING_ENABLED=true", "--no-spans"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT=http://h:4317", "--no-spans"),
     ("TRACING_SAMPLING_RATE=0.1", ""),
     ("PORT= USE_STATSD= REDIS_TIMEOUT=", ""),
 ];

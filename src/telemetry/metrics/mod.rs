@@ -8,6 +8,7 @@
 //! | `names` | what each metric is called, and what it says |
 //! | `exceptions` | what breaks the promise, as far as it can be seen |
 //! | `rules` | the counters of rules, bounded |
+//! | `leases` | what is taken in advance |
 //! | `latency` | histograms of which each worker writes a part |
 //! | `process` | what the system says of this process |
 //! | `exposition` | the older text format |
@@ -15,6 +16,7 @@
 mod exceptions;
 mod exposition;
 mod latency;
+mod leases;
 mod names;
 mod process;
 mod rules;
@@ -35,9 +37,11 @@ use prometheus_client::registry::Registry;
 pub use self::exceptions::Exceptions;
 use self::latency::Latencies;
 pub use self::latency::Latency;
+pub use self::leases::Leases;
 pub use self::process::Process;
 pub use self::rules::RuleMetrics;
 use self::rules::Rules;
+use super::candidates::Candidates;
 use super::guard::Guard;
 use super::stats::Stats;
 
@@ -88,6 +92,8 @@ pub struct Metrics {
     rules: Rules,
     calls: Arc<Latencies>,
     node_calls: Arc<Latencies>,
+    /// What limits that are tried out would have done.
+    pub candidates: Candidates,
     store_errors: Family<ErrorLabels, Counter>,
     reloads: Family<ErrorLabels, Counter>,
     tls_loads: Family<ErrorLabels, Counter>,
@@ -110,16 +116,8 @@ pub struct Metrics {
     pub deny_cache_hits: Counter,
     /// Checks that none did, where denials are remembered.
     pub deny_cache_misses: Counter,
-    /// Blocks of hits that were taken in advance.
-    pub lease_blocks: Counter,
-    /// Hits of blocks that were used, counted when their block ends.
-    pub lease_hits_used: Counter,
-    /// Those that were not: given back, or gone with their window.
-    pub lease_hits_unused: Counter,
-    /// Those of which it is not known whether they were charged, and those that could not be given back.
-    pub lease_hits_lost: Counter,
-    /// Hits of the blocks that are held now.
-    pub lease_hits_outstanding: Gauge,
+    /// What is taken in advance.
+    pub leases: Leases,
     /// 1 while there is a connection to the control plane.
     pub xds_connected: Gauge,
     /// Attempts to connect to it after the first.
@@ -173,6 +171,7 @@ impl Metrics {
             rules: Rules::new(options.max_rules),
             calls: Latencies::new("call_duration", "Time from a request to its answer", ""),
             node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
+            candidates: Candidates::new(options.max_rules),
             store_errors: Family::default(),
             reloads: Family::default(),
             tls_loads: Family::default(),
@@ -188,11 +187,7 @@ impl Metrics {
             local_decisions: Counter::default(),
             deny_cache_hits,
             deny_cache_misses,
-            lease_blocks: Counter::default(),
-            lease_hits_used: Counter::default(),
-            lease_hits_unused: Counter::default(),
-            lease_hits_lost: Counter::default(),
-            lease_hits_outstanding: Gauge::default(),
+            leases: Leases::default(),
             xds_connected: Gauge::default(),
             xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
@@ -227,7 +222,6 @@ impl Metrics {
         }
     }
 
-    /// The counters of one rule; the same ones after a reload.
     /// What metrics are kept.
     pub fn options(&self) -> &Options {
         &self.options

@@ -1,0 +1,60 @@
+// The API of administration: questions, the token, and the server's clock.
+
+const TOKEN = 'tollgate-token';
+/** Time for an answer. */
+const PATIENCE_MS = 8000;
+
+let clockOffsetMs = 0;
+
+/** An answer that is none: what the server says against it. */
+export class Problem extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+/** Keeps a token for as long as this tab is there. */
+export function keepToken(token) {
+  if (token) sessionStorage.setItem(TOKEN, token);
+  else sessionStorage.removeItem(TOKEN);
+}
+
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+
+/** Now by the server's clock, to the second. */
+export const serverNow = () => Date.now() + clockOffsetMs;
+
+/** What is at `path` below /api/v1, with `parameters` that have a value. */
+export function get(path, parameters, signal) {
+  const given = Object.entries(parameters ?? {}).filter(([, value]) => value !== undefined && value !== '' && value !== null);
+  return ask(`${path}${given.length ? `?${new URLSearchParams(given)}` : ''}`, {}, signal);
+}
+
+/** Sends `body` there. */
+export function post(path, body, signal) {
+  const headers = { 'content-type': 'application/json' };
+  return ask(path, { method: 'POST', headers, body: JSON.stringify(body ?? {}) }, signal);
+}
+
+async function ask(path, options, signal) {
+  const headers = { accept: 'application/json', ...options.headers };
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.authorization = `Bearer ${token}`;
+  const ends = [AbortSignal.timeout(PATIENCE_MS), signal].filter(Boolean);
+  const response = await fetch(`/api/v1/${path}`, { ...options, headers, cache: 'no-store', signal: AbortSignal.any(ends) });
+  const date = Date.parse(response.headers.get('date') ?? '');
+  // A header tells whole seconds: half of one is what is lost on average.
+  if (!Number.isNaN(date)) clockOffsetMs = date + 500 - Date.now();
+  const text = await response.text();
+  if (response.ok) return JSON.parse(text);
+  throw new Problem(response.status, problem(text));
+}
+
+function problem(text) {
+  try {
+    return JSON.parse(text).error ?? text;
+  } catch {
+    return text;
+  }
+}

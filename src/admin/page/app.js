@@ -1,0 +1,154 @@
+// Which view is shown, how often it asks, and what is told when nobody answers.
+
+import { Problem, hasToken, keepToken, serverNow } from './api.js';
+import { clock, h, route, write } from './dom.js';
+import * as denied from './denied.js';
+import * as key from './key.js';
+import * as now from './now.js';
+import * as policy from './policy.js';
+import * as store from './store.js';
+
+const VIEWS = { now, denied, key, policy, store };
+/** The entry of the navigation that a view is below. */
+const BELOW = { key: 'denied' };
+const MAX_PAUSE_MS = 30_000;
+
+const main = document.getElementById('main');
+const notice = document.getElementById('notice');
+const state = document.getElementById('state');
+const tokenDialog = document.getElementById('token');
+
+let shown = new AbortController();
+let failures = 0;
+let answeredAt = null;
+
+/** What a view asks, again and again, for as long as it is shown. */
+class Live {
+  constructor(signal) {
+    this.signal = signal;
+    this.wakes = new Set();
+  }
+
+  /** Runs `task` now and every `ms`: less often while it fails, not at all while nobody looks. */
+  async every(ms, task) {
+    let failed = 0;
+    while (!this.signal.aborted) {
+      await visible();
+      if (this.signal.aborted) return;
+      try {
+        await task(this.signal);
+        failed = 0;
+        answered();
+      } catch (error) {
+        if (this.signal.aborted) return;
+        if (error instanceof Problem && error.status === 401) return askToken();
+        failed += 1;
+        unanswered(error);
+      }
+      await this.pause(Math.min(ms * 2 ** failed, Math.max(ms, MAX_PAUSE_MS)));
+    }
+  }
+
+  /** Runs all tasks at once that wait for their time. */
+  wake() {
+    for (const wake of this.wakes) wake();
+  }
+
+  pause(ms) {
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        this.wakes.delete(done);
+        this.signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(done, ms);
+      this.wakes.add(done);
+      this.signal.addEventListener('abort', done, { once: true });
+    });
+  }
+}
+
+function visible() {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
+}
+
+function answered() {
+  failures = 0;
+  answeredAt = serverNow();
+  state.dataset.state = 'live';
+  write(document.getElementById('state-text'), `live, ${clock(answeredAt)}`);
+  document.body.classList.remove('stale');
+  if (notice.dataset.kind === 'unanswered') tell('');
+}
+
+function unanswered(error) {
+  failures += 1;
+  state.dataset.state = 'lost';
+  document.body.classList.add('stale');
+  const from = answeredAt ? clock(answeredAt) : null;
+  write(document.getElementById('state-text'), from ? `stale, ${from}` : 'no answer');
+  // Told once: a live region that repeats itself is not listened to.
+  if (failures > 1 && notice.dataset.kind === 'unanswered') return;
+  const why = error instanceof Problem ? `The server answers ${error.status}: ${error.message}` : 'The server does not answer.';
+  const rest = from ? `What is shown is of ${from}.` : 'There is nothing to show yet.';
+  tell(`${why} ${rest} It is asked again, ever less often, up to every 30 s.`, 'unanswered');
+}
+
+function tell(text, kind = '') {
+  notice.dataset.kind = kind;
+  if (!text) return notice.replaceChildren();
+  const retry = h('button', { type: 'button', onclick: show }, 'Ask now');
+  notice.replaceChildren(h('p', {}, text, ' ', retry));
+}
+
+function askToken() {
+  shown.abort();
+  state.dataset.state = 'lost';
+  write(document.getElementById('state-text'), 'a token is needed');
+  write(document.getElementById('token-problem'), hasToken() ? 'That token is not known here.' : '');
+  keepToken(null);
+  if (!tokenDialog.open) tokenDialog.showModal();
+}
+
+function show() {
+  const [name, query] = location.hash.replace(/^#\//, '').split('?', 2);
+  const view = VIEWS[name] ?? now;
+  shown.abort();
+  shown = new AbortController();
+  const entry = BELOW[name] ?? (VIEWS[name] ? name : 'now');
+  for (const link of document.querySelectorAll('nav a')) {
+    if (link.hash === route(entry)) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  const parameters = Object.fromEntries(new URLSearchParams(query));
+  document.title = `${view.title(parameters)} · Tollgate`;
+  main.replaceChildren();
+  main.dataset.view = name;
+  view.open(main, parameters, new Live(shown.signal));
+}
+
+addEventListener('hashchange', () => {
+  // The skip link leads to `main` and to no other view.
+  if (!location.hash.startsWith('#/')) return main.focus();
+  show();
+  scrollTo(0, 0);
+  main.focus({ preventScroll: true });
+});
+
+addEventListener('online', show);
+
+document.getElementById('search').addEventListener('submit', (event) => {
+  event.preventDefault();
+  location.hash = route('denied', { key: new FormData(event.target).get('key').trim(), minutes: '15' });
+});
+
+tokenDialog.querySelector('form').addEventListener('submit', (event) => {
+  keepToken(new FormData(event.target).get('token').trim());
+  event.target.reset();
+  queueMicrotask(show);
+});
+tokenDialog.addEventListener('cancel', (event) => event.preventDefault());
+
+show();

@@ -1,0 +1,113 @@
+// Charts: one of a rule over the last minutes (uPlot), and small ones in rows (SVG).
+
+/* global uPlot */
+
+const SVG = 'http://www.w3.org/2000/svg';
+/** Seconds that a chart goes back. */
+export const SPAN_S = 120;
+
+/** What was seen of one rule: instants in seconds, and rates of them. */
+export class History {
+  constructor() {
+    this.at = [];
+    this.allowed = [];
+    this.denied = [];
+  }
+
+  add(at, allowed, denied) {
+    this.at.push(at);
+    this.allowed.push(allowed);
+    this.denied.push(denied);
+    while (this.at[0] < at - SPAN_S) {
+      for (const list of [this.at, this.allowed, this.denied]) list.shift();
+    }
+  }
+}
+
+const dark = matchMedia('(prefers-color-scheme: dark)');
+
+/** A chart in `place` that follows its width and the colours of the page; `draw(history)` shows one. */
+export function chart(place, signal) {
+  let plot = null;
+  let last = null;
+  const make = () => {
+    plot?.destroy();
+    const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    const axis = { stroke: colour('--soft'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, font: '12px system-ui, sans-serif' };
+    const line = (label, name, fill) => ({ label, stroke: colour(name), fill: fill && colour(fill), width: 1.75, points: { show: false } });
+    const options = {
+      width: Math.max(place.clientWidth, 200),
+      height: 180,
+      legend: { show: false },
+      cursor: { show: false },
+      padding: [8, 8, 0, 0],
+      scales: { x: { range: () => [last.now - SPAN_S, last.now] }, y: { range: (_, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      axes: [
+        { ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => `${Math.round(last.now - at)} s`), splits: () => ago(last.now, place.clientWidth) },
+        { ...axis, size: 48 },
+      ],
+      series: [{}, line('allowed', '--good'), line('denied', '--bad', '--bad-fill')],
+    };
+    plot = new uPlot(options, data(), place);
+  };
+  const data = () => [last.history.at, last.history.allowed, last.history.denied];
+  const draw = (history) => {
+    last = { history, now: history.at.at(-1) ?? Date.now() / 1000 };
+    if (plot) plot.setData(data());
+    else make();
+  };
+  const watcher = new ResizeObserver(() => plot?.setSize({ width: Math.max(place.clientWidth, 200), height: 180 }));
+  watcher.observe(place);
+  dark.addEventListener('change', () => plot && make(), { signal });
+  signal.addEventListener('abort', () => {
+    watcher.disconnect();
+    plot?.destroy();
+  });
+  return draw;
+}
+
+function ago(now, width) {
+  const step = width < 420 ? 60 : 30;
+  return Array.from({ length: SPAN_S / step + 1 }, (_, place) => now - SPAN_S + place * step);
+}
+
+/** A small chart of what was denied and allowed, for the eye alone: the numbers stand beside it. */
+export function spark() {
+  const element = document.createElementNS(SVG, 'svg');
+  const size = { viewBox: '0 0 100 24', preserveAspectRatio: 'none', class: 'spark', 'aria-hidden': 'true' };
+  for (const [name, value] of Object.entries(size)) element.setAttribute(name, value);
+  const lines = ['allowed', 'denied'].map((name) => {
+    const line = document.createElementNS(SVG, 'polyline');
+    line.setAttribute('class', name);
+    element.append(line);
+    return [name, line];
+  });
+  const draw = (history) => {
+    const now = history.at.at(-1) ?? 0;
+    const top = Math.max(...history.allowed, ...history.denied, 1e-9);
+    for (const [name, line] of lines) {
+      const points = history[name].map((value, place) => {
+        const x = 100 - ((now - history.at[place]) / SPAN_S) * 100;
+        return `${x.toFixed(1)},${(23 - (value / top) * 22).toFixed(1)}`;
+      });
+      line.setAttribute('points', points.join(' '));
+    }
+  };
+  return { element, draw };
+}
+
+/** How much of all decisions was denied, as a bar for the eye alone. */
+export function share() {
+  const fill = document.createElement('span');
+  const element = document.createElement('span');
+  element.className = 'share';
+  element.setAttribute('aria-hidden', 'true');
+  element.append(fill);
+  const draw = (allowed, denied) => {
+    const all = allowed + denied;
+    element.classList.toggle('idle', all === 0);
+    fill.hidden = denied === 0;
+    fill.style.inlineSize = `${all > 0 ? (denied / all) * 100 : 0}%`;
+  };
+  return { element, draw };
+}

@@ -1,0 +1,125 @@
+// Who was denied: the keys, by how often or how lately, and the search for one.
+
+import { Problem, get, serverNow } from './api.js';
+import { clock, count, h, route, table, time, write } from './dom.js';
+
+const EVERY_MS = 2000;
+const SHOWN = 100;
+const MINUTE_MS = 60_000;
+
+export const title = () => 'Denied';
+
+export function open(main, parameters, live) {
+  const { form, values, offer } = question(parameters);
+  const known = h('p', { class: 'soft' });
+  const keys = table('Keys that were denied', columns, (one) => JSON.stringify([one.domain, one.rule, one.key]), row);
+  const empty = h('p', { class: 'empty', hidden: true });
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const next = route('denied', values());
+    if (next === location.hash) live.wake();
+    else location.hash = next;
+  });
+  form.addEventListener('change', () => form.requestSubmit());
+  main.append(h('h1', {}, 'Who is denied'), form, h('div', { class: 'scroll card' }, keys.element, empty), known);
+
+  live.every(15 * EVERY_MS, async (signal) => offer(await get('rules', { limit: 1000 }, signal)));
+  live.every(EVERY_MS, async (signal) => {
+    try {
+      const answer = await find(values(), signal);
+      keys.show(answer.denials);
+      empty.hidden = answer.denials.length > 0;
+      write(empty, 'Nobody was denied that fits this.');
+      const all = answer.total > answer.denials.length ? `${answer.denials.length} of ${count(answer.total)} keys. ` : '';
+      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are of keys for which there was no room. ` : '';
+      write(known, `${all}${dropped}Known since ${clock(answer.known_since)}; counts are of whole minutes.`);
+    } catch (error) {
+      // Without a journal there is nothing to ask for: no failure of the server.
+      if (!(error instanceof Problem) || ![400, 409].includes(error.status)) throw error;
+      keys.show([]);
+      empty.hidden = false;
+      write(empty, error.message);
+    }
+  });
+}
+
+/** Those denied most come from `top` where no key and no time is asked for; the journal knows those denied last. */
+async function find({ domain, rule, key, minutes, at, order }, signal) {
+  if (!key && !at && order !== 'last') return get('top', { domain, rule, minutes: minutes || 5, limit: SHOWN }, signal);
+  const span = at ? minuteOf(at) : { since: new Date(serverNow() - (minutes || 5) * MINUTE_MS).toISOString() };
+  const answer = await get('denials', { domain, rule, key, ...span, limit: order === 'last' ? SHOWN : 1000 }, signal);
+  if (order !== 'last') answer.denials.sort((one, other) => other.count - one.count);
+  answer.denials.splice(SHOWN);
+  return answer;
+}
+
+/** The last minute of that name on the reader's clock. */
+function minuteOf(at) {
+  const [hour, minute] = at.split(':').map(Number);
+  const since = new Date(serverNow());
+  since.setHours(hour, minute, 0, 0);
+  if (since.getTime() > serverNow()) since.setDate(since.getDate() - 1);
+  return { since: since.toISOString(), until: new Date(since.getTime() + MINUTE_MS - 1).toISOString() };
+}
+
+function question(parameters) {
+  const choice = (name, options) => h('select', { name }, options.map(([value, text]) =>
+    h('option', { value, selected: (parameters[name] ?? options[0][0]) === value }, text)));
+  const input = (attributes) => h('input', { ...attributes, value: parameters[attributes.name], autocomplete: 'off', spellcheck: 'false' });
+  const rule = h('select', { name: 'rule' });
+  const every = h('option', { value: '' }, 'Every rule');
+  const option = (domain, path) => h('option', { value: JSON.stringify([domain, path]) }, `${domain}: ${path}`);
+  const chosen = parameters.rule ? JSON.stringify([parameters.domain ?? '', parameters.rule]) : '';
+  rule.append(every, chosen ? option(parameters.domain ?? '', parameters.rule) : '');
+  rule.value = chosen;
+  const form = h('form', { class: 'question', 'aria-label': 'Which denials' },
+    h('label', { class: 'grow' }, 'Key has in it', input({ name: 'key', type: 'search', placeholder: 'user=ann' })),
+    h('label', { class: 'grow' }, 'Rule', rule),
+    h('label', {}, 'Time', choice('minutes', [['5', 'Last 5 min'], ['1', 'Last minute'], ['15', 'Last 15 min']])),
+    h('label', {}, 'or at', input({ name: 'at', type: 'time' })),
+    h('label', {}, 'First', choice('order', [['most', 'Denied most'], ['last', 'Denied last']])),
+    h('button', { type: 'submit', class: 'primary' }, 'Find'));
+  const values = () => {
+    const { rule, ...rest } = Object.fromEntries(new FormData(form));
+    const [domain, path] = rule ? JSON.parse(rule) : [undefined, undefined];
+    return { ...rest, key: rest.key.trim(), domain, rule: path };
+  };
+  // Rules are offered when they are known; what was chosen stays, though its rule may be gone.
+  const offer = ({ rules }) => {
+    if (rule === document.activeElement) return;
+    const options = rules.map((one) => option(one.domain, one.rule));
+    const held = rule.value;
+    if (held && !options.some(({ value }) => value === held)) options.unshift(rule.selectedOptions[0]);
+    rule.replaceChildren(every, ...options);
+    rule.value = held;
+  };
+  return { form, values, offer };
+}
+
+const columns = [
+  { title: 'Key' },
+  { title: 'Rule', class: 'mid' },
+  { title: 'Denied', class: 'number' },
+  { title: 'Last', class: 'number' },
+  { title: 'Room again', class: 'number wide' },
+];
+
+function row({ domain, rule, key }) {
+  const link = h('a', { href: route('key', { domain, rule, key }), class: 'key' }, key || '(no entries)');
+  const [tags, denied, last, again] = [h('span'), h('td', { class: 'number strong' }), h('td', { class: 'number' }), h('td', { class: 'number wide' })];
+  const cells = [
+    h('th', { scope: 'row' }, link, tags, h('span', { class: 'soft narrow' }, rule)),
+    h('td', { class: 'mid' }, h('span', { class: 'soft domain' }, domain), rule),
+    denied,
+    last,
+    again,
+  ];
+  const update = (one) => {
+    write(denied, one.missed_at_most ? `${count(one.count)} to ${count(one.count + one.missed_at_most)}` : count(one.count));
+    if (last.firstChild?.dateTime !== one.last) last.replaceChildren(time(one.last));
+    if (again.firstChild?.dateTime !== one.retry_at) again.replaceChildren(time(one.retry_at) ?? '–');
+    const told = [one.passed && `${count(one.passed)} passed`, one.presumed && `${count(one.presumed)} without the store`];
+    tags.replaceChildren(...told.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
+  };
+  return [cells, update];
+}

@@ -1,0 +1,114 @@
+// Elements and text. What comes from elsewhere goes into text nodes and attributes, never into HTML.
+
+/** An element; `on…` properties are listeners, `undefined` and `false` attributes are left out, children that are no nodes are text. */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, '');
+    else if (value !== undefined && value !== false && value !== null) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** Writes text where it is another than before, so that nothing is drawn or selected anew for nothing. */
+export function write(element, text) {
+  if (element.textContent !== String(text)) element.textContent = text;
+}
+
+/**
+ * A table whose rows keep their identity, and with it focus and selection, while what they show changes. While the pointer or the
+ * focus is in it rows stay where they are: nothing moves under a finger.
+ *
+ * `columns`: `{ title, class }`. `make(item)` gives the cells of a new row, and a function that shows an item in them.
+ */
+export function table(caption, columns, keyOf, make) {
+  const body = h('tbody');
+  const head = columns.map(({ title, class: name }) => h('th', { scope: 'col', class: name }, title));
+  const element = h('table', {}, h('caption', { class: 'unseen' }, caption), h('thead', {}, h('tr', {}, head)), body);
+  const known = new Map();
+  const show = (items) => {
+    const isHeld = known.size > 0 && (body.matches(':hover') || body.contains(document.activeElement));
+    const keys = new Set(items.map(keyOf));
+    for (const [key, row] of known) {
+      if (!keys.has(key)) {
+        row.element.remove();
+        known.delete(key);
+      }
+    }
+    let after = null;
+    for (const item of items) {
+      const key = keyOf(item);
+      let row = known.get(key);
+      if (!row) {
+        const [cells, update] = make(item);
+        row = { element: h('tr', {}, cells), update };
+        known.set(key, row);
+        if (isHeld) body.append(row.element);
+      }
+      row.update(item);
+      const place = after ? after.nextSibling : body.firstChild;
+      if (!isHeld && place !== row.element) body.insertBefore(row.element, place);
+      after = row.element;
+    }
+  };
+  return { element, show };
+}
+
+/** Names and what they are, as a list; what is `undefined` or `null` is left out. */
+export function facts(pairs) {
+  const shown = pairs.filter(([, value]) => value !== undefined && value !== null && value !== '');
+  return h('dl', { class: 'facts' }, shown.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+}
+
+const WHOLE = new Intl.NumberFormat('en');
+
+/** A count. */
+export const count = (value) => WHOLE.format(value);
+
+/** Something a second: three digits that count. */
+export function rate(value) {
+  if (value === 0) return '0';
+  if (value < 0.01) return '< 0.01';
+  if (value < 1) return value.toFixed(2);
+  return value < 100 ? value.toFixed(1) : WHOLE.format(Math.round(value));
+}
+
+const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
+
+/** An instant as the reader's clock has it, with the day where it is another. */
+export function clock(instant) {
+  const at = new Date(instant);
+  if (Number.isNaN(at.getTime())) return '';
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at)}`;
+}
+
+/** The same as an element that says in full which instant. */
+export const time = (instant) => (instant ? h('time', { datetime: instant, title: instant }, clock(instant)) : null);
+
+/** A length of time in words. */
+export function duration(seconds) {
+  const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
+  const at = units.findIndex(([, length]) => seconds >= length);
+  if (at < 0) return `${seconds.toFixed(seconds > 0 ? 1 : 0)} s`;
+  const [unit, length] = units[at];
+  const [next, part] = units[at + 1] ?? [];
+  const rest = part ? Math.floor((seconds % length) / part) : 0;
+  return `${Math.floor(seconds / length)} ${unit}${rest ? ` ${rest} ${next}` : ''}`;
+}
+
+/** Bytes in words. */
+export function bytes(value) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  const power = value > 0 ? Math.min(Math.floor(Math.log2(value) / 10), 4) : 0;
+  return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
+}
+
+/** A place on this page, with what it asks for. */
+export function route(view, parameters = {}) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== '' && value !== null);
+  return `#/${view}${given.length ? `?${new URLSearchParams(given)}` : ''}`;
+}

@@ -1,0 +1,147 @@
+// What is limited now: each rule with its rates, the busiest at denying first, and a chart of the one that is chosen.
+
+import { get, serverNow } from './api.js';
+import { History, chart, share, spark } from './chart.js';
+import { count, h, rate, route, table, write } from './dom.js';
+
+const EVERY_MS = 1000;
+/** Rules that are shown; they are asked for every second. */
+const SHOWN = 100;
+const OF_WHEN = 'A second, on average of the last minute; the chart has each second since this page was opened.';
+const ALL = '';
+
+export const title = () => 'Now';
+
+// Kept while the page is: who comes back to this view finds the chart as it was.
+const histories = new Map();
+const idOf = (rule) => JSON.stringify([rule.domain, rule.rule]);
+
+/** What a rule keeps out, or would if it did more than watch. */
+const deniedOf = (rule, rates) => (rule.is_shadow ? rates.shadow_denied : rates.denied);
+
+export function open(main, parameters, live) {
+  let chosen = parameters.rule === undefined ? ALL : JSON.stringify([parameters.domain ?? '', parameters.rule]);
+  const tiles = summary();
+  const name = h('h2', { id: 'chart-title' });
+  const place = h('div', { class: 'chart', 'aria-hidden': 'true' });
+  const figures = h('span');
+  const all = h('button', { type: 'button', class: 'quiet', hidden: true, onclick: () => choose(ALL) }, 'All rules');
+  const legend = h('span', { class: 'legend' }, h('span', { class: 'good' }, 'allowed'), h('span', { class: 'bad' }, 'denied'));
+  const caption = h('figcaption', {}, name, legend, all, figures);
+  const draw = chart(place, live.signal);
+  const note = h('p', { class: 'soft' });
+  let latest = [];
+
+  const choose = (id) => {
+    chosen = id;
+    show();
+  };
+  const rules = table('Rules, those first that denied most in the last minute', columns, idOf, (rule) => row(rule, choose, () => chosen));
+  const empty = h('p', { class: 'empty', hidden: true }, 'No rule is in force that limits anything.');
+
+  const show = () => {
+    const rule = latest.find((rule) => idOf(rule) === chosen);
+    write(name, rule ? `${rule.domain}: ${rule.rule}` : 'All rules');
+    all.hidden = chosen === ALL;
+    const history = histories.get(chosen) ?? new History();
+    write(figures, `${rate(history.allowed.at(-1) ?? 0)} allowed, ${rate(history.denied.at(-1) ?? 0)} denied in the last second`);
+    draw(history);
+    rules.show(latest);
+  };
+
+  main.append(
+    h('h1', { class: 'unseen' }, 'What is limited now'),
+    tiles.element,
+    h('figure', { class: 'card', 'aria-labelledby': 'chart-title' }, caption, place),
+    h('div', { class: 'scroll card' }, rules.element, empty),
+    note,
+  );
+  live.every(EVERY_MS, async (signal) => {
+    const answer = await get('rules', { order: 'denied', limit: SHOWN }, signal);
+    latest = answer.rules;
+    remember(latest);
+    tiles.show(latest);
+    empty.hidden = answer.total > 0;
+    write(note, answer.total > latest.length ? `${OF_WHEN} These are the ${latest.length} of ${count(answer.total)} rules that deny most, and the sums are theirs; the rest is in Policy.` : OF_WHEN);
+    show();
+  });
+}
+
+const columns = [
+  { title: 'Rule' },
+  { title: 'Limit', class: 'wide' },
+  { title: 'Last 2 min', class: 'mid' },
+  { title: 'Allowed/s', class: 'number' },
+  { title: 'Denied/s', class: 'number' },
+  { title: 'Part denied', class: 'number wide' },
+  { title: 'Denied/s, 15 min', class: 'number wide' },
+];
+
+function remember(rules) {
+  const at = serverNow() / 1000;
+  const sum = [0, 0];
+  const seen = new Set([ALL]);
+  for (const rule of rules) {
+    const id = idOf(rule);
+    const [allowed, denied] = [rule.rates['1s'].allowed, deniedOf(rule, rule.rates['1s'])];
+    if (!histories.has(id)) histories.set(id, new History());
+    histories.get(id).add(at, allowed, denied);
+    seen.add(id);
+    sum[0] += allowed;
+    sum[1] += rule.rates['1s'].denied;
+  }
+  for (const id of histories.keys()) if (!seen.has(id)) histories.delete(id);
+  if (!histories.has(ALL)) histories.set(ALL, new History());
+  histories.get(ALL).add(at, ...sum);
+}
+
+function summary() {
+  const parts = [
+    ['allowed', 'Allowed', (rates) => rates.allowed],
+    ['denied', 'Denied', (rates) => rates.denied],
+    ['near', 'Near a limit', (rates) => rates.near],
+    ['watched', 'Only watched', (rates) => rates.shadow_denied],
+  ];
+  const cells = parts.map(([kind, label, of]) => ({ of, value: h('dd', { 'data-total': kind }, '–'), label, kind }));
+  const element = h('dl', { class: 'tiles' }, cells.map(({ kind, label, value }) =>
+    h('div', { class: kind }, h('dt', {}, label, h('span', { class: 'soft' }, '/s')), value)));
+  const show = (rules) => {
+    for (const { of, value } of cells) write(value, rate(rules.reduce((sum, rule) => sum + of(rule.rates['1m']), 0)));
+  };
+  return { element, show };
+}
+
+function row(rule, choose, chosen) {
+  const id = idOf(rule);
+  const pick = h('button', { type: 'button', class: 'link', onclick: () => choose(id) }, rule.rule);
+  const tags = [rule.is_shadow && h('span', { class: 'tag' }, 'only watches'), rule.is_quota && h('span', { class: 'tag' }, 'quota')];
+  const line = spark();
+  const bar = share();
+  const [allowed, denied, part, quarter] = [h('td', { class: 'number' }), h('a', {}), h('span'), h('td', { class: 'number wide' })];
+  denied.href = route('denied', { domain: rule.domain, rule: rule.rule });
+  const limit = () => rule.limit ?? 'unlimited';
+  const cells = [
+    h('th', { scope: 'row' }, h('span', { class: 'soft domain' }, rule.domain), pick, ...tags, h('span', { class: 'soft narrow' }, limit())),
+    h('td', { class: 'wide soft' }, limit()),
+    h('td', { class: 'mid' }, line.element),
+    allowed,
+    h('td', { class: 'number' }, denied),
+    h('td', { class: 'number wide' }, h('span', { class: 'parts' }, bar.element, part)),
+    quarter,
+  ];
+  const update = (rule) => {
+    const minute = rule.rates['1m'];
+    const kept = deniedOf(rule, minute);
+    write(allowed, rate(minute.allowed));
+    write(denied, rate(kept));
+    denied.setAttribute('aria-label', `${rate(kept)} a second denied by ${rule.rule}: show the keys`);
+    denied.className = kept > 0 ? (rule.is_shadow ? 'watched' : 'bad') : 'soft';
+    const all = minute.allowed + kept;
+    write(part, all > 0 ? `${Math.round((kept / all) * 100)} %` : '');
+    bar.draw(minute.allowed, kept);
+    write(quarter, rate(deniedOf(rule, rule.rates['15m'])));
+    line.draw(histories.get(id) ?? new History());
+    pick.setAttribute('aria-pressed', String(chosen() === id));
+  };
+  return [cells, update];
+}

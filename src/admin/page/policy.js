@@ -1,0 +1,161 @@
+// The policies in force, as a tree with how much each rule decides; a request to try; reading them again.
+
+import { Problem, get, post } from './api.js';
+import { share } from './chart.js';
+import { count, facts, h, rate, route, time, write } from './dom.js';
+import { entriesOf, standing } from './key.js';
+
+const EVERY_MS = 2000;
+const SHOWN = 1000;
+/** Between the parts of a rule's path. */
+const BELOW = ' > ';
+
+export const title = () => 'Policy';
+
+export function open(main, parameters, live) {
+  const head = h('div');
+  const tree = h('div', { class: 'card tree' });
+  const filter = h('input', { type: 'search', placeholder: 'plan=free', autocomplete: 'off', spellcheck: 'false' });
+  const note = h('p', { class: 'soft' });
+  filter.addEventListener('input', () => live.wake());
+  main.append(
+    h('h1', {}, 'Policies in force'),
+    h('section', { class: 'card', 'aria-label': 'Version' }, head, again(live)),
+    trying(parameters, live),
+    h('h2', {}, 'Rules'),
+    h('form', { class: 'question', 'aria-label': 'Which rules', onsubmit: (event) => event.preventDefault() }, h('label', { class: 'grow' }, 'Path has in it', filter)),
+    tree,
+    note,
+  );
+  let shape = null;
+  let usage = new Map();
+  live.every(EVERY_MS, async (signal) => {
+    const answer = await get('rules', { rule: filter.value.trim(), limit: SHOWN }, signal);
+    const next = JSON.stringify([answer.version, answer.rules.map(({ domain, rule }) => [domain, rule])]);
+    if (next !== shape) {
+      usage = plant(tree, answer.rules);
+      shape = next;
+    }
+    for (const rule of answer.rules) usage.get(idOf(rule))?.(rule.rates['1m'], rule);
+    if (!answer.rules.length) tree.replaceChildren(h('p', { class: 'empty' }, 'No rule fits this.'));
+    write(note, answer.total > SHOWN ? `The first ${count(SHOWN)} of ${count(answer.total)} rules.` : `${count(answer.total)} rules that limit something; figures are of the last minute.`);
+  });
+  live.every(EVERY_MS, async (signal) => head.replaceChildren(...summary(await get('policies', {}, signal))));
+}
+
+const idOf = ({ domain, rule }) => JSON.stringify([domain, rule]);
+
+function summary(policies) {
+  const { version, loaded_at: loaded, files, rules, last_error: refused } = policies;
+  const own = facts([
+    ['Version', version ? h('code', {}, version) : 'none yet'],
+    ['In force since', time(loaded)],
+    ['Rules', count(rules)],
+    ['From', h('span', { class: 'key' }, files.join(', '))],
+  ]);
+  if (!refused) return [own];
+  return [own, h('div', { class: 'problem' }, h('p', {}, 'A change was refused at ', time(refused.at), '; the version above stays in force.'),
+    h('pre', { tabindex: '0', 'aria-label': 'Why the change was refused' }, refused.report))];
+}
+
+/** Reads the files again, after asking whether that is meant. */
+function again(live) {
+  const told = h('span', { role: 'status' });
+  const dialog = h('dialog', { 'aria-labelledby': 'reload-title' },
+    h('form', { method: 'dialog' },
+      h('h2', { id: 'reload-title' }, 'Read the policies again?'),
+      h('p', {}, 'This process reads its policy files and puts them in force. With mistakes in them, what is in force stays. Files that change are read without this.'),
+      h('p', { class: 'actions' }, h('button', { value: 'no' }, 'Cancel'), h('button', { value: 'yes', class: 'primary' }, 'Read again'))));
+  dialog.addEventListener('close', async () => {
+    if (dialog.returnValue !== 'yes') return;
+    dialog.returnValue = '';
+    try {
+      const { is_changed: isChanged, policies } = await post('policies/reload', {}, live.signal);
+      write(told, isChanged ? `Version ${policies.version} is in force.` : 'They are as they were.');
+    } catch (error) {
+      write(told, error instanceof Problem ? `Refused: ${error.message.split('\n')[0]}` : 'The server did not answer.');
+    }
+    live.wake();
+  });
+  return h('p', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.showModal() }, 'Read again…'), told, dialog);
+}
+
+/** The tree of all rules below `place`; answers with how to show each one's usage. */
+function plant(place, rules) {
+  const usage = new Map();
+  const lists = new Map();
+  const list = (domain, path) => {
+    const id = JSON.stringify([domain, path]);
+    if (lists.has(id)) return lists.get(id);
+    const made = h('ul');
+    lists.set(id, made);
+    if (path.length) branch(list(domain, path.slice(0, -1)), path.at(-1), made);
+    else place.append(h('details', { open: true }, h('summary', {}, h('strong', {}, domain)), made));
+    return made;
+  };
+  const branch = (above, name, below) => above.append(h('li', {}, h('span', { class: 'key soft' }, name), below));
+  place.replaceChildren();
+  for (const rule of rules) {
+    const path = rule.rule.split(BELOW);
+    const above = list(rule.domain, path.slice(0, -1));
+    const below = h('ul');
+    lists.set(JSON.stringify([rule.domain, path]), below);
+    const [row, show] = leaf(rule, path.at(-1));
+    above.append(h('li', {}, row, below));
+    usage.set(idOf(rule), show);
+  }
+  return usage;
+}
+
+function leaf(rule, name) {
+  const bar = share();
+  const [allowed, denied] = [h('span', {}), h('a', { href: route('denied', { domain: rule.domain, rule: rule.rule }) })];
+  const row = h('div', { class: 'leaf' },
+    h('span', {}, h('a', { class: 'key', href: route('now', { domain: rule.domain, rule: rule.rule }) }, name),
+      rule.name && h('span', { class: 'soft' }, ` ${rule.name}`),
+      rule.is_shadow && h('span', { class: 'tag' }, 'only watches'), rule.is_quota && h('span', { class: 'tag' }, 'quota')),
+    h('span', { class: 'soft' }, rule.limit ?? 'unlimited'),
+    h('span', { class: 'usage' }, bar.element, allowed, denied));
+  const show = (rates, { is_shadow: isShadow }) => {
+    const kept = isShadow ? rates.shadow_denied : rates.denied;
+    write(allowed, `${rate(rates.allowed)}/s allowed`);
+    write(denied, `${rate(kept)}/s ${isShadow ? 'watched' : 'denied'}`);
+    denied.className = kept > 0 ? (isShadow ? 'watched' : 'bad') : 'soft';
+    bar.draw(rates.allowed, kept);
+  };
+  return [row, show];
+}
+
+/** A request to try: what it would be answered, and why. */
+function trying(parameters, live) {
+  const domains = h('datalist', { id: 'domains' });
+  const field = (name, value, more) => h('input', { name, value, required: true, autocomplete: 'off', spellcheck: 'false', ...more });
+  const domain = field('domain', parameters.domain ?? '', { list: 'domains' });
+  const [answer, why] = [h('div', { role: 'status' }), h('pre', { tabindex: '0', hidden: true, 'aria-label': 'Which rule, and why' })];
+  const form = h('form', { class: 'question' },
+    h('label', {}, 'Domain', domain, domains),
+    h('label', { class: 'grow' }, 'Descriptor', field('descriptor', parameters.descriptor ?? '', { placeholder: 'plan=free,user=ann' })),
+    h('label', {}, 'Hits', field('hits', '1', { type: 'number', min: '0', max: '4294967295', class: 'short' })),
+    h('button', { type: 'submit', class: 'primary' }, 'Try'));
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    const { domain, descriptor, hits } = Object.fromEntries(new FormData(form));
+    try {
+      const question = { domain, descriptors: [{ entries: entriesOf(descriptor), hits: Number(hits) }] };
+      const [tried, told] = await Promise.all([post('try', question, live.signal), get('explain', { domain, descriptor }, live.signal)]);
+      answer.replaceChildren(standing(tried));
+      write(why, told.text);
+      why.hidden = false;
+    } catch (error) {
+      if (live.signal.aborted) return;
+      answer.replaceChildren(standing({ problem: error instanceof Problem ? error.message : 'The server did not answer.' }));
+      why.hidden = true;
+    }
+  });
+  get('policies', {}, live.signal).then(({ domains: names }) => {
+    domains.replaceChildren(...names.map((value) => h('option', { value })));
+    if (!domain.value && names.length === 1) [domain.value] = names;
+  }, () => {});
+  return h('section', { class: 'card' }, h('h2', {}, 'Try a request'),
+    h('p', { class: 'soft' }, 'What it would be answered now, and why. Nothing is charged or counted.'), form, answer, why);
+}

@@ -1,0 +1,79 @@
+// How the process and its store are.
+
+import { get, serverNow } from './api.js';
+import { bytes, count, duration, facts, h, table, time, write } from './dom.js';
+
+const EVERY_MS = 2000;
+
+export const title = () => 'Store';
+
+export function open(main, _parameters, live) {
+  const [health, own] = [h('div'), h('div')];
+  const servers = table('Servers of the store', columns, (server) => server.address, row);
+  const list = h('div', { class: 'scroll card', hidden: true }, servers.element);
+  const none = h('p', { hidden: true }, 'Counters live in the memory of this process; there are no servers. They are lost with the process.');
+  main.append(
+    h('h1', {}, 'Store and process'),
+    h('section', { class: 'card', 'aria-label': 'Health' }, health),
+    h('h2', {}, 'Servers'),
+    list,
+    none,
+    h('h2', {}, 'This process'),
+    h('section', { class: 'card', 'aria-label': 'This process' }, own),
+  );
+  live.every(EVERY_MS, async (signal) => {
+    const [status, store] = await Promise.all([get('status', {}, signal), get('store', {}, signal)]);
+    health.replaceChildren(...standing(status));
+    own.replaceChildren(process(status));
+    list.hidden = !store.servers.length;
+    none.hidden = !list.hidden;
+    servers.show(store.servers);
+  });
+}
+
+function standing({ is_ready: isReady, degraded }) {
+  const words = !isReady ? ['bad', 'Not ready: it should not be asked.'] : degraded.length ? ['watched', 'Ready, with something amiss.'] : ['good', 'Ready, and all is well.'];
+  const list = degraded.length ? h('ul', {}, degraded.map((text) => h('li', {}, text))) : null;
+  return [h('p', { class: `standing ${words[0]}` }, words[1]), list].filter(Boolean);
+}
+
+function process({ program, begun_at: begun, resident_bytes: resident, journal, active_rules: rules }) {
+  return facts([
+    ['Version', program],
+    ['Up for', duration(Math.max(Math.floor((serverNow() - Date.parse(begun)) / 1000), 0))],
+    ['Memory', resident ? bytes(resident) : null],
+    ['Rules that decided something', count(rules)],
+    ['Journal of denials', journal.is_on ? bytes(journal.bytes) : 'off'],
+    ['Denials without room in it', journal.is_on ? count(journal.dropped) : null],
+    ['Keys that went for others', journal.is_on ? count(journal.replaced) : null],
+  ]);
+}
+
+const columns = [
+  { title: 'Server' },
+  { title: 'Workers', class: 'number' },
+  { title: 'Breakers open', class: 'number' },
+  { title: 'Data', class: 'number mid' },
+  { title: 'Evicted', class: 'number mid' },
+  { title: 'Up for', class: 'number wide' },
+  { title: 'Clock ahead', class: 'number wide' },
+  { title: 'Told at', class: 'number wide' },
+];
+
+function row({ address }) {
+  const role = h('span', { class: 'tag' });
+  const cells = columns.slice(1).map(({ class: name }) => h('td', { class: name }));
+  const update = ({ workers, connected, breakers_open: breakers, told }) => {
+    role.hidden = !told;
+    write(role, told?.role ?? '');
+    const words = [`${connected} of ${workers}`, count(breakers), ...(told
+      ? [bytes(told.used_bytes), count(told.evicted_keys), duration(told.uptime_seconds), `${(told.clock_offset_us / 1000).toFixed(1)} ms`, '']
+      : ['–', '–', '–', '–', '–'])];
+    cells.forEach((cell, place) => words[place] && write(cell, words[place]));
+    cells[0].classList.toggle('bad', connected < workers);
+    cells[1].classList.toggle('bad', breakers > 0);
+    if (told) cells.at(-1).replaceChildren(time(told.at));
+    cells[3].classList.toggle('bad', (told?.evicted_keys ?? 0) > 0);
+  };
+  return [[h('th', { scope: 'row' }, h('span', { class: 'key' }, address), ' ', role), ...cells], update];
+}

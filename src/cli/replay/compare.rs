@@ -1,0 +1,74 @@
+//! Traffic decided by one policy or by two, and who was denied by which.
+
+use std::io::{self, BufRead, Write};
+
+use super::Lines;
+use super::denied::Comparison;
+use super::line::Format;
+use crate::cli::dry_run::DryRun;
+
+/// Lines that could not be decided.
+#[derive(Default)]
+struct PassedOver {
+    lines: u64,
+    /// Where the first of them is, and why.
+    first: Option<String>,
+}
+
+/// Decides all lines and prints what came of them. Of an access log, lines that are no requests are passed over and counted.
+///
+/// # Errors
+/// Where the file cannot be read, or none of its lines.
+pub(super) async fn print(
+    mut lines: Lines<impl BufRead>,
+    format: &Format,
+    first: &DryRun,
+    second: Option<&DryRun>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let (mut comparison, mut passed_over) = (Comparison::new(second.is_some()), PassedOver::default());
+    let mut nothing_asked = 0u64;
+    while let Some(line) = lines.next()? {
+        match decide(line, format, first, second, &mut comparison).await {
+            Ok(true) => {}
+            Ok(false) => nothing_asked = nothing_asked.saturating_add(1),
+            Err(error) if matches!(format, Format::Trace) => return Err(format!("{}: {error}", lines.place()).into()),
+            Err(error) => {
+                passed_over.lines = passed_over.lines.saturating_add(1);
+                passed_over.first.get_or_insert_with(|| format!("{}: {error}", lines.place()));
+            }
+        }
+    }
+    if let Some(why) = passed_over.first {
+        if comparison.is_empty() {
+            return Err(format!("no line can be read; the first: {why}").into());
+        }
+        eprintln!("warning: {} lines passed over; the first: {why}", passed_over.lines);
+    }
+    if nothing_asked > 0 {
+        eprintln!("{nothing_asked} lines ask for nothing: a field of each of their descriptors is not there");
+    }
+    write!(io::stdout().lock(), "{comparison}")?;
+    Ok(())
+}
+
+/// Decides a line; `false` where it asks for nothing.
+async fn decide(
+    line: &[u8],
+    format: &Format,
+    first: &DryRun,
+    second: Option<&DryRun>,
+    comparison: &mut Comparison,
+) -> Result<bool, String> {
+    let Some(line) = format.read(line)? else { return Ok(false) };
+    let request = line.request()?;
+    let by_first = first.snapshot();
+    let one = first.decide(line.instant, &by_first, &request).await.map_err(|error| error.to_string())?;
+    let Some(second) = second else {
+        comparison.add(&request, &one, None);
+        return Ok(true);
+    };
+    let by_second = second.snapshot();
+    let other = second.decide(line.instant, &by_second, &request).await.map_err(|error| error.to_string())?;
+    comparison.add(&request, &one, Some(&other));
+    Ok(true)
+}

@@ -1,0 +1,131 @@
+//! Who was denied on some traffic by one policy, or by which of two: per rule, with the keys that were denied most.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::top::Top;
+use crate::descriptor::{Descriptor, Keyed, Request};
+use crate::journal::key;
+use crate::limiter::{Decision, Status};
+
+/// Keys of a rule that are shown.
+const SHOWN: usize = 10;
+
+/// Denied requests, by the domain and path of the rules that denied them.
+#[derive(Debug, Default)]
+pub(super) struct Denied {
+    requests: u64,
+    rules: BTreeMap<(String, String), Top>,
+}
+
+/// What two policies made of the same traffic; with one alone, what that made of it.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    requests: u64,
+    denied: [u64; 2],
+    /// By the first and not by the second, or by the only one there is,
+    old: Denied,
+    /// and by the second alone.
+    new: Denied,
+    /// Admitted, and not if limits applied that the first tries out.
+    tried: Denied,
+    is_of_two: bool,
+}
+
+impl Denied {
+    fn add(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
+        self.requests = self.requests.saturating_add(1);
+        let statuses = decision.statuses().iter().zip(&request.descriptors);
+        // Votes deny together, and each of them is a part of why.
+        for (status, descriptor) in statuses.filter(|(status, _)| status.is_over_limit()) {
+            let top = self.rules.entry(rule_of(status, request.domain)).or_default();
+            top.add(&key_of(descriptor, status.keyed()));
+        }
+    }
+
+    /// Adds a request that is admitted and would not be, if what is tried out applied.
+    fn add_tried(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
+        let denying = decision.tried().iter().filter(|tried| tried.would_deny() == Some(true));
+        let mut is_any = false;
+        for tried in denying.filter(|_| !decision.is_over_limit()) {
+            is_any = true;
+            let top = self.rules.entry((request.domain.to_owned(), tried.rule().path().to_owned())).or_default();
+            let descriptor = request.descriptors.get(tried.descriptor());
+            descriptor.into_iter().for_each(|descriptor| top.add(&key_of(descriptor, tried.keyed())));
+        }
+        self.requests = self.requests.saturating_add(u64::from(is_any));
+    }
+}
+
+impl Comparison {
+    /// Nothing yet.
+    pub(super) fn new(is_of_two: bool) -> Self {
+        Self { is_of_two, ..Self::default() }
+    }
+
+    /// Whether no request was decided.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests == 0
+    }
+
+    /// Adds what became of a request: by the first policy, and by the second where there is one.
+    pub(super) fn add(&mut self, request: &Request<'_>, first: &Decision<'_>, second: Option<&Decision<'_>>) {
+        self.requests = self.requests.saturating_add(1);
+        let over = [first.is_over_limit(), second.is_some_and(Decision::is_over_limit)];
+        for (denied, over) in self.denied.iter_mut().zip(over) {
+            *denied = denied.saturating_add(u64::from(over));
+        }
+        self.tried.add_tried(request, first);
+        match (over, second) {
+            ([true, false], _) => self.old.add(request, first),
+            ([false, true], Some(second)) => self.new.add(request, second),
+            ([_, _], _) => {}
+        }
+    }
+}
+
+fn rule_of(status: &Status<'_>, domain: &str) -> (String, String) {
+    let path = status.rule().map_or("(limit of the request)", |rule| rule.path());
+    (domain.to_owned(), path.to_owned())
+}
+
+/// The descriptor as the journal of a running service calls it.
+fn key_of(descriptor: &Descriptor<'_>, keyed: Option<&Keyed>) -> String {
+    let mut text = String::new();
+    Keyed::show(keyed, &descriptor.entries, |entries| key::write_text(entries, &mut text));
+    text
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rules: Vec<_> = self.rules.iter().collect();
+        rules.sort_by_key(|(_, top)| std::cmp::Reverse(top.total()));
+        for ((domain, rule), top) in rules {
+            writeln!(f, "  {:>9} of {}  {domain} {rule}", top.total(), top.keys())?;
+            for (count, key) in top.first(SHOWN) {
+                writeln!(f, "  {count:>13}  {key}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [old, new] = self.denied;
+        let requests = format!("{} request{}", self.requests, if self.requests == 1 { "" } else { "s" });
+        if !self.is_of_two {
+            writeln!(f, "{requests}, {old} over limit")?;
+            write!(f, "{}", self.old)?;
+            if self.tried.requests > 0 {
+                writeln!(f, "{} more if its candidates applied", self.tried.requests)?;
+            }
+            return write!(f, "{}", self.tried);
+        }
+        writeln!(f, "{requests}: {old} over limit by --policy, {new} by --against")?;
+        writeln!(f, "{} would be denied by --against alone", self.new.requests)?;
+        write!(f, "{}", self.new)?;
+        writeln!(f, "{} would be denied by --policy alone", self.old.requests)?;
+        write!(f, "{}", self.old)
+    }
+}

@@ -1,0 +1,205 @@
+//! `tollgate replay`: decide recorded traffic in virtual time.
+
+mod compare;
+mod denied;
+mod line;
+mod top;
+mod trace;
+
+use std::io::{self, BufRead, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::line::Format;
+use super::block_on;
+use super::dry_run::DryRun;
+use super::load;
+use crate::limiter::{InForce, Limiter, Modes};
+use crate::policy::{PolicySet, Source, access_log};
+use crate::settings::{Place, Reading, RedisFlags, place};
+use crate::store::any::AnyStore;
+use crate::store::clock::ManualClock;
+use crate::store::memory::{Bounds, MemoryStore};
+use crate::store::redis::{RedisOptions, RedisStore, Time};
+use crate::telemetry::metrics::Metrics;
+
+/// Decide recorded traffic: a trace, or an access log of Envoy
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A trace has one JSON object a line; `at` is microseconds since the epoch or RFC 3339 text:
+  {\"at\": \"2026-11-21T12:00:00Z\", \"request\": {\"domain\": \"gateway\", \"descriptors\": [
+     {\"entries\": [{\"key\": \"remote_address\", \"value\": \"203.0.113.7\"}]}]}}        (on one line)
+
+The map of an access log, in YAML, says which of its fields are which entries:
+  time: { field: start_time }
+  domain: gateway
+  descriptors:
+    - remote_address: { field: downstream_remote_address, without: port }
+
+Examples:
+  tollgate replay --policy config/policies trace.jsonl > decisions.jsonl
+  tollgate replay --policy config/policies --access-log access.jsonl --map map.yaml
+  tollgate replay --policy config/policies --against new/ --access-log access.jsonl --map map.yaml")]
+pub struct Replay {
+    /// A policy file or directory. May be given again.
+    #[arg(long, value_name = "PATH", required = true)]
+    policy: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+    /// Where counters live: `memory`, or a Redis URL; keys get a prefix of their own and are removed at the end.
+    #[arg(long, value_name = "URL", default_value = "memory")]
+    store: String,
+    #[command(flatten)]
+    redis: RedisFlags,
+    /// Other policies for the same traffic, in memory: who would be denied by which. May be given again.
+    #[arg(long, value_name = "PATH", conflicts_with = "store")]
+    against: Vec<PathBuf>,
+    /// A JSON access log in the place of a trace, in memory: who would be denied; `-` is standard input.
+    #[arg(long, value_name = "FILE", requires = "map", conflicts_with_all = ["trace", "store"])]
+    access_log: Option<PathBuf>,
+    /// What a line of the access log is as a request.
+    #[arg(long, value_name = "FILE", requires = "access_log")]
+    map: Option<PathBuf>,
+    /// The trace; `-` is standard input.
+    #[arg(value_name = "TRACE", default_value = "-")]
+    trace: PathBuf,
+}
+
+/// Time for one line: the store is waited for, since a trace has no caller in a hurry.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a line. Nobody's request is as long.
+const MAX_LINE: u64 = 1 << 20;
+
+/// The lines of a file that are not empty.
+struct Lines<R> {
+    input: R,
+    name: String,
+    number: u64,
+    line: Vec<u8>,
+}
+
+impl Replay {
+    /// Writes a line for each line of the trace, and a summary on standard error; or who would be denied. Exit 2 where something
+    /// cannot be read.
+    pub fn run(self) -> ExitCode {
+        let done = block_on(async {
+            match self.against.is_empty() && self.access_log.is_none() {
+                true => self.replay().await,
+                false => self.compare().await,
+            }
+        });
+        match done {
+            Ok(Ok(())) => ExitCode::SUCCESS,
+            Ok(Err(error)) => fail(&error),
+            Err(error) => fail(&error),
+        }
+    }
+
+    async fn compare(self) -> Result<(), Box<dyn std::error::Error>> {
+        let format = match &self.map {
+            None => Format::Trace,
+            Some(place) => {
+                let name = place.display().to_string();
+                let text = std::fs::read_to_string(place).map_err(|error| format!("{name}: {error}"))?;
+                let map = access_log::read(&Source { name, text }).map_err(|report| report.to_string())?;
+                Format::AccessLog(map)
+            }
+        };
+        let first = DryRun::new(self.policies(&self.policy)?);
+        let second = match self.against.as_slice() {
+            [] => None,
+            places => Some(DryRun::new(self.policies(places)?)),
+        };
+        compare::print(self.lines()?, &format, &first, second.as_ref()).await
+    }
+
+    fn policies(&self, places: &[PathBuf]) -> Result<PolicySet, String> {
+        load(&self.reading, places).map(|(_, loaded)| loaded.policies).map_err(|report| report.to_string())
+    }
+
+    async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
+        let place = self.redis.complete(place(&self.store)?)?;
+        let policies = self.policies(&self.policy)?;
+
+        let clock = Arc::new(ManualClock::default());
+        let metrics = Metrics::new();
+        let store = match place {
+            Place::Memory => {
+                let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+                AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))))
+            }
+            Place::Redis(options) => {
+                let options = RedisOptions { prefix: own_prefix(), ..*options };
+                AnyStore::Redis(RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics)))
+            }
+        };
+        let in_force = InForce::new(metrics);
+        in_force.install(policies);
+        let limiter = Limiter::new(in_force, store, Modes::default());
+        let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
+        connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
+
+        let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
+        if let AnyStore::Redis(store) = limiter.store() {
+            store.clear().await?;
+        }
+        decided
+    }
+
+    fn lines(&self) -> Result<Lines<Box<dyn BufRead>>, String> {
+        let place = self.access_log.as_ref().unwrap_or(&self.trace);
+        let name = place.display().to_string();
+        let input: Box<dyn BufRead> = match place.as_os_str() == "-" {
+            true => Box::new(io::stdin().lock()),
+            false => {
+                let open = std::fs::File::open(place);
+                Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
+            }
+        };
+        Ok(Lines { input, name, number: 0, line: Vec::new() })
+    }
+}
+
+impl<R: BufRead> Lines<R> {
+    /// The next line.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or a line is too long to be one.
+    fn next(&mut self) -> Result<Option<&[u8]>, String> {
+        loop {
+            self.line.clear();
+            self.number = self.number.saturating_add(1);
+            let mut room = (&mut self.input).take(MAX_LINE);
+            let read = room.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
+            if room.limit() == 0 {
+                return Err(format!("{}: a line of more than {MAX_LINE} bytes", self.place()));
+            }
+            if read == 0 {
+                return Ok(None);
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Ok(Some(&self.line));
+            }
+        }
+    }
+
+    /// Where the last line stands.
+    fn place(&self) -> String {
+        format!("{}:{}", self.name, self.number)
+    }
+}
+
+/// What no other store's keys begin with.
+fn own_prefix() -> Vec<u8> {
+    format!("replay-{:032x}:", rand::random::<u128>()).into_bytes()
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    let text = error.to_string();
+    // A report of policies says so itself, of each of its problems.
+    let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };
+    eprintln!("{}", text.trim_end());
+    ExitCode::from(2)
+}

@@ -1,0 +1,68 @@
+//! The keys that came most often, of any number of keys, in bounded room.
+
+use crate::descriptor::hash_of;
+use crate::journal::summary::{Room, Slot, Summary};
+
+/// Keys that are counted one by one.
+const PLACES: usize = 1_000;
+
+/// Keys and how often they came.
+#[derive(Debug, Default)]
+pub(super) struct Top {
+    keys: Summary<()>,
+    total: u64,
+}
+
+impl Top {
+    pub(super) fn add(&mut self, key: &str) {
+        self.total = self.total.saturating_add(1);
+        let room = if self.keys.slots().len() < PLACES { Room::More } else { Room::Same };
+        self.keys.note(key, hash_of(key.as_bytes()), room, || ());
+    }
+
+    /// How many came.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many keys: exactly, or that there were more.
+    pub(super) fn keys(&self) -> String {
+        let slots = self.keys.slots();
+        let is_exact = slots.iter().all(|slot| slot.inherited == 0);
+        let plural = if slots.len() == 1 { "" } else { "s" };
+        format!("{}{} key{plural}", if is_exact { "" } else { "more than " }, slots.len())
+    }
+
+    /// Those that came most often, and how often; `~` where that is an estimate.
+    pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
+        let mut slots: Vec<_> = self.keys.slots().iter().collect();
+        slots.sort_unstable_by(|one, other| other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key)));
+        let told = |slot: &Slot<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
+        slots.into_iter().take(number).map(move |slot| (told(slot), &*slot.key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frequent_are_found_among_many_more_keys_than_there_are_places() {
+        let mut top = Top::default();
+        for number in 0..20_000 {
+            top.add(&format!("rare {number}"));
+            top.add(&format!("frequent {}", number % 3));
+        }
+        let first: Vec<_> = top.first(3).map(|(_, key)| key.to_owned()).collect();
+        assert!(first.iter().all(|key| key.starts_with("frequent")), "{first:?}");
+        assert_eq!((top.total(), top.keys.slots().len(), top.keys().as_str()), (40_000, PLACES, "more than 1000 keys"));
+    }
+
+    #[test]
+    fn few_keys_are_counted_exactly() {
+        let mut top = Top::default();
+        ["b", "a", "b"].into_iter().for_each(|key| top.add(key));
+        assert_eq!(top.first(9).collect::<Vec<_>>(), [("2".to_owned(), "b"), ("1".to_owned(), "a")]);
+        assert_eq!(top.keys(), "2 keys");
+    }
+}

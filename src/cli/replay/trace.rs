@@ -1,0 +1,110 @@
+//! A trace: each of its lines decided, by any store, and answered by a line.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::line::Format;
+use super::{Lines, PATIENCE};
+use crate::algorithm::time::Micros;
+use crate::grpc::json;
+use crate::grpc::response::{self, AnswerStyle};
+use crate::limiter::{Decision, Limiter, Standing};
+use crate::store::any::AnyStore;
+use crate::store::clock::ManualClock;
+
+/// What decides.
+pub(super) type Replayed = Limiter<AnyStore<Arc<ManualClock>>>;
+
+/// Decides each line and prints the answers and the summary.
+///
+/// # Errors
+/// The first line that cannot be read.
+pub(super) async fn decide_all(
+    mut lines: Lines<impl BufRead>,
+    limiter: &Replayed,
+    clock: &ManualClock,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut output = io::BufWriter::new(io::stdout().lock());
+    let mut summary = Summary::default();
+    while let Some(line) = lines.next()? {
+        let answer = decide(limiter, clock, line, &mut summary).await;
+        let answer = answer.map_err(|error| format!("{}: {error}", lines.place()))?;
+        // The next line sees the counters without charges that were not owed.
+        limiter.store().settled().await;
+        writeln!(output, "{answer}")?;
+    }
+    output.flush()?;
+    summary.print();
+    Ok(())
+}
+
+async fn decide(limiter: &Replayed, clock: &ManualClock, line: &[u8], summary: &mut Summary) -> Result<Value, String> {
+    let Some(line) = Format::Trace.read(line)? else { return Err("nothing is asked".to_owned()) };
+    clock.set(line.instant);
+    let at = &line.at;
+    let request = match line.request() {
+        Ok(request) => request,
+        Err(invalid) => return Ok(refused(at, "INVALID_ARGUMENT", &invalid)),
+    };
+    let snapshot = limiter.snapshot();
+    let now = Instant::now();
+    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
+    let decision = match limiter.decide(&snapshot, &request, deadline).await {
+        Ok(decision) => decision,
+        Err(undecided) => return Ok(refused(at, "UNAVAILABLE", &undecided.to_string())),
+    };
+    summary.add(&decision);
+    let us = |length: Option<Micros>| length.map(Micros::get);
+    let descriptors: Vec<Value> = decision
+        .statuses()
+        .iter()
+        .map(|status| json!({"retry_after_us": us(status.retry_after()), "reset_after_us": us(status.reset_after())}))
+        .collect();
+    let mut answer = Vec::new();
+    response::write(&decision, &AnswerStyle::default(), &mut answer);
+    let response = json::response(&answer).map_err(|error| error.to_string())?;
+    Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
+}
+
+/// The line for a request that got an error instead of an answer.
+fn refused(at: &Value, code: &str, message: &str) -> Value {
+    json!({"at": at, "error": {"code": code, "message": message}})
+}
+
+/// What became of the descriptors of each rule.
+#[derive(Default)]
+struct Summary {
+    rules: BTreeMap<(String, String), [u64; 3]>,
+    requests: u64,
+    denied: u64,
+}
+
+impl Summary {
+    fn add(&mut self, decision: &Decision<'_>) {
+        self.requests = self.requests.saturating_add(1);
+        self.denied = self.denied.saturating_add(u64::from(decision.is_over_limit()));
+        for status in decision.statuses() {
+            let of_rule = |rule: &crate::policy::Rule| (rule.domain().to_owned(), rule.path().to_owned());
+            let key = status.rule().map_or_else(|| (String::new(), "(no rule)".to_owned()), of_rule);
+            let counts = self.rules.entry(key).or_default();
+            let [allowed, denied, shadow] = counts;
+            let count = match status.standing() {
+                Standing::Denied | Standing::PresumedDenied => denied,
+                Standing::ShadowDenied => shadow,
+                Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed => allowed,
+            };
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn print(&self) {
+        eprintln!("{} requests, {} over limit", self.requests, self.denied);
+        for ((domain, rule), [allowed, denied, shadow]) in &self.rules {
+            eprintln!("  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}");
+        }
+    }
+}

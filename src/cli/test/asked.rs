@@ -1,0 +1,136 @@
+//! One test of a policy: its steps asked, and the first answer that is not the expected one.
+
+use std::path::PathBuf;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::time::Timestamp;
+use crate::cli::dry_run::DryRun;
+use crate::descriptor::{Descriptor, Entry, Request};
+use crate::limiter::{Decision, Status};
+use crate::policy::trial::{Case, Code, Expected, Step, Wait, When};
+
+/// A test about to run.
+pub(super) struct Asked<'t> {
+    pub(super) case: &'t Case,
+    pub(super) domain: &'t str,
+    /// Where the policies are, to name them.
+    pub(super) places: &'t [PathBuf],
+    pub(super) dry_run: DryRun,
+}
+
+/// An answer that is not the expected one.
+pub(super) struct Failure {
+    /// Where the step stands.
+    pub(super) line: usize,
+    /// Which of its requests it was, and which of their descriptors, where there are several.
+    pub(super) request: String,
+    pub(super) expected: String,
+    pub(super) found: String,
+    /// The command that tells more.
+    pub(super) explain: String,
+}
+
+/// What is wrong with an answer: expected and found. `None`: nothing.
+type Wrong = Option<(String, String)>;
+
+impl Asked<'_> {
+    /// Asks everything; the first answer that is not as expected.
+    pub(super) async fn failure(&self) -> Option<Failure> {
+        let mut now = self.case.at;
+        for step in &self.case.steps {
+            now = match step.when {
+                When::At(at) => at,
+                When::After(length) => now + length,
+            };
+            for number in 1..=step.times {
+                now = if number > 1 { now + step.every } else { now };
+                let failure = self.ask(step, number, now).await;
+                if failure.is_some() {
+                    return failure;
+                }
+            }
+        }
+        None
+    }
+
+    async fn ask(&self, step: &Step, number: u64, at: Timestamp) -> Option<Failure> {
+        let snapshot = self.dry_run.snapshot();
+        let request = Request {
+            domain: self.domain,
+            descriptors: step.descriptors.iter().map(|pairs| descriptor(pairs, step)).collect(),
+        };
+        let (place, (expected, found)) = match self.dry_run.decide(at, &snapshot, &request).await {
+            Ok(decision) => wrong(step, number == step.times, &decision)?,
+            Err(error) => (0, (step.expected.code.word().to_owned(), error.to_string())),
+        };
+        let request = match (step.times, step.descriptors.len()) {
+            (1, 0 | 1) => String::new(),
+            (1, _) => format!("descriptor {}: ", place.saturating_add(1)),
+            (times, 0 | 1) => format!("request {number} of {times}: "),
+            (times, _) => format!("request {number} of {times}: descriptor {}: ", place.saturating_add(1)),
+        };
+        Some(Failure { line: step.line, request, expected, found, explain: self.explain(step.descriptors.get(place)?) })
+    }
+
+    fn explain(&self, pairs: &[(String, String)]) -> String {
+        let places = self.places.iter().map(|place| format!("--policy {} ", place.display()));
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let (places, pairs) = (places.collect::<String>(), pairs.join(","));
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
+        let pairs = if pairs.chars().all(is_plain) { pairs } else { format!("'{}'", pairs.replace('\'', r"'\''")) };
+        format!("tollgate explain {places}{} {pairs}", self.domain)
+    }
+}
+
+fn descriptor<'s>(pairs: &'s [(String, String)], step: &Step) -> Descriptor<'s> {
+    let entries: SmallVec<_> =
+        pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect();
+    Descriptor { entries, hits: step.hits, limit: None }
+}
+
+/// What is wrong with an answer, and with which of its descriptors. `is_last`: more than the code is compared.
+fn wrong(step: &Step, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
+    let (statuses, code) = (decision.statuses(), Code::of(decision.is_over_limit()));
+    if code != step.expected.code {
+        let denying = statuses.iter().position(Status::is_over_limit).unwrap_or_default();
+        let details = statuses.get(denying).map_or(String::new(), details);
+        return Some((denying, (step.expected.code.word().to_owned(), format!("{}{details}", code.word()))));
+    }
+    let alone = (statuses.len() == 1).then_some(&step.expected);
+    let all = if step.each.is_empty() { alone.into_iter().collect() } else { step.each.iter().collect::<Vec<_>>() };
+    let mut compared = statuses.iter().zip(all).filter(|_| is_last).enumerate();
+    compared.find_map(|(place, (status, expected))| Some((place, one_wrong(expected, status)?)))
+}
+
+fn one_wrong(expected: &Expected, status: &Status<'_>) -> Wrong {
+    let wait = |length: Option<_>| length.map_or(Wait::Never, Wait::For);
+    let rule = status.rule().map_or("", |rule| rule.path());
+    let code = Code::of(status.is_over_limit());
+    let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
+    if code != expected.code {
+        return Some((expected.code.word().to_owned(), format!("{}{}", code.word(), details(status))));
+    }
+    if let Some(remaining) = expected.remaining.filter(|remaining| Some(*remaining) != status.remaining()) {
+        return Some((format!("remaining {remaining}"), number(status.remaining())));
+    }
+    let times = [
+        ("retry_after", expected.retry_after, wait(status.retry_after())),
+        ("reset_after", expected.reset_after, wait(status.reset_after())),
+    ];
+    for (word, expected, found) in times {
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
+            return Some((format!("{word} {expected}"), found.to_string()));
+        }
+    }
+    let expected = expected.rule.as_deref().filter(|expected| *expected != rule)?;
+    let named = |rule: &str| if rule.is_empty() { "none".to_owned() } else { format!("`{rule}`") };
+    Some((format!("rule {}", named(expected)), named(rule)))
+}
+
+/// What is known of a status, after its code.
+fn details(status: &Status<'_>) -> String {
+    let remaining = status.remaining().map_or(String::new(), |remaining| format!(", {remaining} left"));
+    let rule = status.rule().map_or(" by no rule".to_owned(), |rule| format!(" by rule `{}`", rule.path()));
+    format!("{remaining}{rule}")
+}

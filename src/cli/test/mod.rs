@@ -1,0 +1,139 @@
+//! `tollgate test`: run the tests of policies, in memory and in virtual time.
+
+mod asked;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use self::asked::{Asked, Failure};
+use super::dry_run::DryRun;
+use super::{block_on, load};
+use crate::policy::source::files;
+use crate::policy::{Policy, Source, trial};
+use crate::settings::Reading;
+
+/// Run the tests of policies: exit status 0, or 1 where one fails, with a line for each
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file of tests, such as gateway.test.yaml, stands beside what it tests:
+  policies: [gateway.yaml]
+  tests:
+    - test: an address has 100 requests a minute
+      steps:
+        - { hit: remote_address=203.0.113.7, times: 100, expect: ok, remaining: 0 }
+        - { hit: remote_address=203.0.113.7, expect: over_limit, retry_after: 1m }
+        - { hit: remote_address=203.0.113.7, after: 1m, expect: ok }
+
+Example:
+  tollgate test config/policies
+
+Exit status 2 where tests or policies cannot be read.")]
+pub struct Test {
+    /// Files of tests, or directories that hold them (*.test.yaml, *.test.yml)
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+    /// Print what became of each test as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of one test.
+struct Ran {
+    file: String,
+    test: String,
+    failure: Option<Failure>,
+}
+
+impl Test {
+    /// Runs the tests. Exit 0 where all pass, 1 where one fails, 2 where they cannot be run.
+    pub fn run(self) -> ExitCode {
+        let ran = block_on(self.run_all()).map_err(|error| error.to_string());
+        match ran.and_then(|ran| ran) {
+            Ok(ran) => {
+                let told = if self.json { json_of(&ran) } else { text_of(&ran) };
+                // Nobody left to tell is no reason to fail.
+                let _ = writeln!(io::stdout(), "{told}");
+                ExitCode::from(u8::from(ran.iter().any(|ran| ran.failure.is_some())))
+            }
+            Err(report) => {
+                let _ = writeln!(io::stderr(), "{report}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    async fn run_all(&self) -> Result<Vec<Ran>, String> {
+        let sources = files::tests(&self.paths).map_err(|report| report.to_string())?;
+        let mut ran = Vec::new();
+        for source in &sources {
+            self.run_file(source, &mut ran).await?;
+        }
+        if ran.is_empty() { Err("error: no tests are here; see `tollgate test --help`".to_owned()) } else { Ok(ran) }
+    }
+
+    async fn run_file(&self, source: &Source, ran: &mut Vec<Ran>) -> Result<(), String> {
+        let trials = trial::read(source).map_err(|report| report.to_string())?;
+        let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+        let places: Vec<_> = trials.policies.iter().map(|place| folder.join(place)).collect();
+        let loaded = load(&self.reading, &places).map_err(|report| report.to_string())?;
+        let policies = loaded.1.policies;
+        let domains: Vec<_> = policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
+        let dry_run = DryRun::new(policies);
+        for case in &trials.cases {
+            let domain = match (&case.domain, domains.as_slice()) {
+                (Some(domain), _) => domain,
+                (None, [domain]) => domain,
+                (None, several) => {
+                    let several = several.join(", ");
+                    let message = format!("test `{}` needs a `domain:`, one of {several}", case.name);
+                    return Err(format!("error: {}: {message}", source.name));
+                }
+            };
+            let asked = Asked { case, domain, places: &places, dry_run: dry_run.anew() };
+            ran.push(Ran { file: source.name.clone(), test: case.name.clone(), failure: asked.failure().await });
+        }
+        Ok(())
+    }
+}
+
+fn failed(ran: &[Ran]) -> usize {
+    ran.iter().filter(|ran| ran.failure.is_some()).count()
+}
+
+/// A line for each test that failed, and one for all.
+fn text_of(ran: &[Ran]) -> String {
+    let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
+    let mut lines: Vec<_> = failures
+        .map(|(Ran { file, test, .. }, failure)| {
+            let Failure { line, request, expected, found, explain } = failure;
+            format!("{file}:{line}: {test}: {request}expected {expected}, found {found}; see {explain}")
+        })
+        .collect();
+    let plural = if ran.len() == 1 { "" } else { "s" };
+    lines.push(match failed(ran) {
+        0 => format!("ok: {} test{plural}", ran.len()),
+        failed => format!("not ok: {failed} of {} test{plural} failed", ran.len()),
+    });
+    lines.join("\n")
+}
+
+fn json_of(ran: &[Ran]) -> String {
+    let one = |ran: &Ran| -> Value {
+        let failure = ran.failure.as_ref().map(|failure| {
+            json!({
+                "line": failure.line,
+                "expected": failure.expected,
+                "found": failure.found,
+                "explain": failure.explain,
+            })
+        });
+        json!({ "file": ran.file, "test": ran.test, "ok": ran.failure.is_none(), "failure": failure })
+    };
+    let tests: Vec<_> = ran.iter().map(one).collect();
+    json!({ "ok": failed(ran) == 0, "failed": failed(ran), "tests": tests }).to_string()
+}

@@ -1,0 +1,86 @@
+//! Everything that can differ between two rules of one place, in the words that a policy has for it: the one list of it.
+
+use crate::algorithm::quota::Window;
+use crate::algorithm::{Algorithm, Limit};
+use crate::policy::document::written::{CHARGES, ESTIMATES, ON_STORE_ERROR, word_of};
+use crate::policy::rule::{Imposes, LeaseSize, Rule};
+
+/// What a rule says, by name; what it does not say has no entry, what it leaves to a default has the default.
+pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
+    let mut features = Vec::new();
+    let mut add = |name, text: Option<String>| features.extend(text.map(|text| (name, text)));
+    add("name", rule.name().map(str::to_owned));
+    match rule.imposes() {
+        Imposes::Nothing => {}
+        Imposes::Unlimited => add("limit", Some("unlimited".to_owned())),
+        Imposes::Limit(limit) => of_limit(limit, rule.algorithm(), &mut add),
+    }
+    let on = |is_on: bool| is_on.then(|| "on".to_owned());
+    add("override", rule.inherits_override().then(|| "inherit".to_owned()));
+    add("shadow_mode", on(rule.shadow_mode()));
+    add("quota_mode", on(rule.quota_mode()));
+    add("share_threshold", on(rule.share_threshold()));
+    add("detailed_metric", on(rule.detailed_metric()));
+    add("value_to_metric", on(rule.value_to_metric()));
+    add("replaces", list(rule.replaces().iter().map(|name| name.to_string())));
+    add("record", list(rule.record().iter().map(|key| String::from_utf8_lossy(key).into_owned())));
+    add("hash_values", on(rule.hashes_values()));
+    add(
+        "lease",
+        rule.lease().map(|lease| match lease.size {
+            LeaseSize::BasisPoints(part) => {
+                let (whole, hundredths) = (part.get() / 100, part.get() % 100);
+                format!("{whole}.{hundredths:02}% for {}", lease.ttl)
+            }
+            LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),
+        }),
+    );
+    add("candidate", rule.candidate().map(in_words));
+    add("metadata", rule.metadata().map(serde_json::Value::to_string));
+    features
+}
+
+/// What a limit that is tried out says, in one line: `50 hits in 1m, algorithm gcra, ...`.
+pub fn in_words(candidate: &Rule) -> String {
+    let said = features(candidate).into_iter().filter(|(what, _)| !["shadow_mode", "on_store_error"].contains(what));
+    let parts: Vec<_> =
+        said.map(|(what, text)| if what == "limit" { text } else { format!("{what} {text}") }).collect();
+    parts.join(", ")
+}
+
+/// The amounts and periods of a rule's limit, or that there is none.
+pub(super) fn limit_of(rule: &Rule) -> String {
+    match rule.imposes() {
+        Imposes::Nothing => "no limit".to_owned(),
+        Imposes::Unlimited => "unlimited".to_owned(),
+        Imposes::Limit(limit) => amounts(limit),
+    }
+}
+
+fn of_limit(limit: &Limit, algorithm: &str, add: &mut impl FnMut(&'static str, Option<String>)) {
+    add("limit", Some(amounts(limit)));
+    add("algorithm", Some(algorithm.to_owned()));
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => {}
+        Algorithm::SlidingWindow(window) => {
+            add("buckets", Some(window.buckets().to_string()));
+            add("estimate", Some(word_of(&ESTIMATES, &window.estimate()).to_owned()));
+        }
+        Algorithm::Gcra(gcra) => {
+            add("burst", Some(gcra.burst().to_string()));
+            add("max_debt", Some(gcra.max_debt().to_string()));
+        }
+    }
+    add("charge", Some(word_of(&CHARGES, &limit.charge_mode()).to_owned()));
+    add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error()).to_owned()));
+}
+
+fn amounts(limit: &Limit) -> String {
+    let amounts: Vec<_> = limit.windows().iter().map(Window::to_string).collect();
+    amounts.join(" and ")
+}
+
+fn list(items: impl Iterator<Item = String>) -> Option<String> {
+    let items: Vec<_> = items.collect();
+    (!items.is_empty()).then(|| items.join(", "))
+}

@@ -1,0 +1,274 @@
+//! What differs between two sets of policies: for whom, and which counters start anew.
+//!
+//! Rules are compared as they are compiled, so that defaults, overlays and layout make no difference of their own. Two rules are
+//! the same where they stand in the same place: domain, keys and values as written. Whether a counter goes on is what its
+//! identity says, and nothing else.
+
+mod features;
+
+use std::collections::{BTreeMap, HashMap};
+
+pub use self::features::in_words;
+use self::features::{features, limit_of};
+use super::matcher::Pattern;
+use super::rule::{Imposes, Rule};
+use super::{Policy, PolicySet};
+use crate::descriptor::{Entry, KeyBuffer};
+
+/// What stands for a value that no rule names, when somebody is looked for whom a rule is about.
+const ANYBODY: &str = "\u{2026}";
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What happened to the rule.
+    pub kind: Kind,
+    /// The domain.
+    pub domain: String,
+    /// The path of the rule; empty: the domain as a whole.
+    pub rule: String,
+    /// The descriptors that it is about, such as `plan=free,user=(any)`.
+    pub who: String,
+    /// What is another than before.
+    pub details: Vec<Detail>,
+    /// What becomes of the counters.
+    pub counters: Counters,
+    /// Of rules that come or go: what else these descriptors hit, before or from now on. Of others what there is to say besides.
+    pub instead: Option<String>,
+}
+
+/// What happened to a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It stood at another path, of this domain or another.
+    Moved {
+        /// Which.
+        from: String,
+    },
+    /// It says something else.
+    Changed,
+}
+
+/// What becomes of counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counters {
+    /// There are none, before or after.
+    None,
+    /// What was used counts by what is said now.
+    Kept,
+    /// They begin without hits.
+    Anew,
+    /// They are not asked any more.
+    Dropped,
+}
+
+/// Something that is said of a rule, and was said otherwise before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// The word that a policy has for it.
+    pub what: &'static str,
+    /// Before; `None`: nothing.
+    pub old: Option<String>,
+    /// Now.
+    pub new: Option<String>,
+}
+
+/// A rule with its place.
+struct Placed<'p> {
+    rule: &'p Rule,
+    policy: &'p Policy,
+    steps: Vec<&'p Rule>,
+}
+
+/// Where a rule stands: the domain, and key and value of each step.
+type Place<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
+
+/// Compares two sets of policies. The differences come in the order of domains and of the rules as they are written, and what
+/// is gone comes last.
+pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
+    let (before, after) = (placed(old), placed(new));
+    let old_places: HashMap<_, _> = before.iter().map(|rule| (rule.place(), rule)).collect();
+    let new_places: HashMap<_, _> = after.iter().map(|rule| (rule.place(), rule)).collect();
+    let mut gone: HashMap<_, Vec<_>> = HashMap::new();
+    for rule in before.iter().rev().filter(|rule| !new_places.contains_key(&rule.place())) {
+        gone.entry(rule.mark()).or_default().push(rule);
+    }
+    let mut changes = Vec::new();
+    for rule in &after {
+        match old_places.get(&rule.place()) {
+            Some(was) => changes.extend(rule.changed(was)),
+            None => {
+                let was = gone.get_mut(&rule.mark()).filter(|_| has_counters(rule.rule)).and_then(Vec::pop);
+                changes.push(was.map_or_else(|| rule.added(old), |was| rule.moved(was)));
+            }
+        }
+    }
+    let mut gone: Vec<_> = gone.into_values().flatten().collect();
+    gone.sort_by_key(|rule| rule.rule.id());
+    changes.extend(gone.into_iter().map(|rule| rule.removed(new)));
+    changes.extend(new.policies().filter_map(|policy| of_domain(old.find(policy.domain())?, policy)));
+    changes.extend(new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten());
+    changes.sort_by(|one, other| one.domain.cmp(&other.domain));
+    changes
+}
+
+fn placed(set: &PolicySet) -> Vec<Placed<'_>> {
+    let mut all = Vec::new();
+    for policy in set.policies() {
+        // The rules come in the order of a walk that goes down first: of each above the present one, how many are to come.
+        let mut above: Vec<(&Rule, usize)> = Vec::new();
+        for rule in &policy.rules {
+            while above.pop_if(|(_, to_come)| *to_come == 0).is_some() {}
+            if let Some((_, to_come)) = above.last_mut() {
+                *to_come = to_come.saturating_sub(1);
+            }
+            above.push((rule, rule.children.len()));
+            all.push(Placed { rule, policy, steps: above.iter().map(|(rule, _)| *rule).collect() });
+        }
+    }
+    all
+}
+
+impl<'p> Placed<'p> {
+    fn place(&self) -> Place<'p> {
+        let step = |rule: &&'p Rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text));
+        (self.policy.domain(), self.steps.iter().map(step).collect())
+    }
+
+    /// The descriptors that lead to the rule.
+    fn who(&self) -> String {
+        let step = |rule: &&Rule| match &rule.value {
+            Some(_) => rule.step(),
+            None => format!("{}=(any)", rule.step()),
+        };
+        self.steps.iter().map(step).collect::<Vec<_>>().join(",")
+    }
+
+    fn change(&self, kind: Kind, details: Vec<Detail>, counters: Counters, instead: Option<String>) -> Change {
+        let (domain, rule) = (self.policy.domain().to_owned(), self.rule.path().to_owned());
+        Change { kind, domain, rule, who: self.who(), details, counters, instead }
+    }
+
+    fn changed(&self, was: &Self) -> Option<Change> {
+        let details = details(&features(was.rule), &features(self.rule));
+        let counters = match (has_counters(was.rule), has_counters(self.rule)) {
+            (false, false) => Counters::None,
+            (true, false) => Counters::Dropped,
+            (true, true) if self.rule.has_counters_of(was.rule) => Counters::Kept,
+            (_, true) => Counters::Anew,
+        };
+        (!details.is_empty()).then(|| self.change(Kind::Changed, details, counters, None))
+    }
+
+    fn added(&self, old: &PolicySet) -> Change {
+        let counters = if has_counters(self.rule) { Counters::Anew } else { Counters::None };
+        self.change(Kind::Added, details(&[], &features(self.rule)), counters, Some(self.hit_in(old)))
+    }
+
+    fn removed(&self, new: &PolicySet) -> Change {
+        let counters = if has_counters(self.rule) { Counters::Dropped } else { Counters::None };
+        self.change(Kind::Removed, details(&features(self.rule), &[]), counters, Some(self.hit_in(new)))
+    }
+
+    /// What tells the rule wherever it stands: all that it says, and its name, or where it has none its last step.
+    fn mark(&self) -> String {
+        let handle = self.rule.name().map_or_else(|| self.rule.step(), str::to_owned);
+        format!("{handle:?} {:?}", features(self.rule))
+    }
+
+    fn moved(&self, was: &Self) -> Change {
+        let domain = if was.policy.domain() == self.policy.domain() {
+            String::new()
+        } else {
+            format!("{}: ", was.policy.domain())
+        };
+        let from = format!("{domain}{}", was.rule.path());
+        self.change(Kind::Moved { from }, Vec::new(), Counters::Anew, None)
+    }
+
+    /// What somebody hits in another set who this rule is about.
+    fn hit_in(&self, set: &PolicySet) -> String {
+        let Some(policy) = set.find(self.policy.domain()) else { return "no policy for the domain: OK".to_owned() };
+        let text = |pattern: Option<&Pattern>| {
+            let text = pattern.map_or(ANYBODY.into(), |pattern| String::from_utf8_lossy(pattern.text()));
+            text.replace('*', ANYBODY)
+        };
+        let pairs: Vec<_> = self.steps.iter().map(|rule| (text(Some(&rule.key)), text(rule.value.as_ref()))).collect();
+        let entries = pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+        match policy.find(&entries.collect::<Vec<_>>(), &mut KeyBuffer::default()) {
+            None => "no rule: OK".to_owned(),
+            Some(rule) => {
+                let longer = if rule.children.len() > 0 { ", and longer descriptors the rules below it" } else { "" };
+                format!("rule `{}`: {}{longer}", rule.path(), limit_of(rule))
+            }
+        }
+    }
+}
+
+fn has_counters(rule: &Rule) -> bool {
+    matches!(rule.imposes(), Imposes::Limit(_))
+}
+
+fn details(old: &[(&'static str, String)], new: &[(&'static str, String)]) -> Vec<Detail> {
+    let mut all: Vec<Detail> = Vec::new();
+    for (what, text) in new {
+        all.push(Detail { what, old: None, new: Some(text.clone()) });
+    }
+    for (what, text) in old {
+        match all.iter_mut().find(|detail| detail.what == *what) {
+            Some(detail) => detail.old = Some(text.clone()),
+            None => all.push(Detail { what, old: Some(text.clone()), new: None }),
+        }
+    }
+    all.retain(|detail| detail.old != detail.new);
+    all
+}
+
+/// What differs for a domain as a whole.
+fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
+    let word = |policy: &Policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned());
+    let detail = Detail { what: "atomicity", old: word(old), new: word(new) };
+    let has_any = new.rules.iter().any(has_counters);
+    (detail.old != detail.new).then(|| Change {
+        kind: Kind::Changed,
+        domain: new.domain().to_owned(),
+        rule: String::new(),
+        who: "every descriptor".to_owned(),
+        details: vec![detail],
+        counters: if has_any { Counters::Anew } else { Counters::None },
+        instead: Some("in Redis, where keys get other names; in memory they go on".to_owned()),
+    })
+}
+
+/// Where rules with `*` stand in another order, which is that in which they are tried.
+fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
+    let orders = |policy: &'_ Policy| -> BTreeMap<String, Vec<String>> {
+        let level = |rule: &Rule| {
+            (rule.path().to_owned(), rule.children.wildcards(&policy.rules).map(Rule::step).collect::<Vec<_>>())
+        };
+        let top = (String::new(), policy.top.wildcards(&policy.rules).map(Rule::step).collect());
+        policy.rules.iter().map(level).chain([top]).filter(|(_, order)| order.len() > 1).collect()
+    };
+    let (before, after) = (orders(old), orders(new));
+    let changes = after.iter().filter_map(|(path, order)| {
+        let was = before.get(path)?;
+        let common = |order: &[String], other: &[String]| -> Vec<String> {
+            order.iter().filter(|step| other.contains(step)).cloned().collect()
+        };
+        let (was, is) = (common(was, order), common(order, was));
+        (was != is).then(|| Change {
+            kind: Kind::Changed,
+            domain: new.domain().to_owned(),
+            rule: path.clone(),
+            who: "descriptors that several of these match".to_owned(),
+            details: vec![Detail { what: "order", old: Some(was.join(", ")), new: Some(is.join(", ")) }],
+            counters: Counters::None,
+            instead: None,
+        })
+    });
+    Some(changes.collect())
+}

@@ -1,0 +1,69 @@
+//! Maps of access logs: YAML to which field becomes what.
+
+use super::fields::{Fields, Reader};
+use super::trial::document;
+use super::vocabulary::Level;
+use super::yaml::{Content, NodeId};
+use crate::policy::access_log::{From, Map, SCALES, WITHOUT};
+use crate::policy::report::Finding;
+use crate::policy::{Report, Source};
+
+/// Reads a map.
+pub(in crate::policy) fn read(source: &Source) -> Result<Map, Report> {
+    document(source, "a map of an access log", |reader, root| reader.access_log(root))
+}
+
+impl Reader<'_> {
+    fn access_log(&mut self, root: NodeId) -> Option<Map> {
+        let fields = self.fields(root, Level::AccessLog)?;
+        let time = fields.get(self, "time").and_then(|time| self.fields(time, Level::Time));
+        let name = time.as_ref().and_then(|time| self.some_text(time, "field"));
+        let scale = time.as_ref().and_then(|time| self.one_of(time, "unit", &SCALES));
+        let domain = self.source(&fields, "domain");
+        let hits = self.source(&fields, "hits");
+        let items = self.items(&fields, "descriptors")?;
+        if items.value.is_empty() {
+            self.report(Finding::error(items.span, "`descriptors` must have at least one item, found none"));
+        }
+        let descriptors = items.value.iter().map(|item| self.sources(*item)).collect::<Option<_>>();
+        let scale = scale.map_or(1_000_000, |scale| scale.value);
+        Some(Map { time: name?.value, scale, domain: domain?, descriptors: descriptors?, hits })
+    }
+
+    fn source(&mut self, fields: &Fields, word: &str) -> Option<From> {
+        let id = fields.get(self, word)?;
+        self.source_at(id, &format!("`{word}`"))
+    }
+
+    /// A text, or `{ field: NAME }`.
+    fn source_at(&mut self, id: NodeId, what: &str) -> Option<From> {
+        let node = self.node(id)?;
+        match &node.content {
+            Content::Scalar { .. } => self.text_at(id, what).map(|text| From::Literal(text.value)),
+            Content::Map(_) => {
+                let fields = self.fields(id, Level::Field)?;
+                let without = self.one_of(&fields, "without", &WITHOUT).map(|without| without.value);
+                Some(From::Field { name: self.some_text(&fields, "field")?.value, without })
+            }
+            Content::List(_) => {
+                self.wrong_form(node, what, "a text or { field: NAME }");
+                None
+            }
+        }
+    }
+
+    fn sources(&mut self, id: NodeId) -> Option<Vec<(String, From)>> {
+        let node = self.node(id)?;
+        let Content::Map(pairs) = &node.content else {
+            self.wrong_form(node, "an item of `descriptors`", "a mapping of keys to a text or { field: NAME }");
+            return None;
+        };
+        let mut entries = Vec::new();
+        for (key, value) in pairs {
+            let key = self.text_at(*key, "a key")?.value;
+            let value = self.source_at(*value, &format!("`{key}`"))?;
+            entries.push((key, value));
+        }
+        Some(entries)
+    }
+}

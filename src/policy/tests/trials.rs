@@ -1,0 +1,118 @@
+//! What people read when a test of a policy is wrong.
+
+use super::super::{Source, trial};
+
+fn errors(text: &str) -> String {
+    let source = Source { name: "a.test.yaml".into(), text: text.into() };
+    trial::read(&source).unwrap_err().to_string()
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place_and_its_test() {
+    let report = errors(
+        "policies: [a.yaml]
+tests:
+- test: both
+  steps:
+  - { hit: user=ann, hits: 1, refund: 1, expect: fine }
+  - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
+",
+    );
+    insta::assert_snapshot!(report, @r##"
+    error: `refund` beside `hits`
+     --> a.test.yaml:5:39
+      |
+    5 |   - { hit: user=ann, hits: 1, refund: 1, expect: fine }
+      |                                       ^
+     --> a.test.yaml:5:28
+      |
+    5 |   - { hit: user=ann, hits: 1, refund: 1, expect: fine }
+      |                            ^ the hits
+      = a step takes hits or gives some back
+      = in test `both`
+
+    error: `expect` must be one of ok, over_limit, found `fine`
+     --> a.test.yaml:5:50
+      |
+    5 |   - { hit: user=ann, hits: 1, refund: 1, expect: fine }
+      |                                                  ^^^^
+      = in test `both`
+
+    error: `remaining` of which of the 2 descriptors?
+     --> a.test.yaml:6:57
+      |
+    6 |   - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
+      |                                                         ^
+      = write it in the items of `each`
+      = in test `both`
+
+    error: `each` must have an item for each descriptor: 2, found 1
+     --> a.test.yaml:6:66
+      |
+    6 |   - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
+      |                                                                  ^^^^^^^^^^^^^^^^
+      = in test `both`
+    "##);
+}
+
+#[test]
+fn what_is_no_time_and_no_descriptor_is_told() {
+    let report = errors(
+        "policies: [a.yaml]
+tests:
+- test: time
+  at: tomorrow
+  steps:
+  - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+",
+    );
+    insta::assert_snapshot!(report, @r##"
+    error: `tomorrow` is not a moment
+     --> a.test.yaml:4:7
+      |
+    4 |   at: tomorrow
+      |       ^^^^^^^^
+      = a moment is written as 2026-11-21T12:00:00Z
+      = in test `time`
+
+    error: a descriptor must be key=value,key=value or a mapping, found a list
+     --> a.test.yaml:6:13
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |             ^^
+      = in test `time`
+
+    error: `times` must be at least 1, found 0
+     --> a.test.yaml:6:25
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                         ^
+      = in test `time`
+
+    error: `after` beside `at`
+     --> a.test.yaml:6:35
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                                   ^^
+     --> a.test.yaml:6:43
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                                           ^^^^^^^^^^^^^^^^^^^^ the moment
+      = a step is asked at a moment or some time after the one before
+      = in test `time`
+
+    error: unknown word `unit`
+     --> a.test.yaml:6:94
+      |
+    6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
+      |                                                                                              ^^^^
+      = allowed in an item of steps: at, hit, hits, refund, after, times, every, expect, remaining, retry_after, reset_after, rule, each
+      = in test `time`
+    "##);
+}
+
+#[test]
+fn a_file_of_tests_is_one_document() {
+    assert!(errors("policies: [a]\n---\ntests: []\n").starts_with("error: a file of tests is one document, found 2"));
+    assert!(errors("").starts_with("error: a file of tests is one document, found 0"));
+}

@@ -1,0 +1,281 @@
+// Drives Chromium for tests/page/mod.rs: `node browser.mjs SUBJECT JSON`. Ends with 1 and what was found where something is not as
+// it should be; prints what was measured.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const require = createRequire(`${process.env.TOLLGATE_PAGE_TOOLS}/`);
+const { chromium } = require('playwright-core');
+const AXE = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Time for what the page does within a second or two. Long, so that a machine full of other work fails no test. */
+const PATIENCE_MS = 30_000;
+const PHONE = { width: 320, height: 640 };
+const DESK = { width: 1280, height: 860 };
+const LOADS = 9;
+
+const [subject, given] = [process.argv[2], JSON.parse(process.argv[3])];
+const browser = await chromium.launch({
+  executablePath: process.env.TOLLGATE_CHROMIUM,
+  // As root, which CI is, Chromium has no sandbox of its own; it opens nothing but the page.
+  args: process.getuid() === 0 ? ['--no-sandbox'] : [],
+});
+/** What pages complained about: scripts that fail, and what the policy of content forbids. */
+const complaints = [];
+
+async function tab({ viewport = DESK, colorScheme = 'light', ...more } = {}) {
+  const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce', ...more });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => message.type() === 'error' && !/^Failed to load resource/.test(message.text()) && complaints.push(message.text()));
+  page.on('request', (request) => request.url().startsWith(given.url) || complaints.push(`asks ${request.url()}`));
+  page.on('response', (response) => response.status() >= 400 && !response.url().includes('/api/') && complaints.push(`${response.status()} ${response.url()}`));
+  return page;
+}
+
+const at = (hash) => `${given.url}/${hash}`;
+
+/** Asks until `read` gives what is expected. */
+async function becomes(read, expected) {
+  const end = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const found = await read();
+    try {
+      return assert.deepEqual(found, expected);
+    } catch (error) {
+      if (Date.now() > end) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** The first `cells` texts of every row of the table that is shown. */
+const rows = (page, cells) => page.locator('main tbody tr').evaluateAll((rows, cells) =>
+  rows.map((row) => cells.map((cell) => (cell === 0 ? row.cells[0].querySelector('a, button') : row.cells[cell]).textContent)), cells);
+
+const views = () => [
+  ['now', '#/now'],
+  ['denied', '#/denied'],
+  ['key', `#/key?${new URLSearchParams(given.key)}`],
+  ['policy', '#/policy'],
+  ['store', '#/store'],
+];
+
+/** Opens a view and waits until it shows what it asked for. */
+async function open(page, name, hash) {
+  await page.goto(at(hash));
+  await page.locator('#state[data-state=live]').waitFor();
+  const shown = { now: 'tbody tr', denied: 'tbody tr', key: '.bars li', policy: '.leaf', store: 'section .facts' };
+  await page.locator(`main ${shown[name]}`).first().waitFor();
+}
+
+const subjects = {
+  /** Denials by key, as they were sent; and that a value of a request is text wherever it is shown. */
+  async keys() {
+    const page = await tab();
+    await page.goto(at('#/denied?minutes=15'));
+    await becomes(() => rows(page, [0, 2]), given.keys);
+    await page.goto(at(`#/denied?${new URLSearchParams({ minutes: 15, key: given.keys[0][0] })}`));
+    await becomes(() => rows(page, [0, 2]), [given.keys[0]]);
+    await page.goto(at('#/denied?minutes=15'));
+    for (const [key, denied] of given.stories) {
+      await page.getByRole('link', { name: key, exact: true }).click();
+      await becomes(() => page.getByRole('heading', { level: 1 }).textContent(), key);
+      await page.getByText('It would be denied.').waitFor();
+      await page.getByText(`${denied} denials, by minute.`, { exact: true }).waitFor();
+      const fact = page.locator('.facts div').filter({ hasText: /^Denied/ }).locator('dd');
+      await becomes(() => fact.textContent(), denied);
+      await page.goBack();
+    }
+    assert.equal(await page.locator('main img, main script').count(), 0);
+    assert.equal(await page.evaluate(() => window.ran), undefined);
+  },
+
+  /** The share that a rule denies, while much else is going on. */
+  async rates() {
+    const page = await tab();
+    await page.goto(at('#/now'));
+    const share = page.locator('main tbody tr').filter({ has: page.getByRole('button', { name: given.rule, exact: true }) }).locator('td').nth(4);
+    await becomes(() => share.textContent(), given.share);
+    // Every second there are more: the chart and the tiles are of what is sent now.
+    const total = async () => Number((await page.locator('[data-total=denied]').textContent()).replaceAll(',', ''));
+    await becomes(async () => (await total()) > 0, true);
+    await page.locator('.chart canvas').waitFor();
+    await page.getByRole('button', { name: given.rule, exact: true }).click();
+    await becomes(() => page.locator('#chart-title').textContent(), `${given.domain}: ${given.rule}`);
+  },
+
+  /** A request is tried from the page; the tree has every rule. */
+  async policy() {
+    const page = await tab();
+    await page.goto(at('#/policy'));
+    await becomes(() => page.locator('.leaf > :first-child a').allTextContents(), given.leaves);
+    await page.getByLabel('Descriptor').fill(given.descriptor);
+    await page.getByRole('button', { name: 'Try', exact: true }).click();
+    await page.getByText('It would be denied.').waitFor();
+    await page.getByText(`rule: ${given.rule}`).or(page.locator('pre').filter({ hasText: given.rule })).first().waitFor();
+    await page.getByRole('button', { name: 'Read again…' }).click();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('button', { name: 'Read again…' }).click();
+    await page.getByRole('button', { name: 'Read again', exact: true }).click();
+    await page.getByText('They are as they were.').waitFor();
+  },
+
+  /** Everything that can be used is reached by Tab, in sight when it is, and Enter uses it. */
+  async keyboard() {
+    const page = await tab();
+    await open(page, 'now', '#/now');
+    await page.keyboard.press('Tab');
+    await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Skip to what is shown');
+    await page.keyboard.press('Enter');
+    await becomes(() => page.evaluate(() => document.activeElement.id), 'main');
+    for (const [name, hash] of views()) {
+      await page.goto('about:blank');
+      await open(page, name, hash);
+      await reach(page, name);
+    }
+    await page.goto('about:blank');
+    await open(page, 'now', '#/now');
+    await focus(page, (focused) => focused.hash === '#/denied' && focused.nav);
+    await page.keyboard.press('Enter');
+    await page.locator('main tbody tr').first().waitFor();
+    await focus(page, (focused) => focused.hash?.startsWith('#/key'));
+    await page.keyboard.press('Enter');
+    await page.locator('.bars li').first().waitFor();
+  },
+
+  /** axe finds nothing serious, and nothing is wider than a phone. */
+  async accessible() {
+    for (const colorScheme of ['light', 'dark']) {
+      for (const viewport of [DESK, PHONE]) {
+        const page = await tab({ viewport, colorScheme });
+        for (const [name, hash] of views()) {
+          await open(page, name, hash);
+          // Through the debugger: the page's own policy lets nothing in.
+          const { violations } = await page.evaluate(`${AXE}; axe.run(document, { resultTypes: ['violations'] })`);
+          const where = `${name}, ${colorScheme}, ${viewport.width} px`;
+          const told = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
+          assert.deepEqual(told.filter((text) => /^(serious|critical)/.test(text)), [], where);
+          for (const text of told) console.log(`${where}: ${text}`);
+          const width = await page.evaluate(() => document.documentElement.scrollWidth);
+          assert.ok(width <= viewport.width, `${where}: ${width} px wide`);
+        }
+        await page.context().close();
+      }
+    }
+  },
+
+  /** The browser's own figure, of a browser that has never been there. */
+  async paint() {
+    const times = [];
+    for (let load = 0; load < LOADS; load += 1) {
+      const page = await tab();
+      await page.goto(at('#/now'));
+      const paint = () => page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null);
+      await becomes(async () => (await paint()) !== null, true);
+      times.push(await paint());
+      await page.context().close();
+    }
+    times.sort((one, other) => one - other);
+    const median = times[(LOADS - 1) / 2];
+    console.log(`first contentful paint: median ${median.toFixed(0)} ms of ${times.map((ms) => ms.toFixed(0)).join(' ')}`);
+    assert.ok(median < 200, `median ${median} ms of ${times}`);
+  },
+
+  /** A token is asked for, one that is not known is told, and it is kept in this tab alone. */
+  async token() {
+    const page = await tab();
+    await page.goto(at('#/denied'));
+    await page.getByLabel('Token', { exact: true }).fill('not-a-token-at-all');
+    await page.keyboard.press('Enter');
+    await page.getByText('That token is not known here.').waitFor();
+    await page.getByLabel('Token', { exact: true }).fill(given.token);
+    await page.keyboard.press('Enter');
+    await page.locator('#state[data-state=live]').waitFor();
+    await page.reload();
+    await page.locator('#state[data-state=live]').waitFor();
+    assert.deepEqual(await page.evaluate(() => [localStorage.length, document.cookie, sessionStorage.length]), [0, '', 1]);
+    const other = await page.context().newPage();
+    await other.goto(at('#/now'));
+    await other.getByLabel('Token', { exact: true }).waitFor();
+  },
+
+  /** Says on standard error that it shows something, and waits to see that it is told when nobody answers any more. */
+  async lost() {
+    const page = await tab();
+    await open(page, 'now', '#/now');
+    console.error('shown');
+    await page.getByText('The server does not answer. What is shown is of').waitFor();
+    assert.equal(await page.locator('#state').getAttribute('data-state'), 'lost');
+    assert.ok((await page.locator('main tbody tr').count()) > 0, 'what was shown stays');
+  },
+
+  /** Pictures of each view for the documents. */
+  async pictures() {
+    for (const [colorScheme, viewport, suffix] of [['light', DESK, ''], ['dark', DESK, '-dark'], ['light', { width: 360, height: 740 }, '-phone']]) {
+      const page = await tab({ viewport, colorScheme, deviceScaleFactor: viewport === DESK ? 1 : 2 });
+      await open(page, 'now', '#/now');
+      await new Promise((resolve) => setTimeout(resolve, given.watch_ms));
+      for (const [name, hash] of views()) {
+        await page.evaluate((hash) => { location.hash = hash; }, hash);
+        await page.locator(`main[data-view=${name}] h1`).waitFor({ state: 'attached' });
+        if (name === 'policy') {
+          await page.getByLabel('Domain').fill(given.key.domain);
+          await page.getByLabel('Descriptor').fill(given.key.key);
+          await page.getByRole('button', { name: 'Try', exact: true }).click();
+          await page.locator('.standing').waitFor();
+        }
+        await page.waitForTimeout(1500);
+        await page.screenshot({ path: `${given.images}/page-${name}${suffix}.png`, fullPage: name !== 'now' && name !== 'denied' });
+      }
+    }
+  },
+};
+
+/** Presses Tab until what is focused is it. */
+async function focus(page, isIt) {
+  for (let presses = 0; presses < 200; presses += 1) {
+    await page.keyboard.press('Tab');
+    const focused = await page.evaluate(() => ({ hash: document.activeElement.hash, nav: document.activeElement.closest('nav') !== null }));
+    if (isIt(focused)) return;
+  }
+  assert.fail('Tab does not lead there');
+}
+
+async function reach(page, name) {
+  const all = 'a[href], button, input, select, summary, [tabindex="0"]';
+  // Lists that stand still, so that there is an end to them.
+  await page.evaluate((all) => {
+    window.wanted = () => [...document.querySelectorAll(all)].filter((one) => one.checkVisibility() && !one.closest('dialog'));
+    window.reached = new Set();
+  }, all);
+  let unseen = [];
+  for (let presses = 0; presses < 300; presses += 1) {
+    await page.keyboard.press('Tab');
+    const outline = await page.evaluate(() => {
+      const { activeElement: focused } = document;
+      window.reached.add(focused);
+      const { outlineStyle, outlineWidth } = getComputedStyle(focused);
+      const is = focused === document.body || (outlineStyle !== 'none' && outlineWidth !== '0px');
+      return is ? null : focused.outerHTML.slice(0, 120);
+    });
+    if (outline) unseen.push(outline);
+    const left = await page.evaluate(() => window.wanted().filter((one) => !window.reached.has(one)).length);
+    if (left === 0) break;
+  }
+  const left = await page.evaluate(() => window.wanted().filter((one) => !window.reached.has(one)).map((one) => one.outerHTML.slice(0, 120)));
+  assert.deepEqual(left, [], `${name}: not reached by Tab`);
+  assert.deepEqual(unseen, [], `${name}: focus is not to be seen`);
+}
+
+try {
+  await subjects[subject]();
+  assert.deepEqual(complaints, [], 'the browser complains');
+} catch (error) {
+  console.error(error, complaints);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,241 @@
+//! The page of administration in a real Chromium, against a service under load: what it shows is what was sent.
+//!
+//! `browser.mjs` drives the browser, by playwright-core; `tests/run` installs both. With `TOLLGATE_PAGE_IMAGES` a folder, the pictures
+//! of `docs/page.md` are written there.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::support::policy::{Policies, daily};
+use crate::support::process::Process;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+
+const POLICY: &str = include_str!("policy.yaml");
+/// A value that would run as a script if it ever became HTML.
+const SCRIPT: &str = "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script>";
+const TOKEN: &str = "reader-0123456789";
+/// Lines that a file of the page may have; what is vendored is not ours.
+const MAX_LINES: usize = 400;
+
+/// A service with `POLICY`, and calls that do not end until they are told to.
+struct Busy {
+    service: Tollgate,
+    client: Client,
+    stop: Arc<AtomicBool>,
+    /// Denials of `login=load`, and of `search=q`.
+    load: JoinHandle<[u64; 2]>,
+    _policies: Policies,
+}
+
+impl Busy {
+    async fn start() -> Self {
+        let policies = Policies::of(POLICY);
+        let service = Tollgate::serve(policies.path());
+        let (client, stop) = (Client::connect(service.grpc).await, Arc::<AtomicBool>::default());
+        let (loading, stopped) = (client.clone(), Arc::clone(&stop));
+        let load = tokio::spawn(async move {
+            let (mut denied, mut pause) = ([0; 2], tokio::time::interval(Duration::from_millis(10)));
+            while !stopped.load(Ordering::Relaxed) {
+                pause.tick().await;
+                denied[0] += u64::from(!loading.hit("login", "load").await);
+                denied[1] += u64::from(!loading.hit("search", "q").await);
+            }
+            denied
+        });
+        Self { service, client, stop, load, _policies: policies }
+    }
+
+    /// So many hits of each user of the free plan.
+    async fn send(&self, users: &[(&str, u64)]) {
+        for (user, hits) in users {
+            for _ in 0..*hits {
+                let one = request(vec![descriptor(&[("plan", "free"), ("user", user)])]);
+                self.client
+                    .ask(tollgate::grpc::proto::RateLimitRequest { domain: "test".to_owned(), ..one })
+                    .await
+                    .unwrap();
+            }
+        }
+    }
+
+    /// Ends the load, and says how many denials it was.
+    async fn quiet(self) -> (Tollgate, [u64; 2], Policies) {
+        self.stop.store(true, Ordering::Relaxed);
+        (self.service, self.load.await.unwrap(), self._policies)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_page_shows_is_what_was_sent() {
+    let busy = Busy::start().await;
+    // 20 a day: 30, 5 and 5 denials; 60 allowed.
+    busy.send(&[("ann", 50), ("bob", 25), (SCRIPT, 25)]).await;
+    let rates = json!({"domain": "test", "rule": "plan=free > user", "share": "40 %"});
+    look("rates", &busy.service, rates).await;
+    let (service, [login, search], _policies) = busy.quiet().await;
+    assert!(login > 0, "there was a load");
+    let of = |user: &str, denied| (format!("plan=free,user={user}"), denied);
+    let stories = [("login=load".to_owned(), login), of("ann", 30), of("bob", 5), of(SCRIPT, 5)];
+    let mut keys: Vec<_> = stories.iter().cloned().chain([("search=q".to_owned(), search)]).collect();
+    keys.retain(|(_, denied)| *denied > 0);
+    keys.sort_by(|(one, few), (other, many)| many.cmp(few).then_with(|| one.cmp(other)));
+    look("keys", &service, json!({"keys": shown(&keys), "stories": shown(&stories)})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tree_has_every_rule_and_a_request_is_tried() {
+    let busy = Busy::start().await;
+    busy.send(&[("ann", 21)]).await;
+    let leaves = ["user", "user", "login", "search", "trial", "partner"];
+    let given = json!({"leaves": leaves, "descriptor": "plan=free,user=ann", "rule": "plan=free > user"});
+    look("policy", &busy.service, given).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_is_reached_by_keyboard_and_told_to_all() {
+    let busy = Busy::start().await;
+    busy.send(&[("ann", 25), (SCRIPT, 25)]).await;
+    look("keyboard", &busy.service, one_key()).await;
+    look("accessible", &busy.service, one_key()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_paint_is_within_a_fifth_of_a_second() {
+    let busy = Busy::start().await;
+    look("paint", &busy.service, json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_asked_for_where_one_is_needed() {
+    let policies = Policies::of(&daily("user", 2));
+    policies.write("tokens", &format!("bob:{TOKEN}\n"));
+    let tokens = policies.file("tokens");
+    let flags = ["--admin-read-token-file", tokens.to_str().unwrap(), "--admin-token-file", tokens.to_str().unwrap()];
+    let service = Tollgate::serve_with(&policies.file("policy.yaml"), &flags[..2]);
+    look("token", &service, json!({"token": TOKEN})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_when_nobody_answers_any_more() {
+    let mut busy = Busy::start().await;
+    let mut browser = Process::start("the browser", &mut browser("lost", &busy.service, json!({})));
+    browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
+    busy.load.abort();
+    assert!(busy.service.terminate().success());
+    assert!(browser.wait_for_end().success(), "{}", browser.log().join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_view_has_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = std::env::var("TOLLGATE_PAGE_IMAGES").map_or(folder.path().to_owned(), PathBuf::from);
+    let busy = Busy::start().await;
+    let trial = request(vec![descriptor(&[("trial", "t1")])]);
+    for round in 0..40 {
+        busy.send(&[("ann", 3), ("bob", 1), ("cy", u64::from(round % 2 == 0)), ("dan.o'neil@example.org", 1)]).await;
+        busy.client.ask(trial.clone()).await.unwrap();
+    }
+    // For a document a chart wants something to show.
+    let is_for_good = std::env::var_os("TOLLGATE_PAGE_IMAGES").is_some();
+    let given = json!({"images": images, "watch_ms": if is_for_good { 25_000 } else { 0 }, "key": one_key()["key"]});
+    look("pictures", &busy.service, given).await;
+    let pictures = std::fs::read_dir(&images)
+        .unwrap()
+        .filter(|file| file.as_ref().is_ok_and(|file| file.file_name().to_string_lossy().starts_with("page-")));
+    assert_eq!(pictures.count(), 15);
+}
+
+#[tokio::test]
+async fn what_is_served_is_kept_for_good_or_asked_for_again_and_lets_nothing_else_in() {
+    let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
+    let admin = Web::new(service.admin);
+    let html = ("accept", b"text/html,*/*".as_slice());
+    let index = admin.get_with("/", &[html]).await;
+    assert_eq!((index.status, index.header("cache-control"), index.header("vary")), (200, "no-cache", "accept"));
+    let again = admin.get_with("/", &[html, ("if-none-match", index.header("etag").as_bytes())]).await;
+    assert_eq!((again.status, again.body.as_str()), (304, ""));
+    let policy = index.header("content-security-policy").to_owned();
+    for part in ["default-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert!(!policy.contains("unsafe"), "{policy}");
+    let files: Vec<&str> = index.body.split('"').filter(|part| part.starts_with("/page/")).collect();
+    assert!(files.len() > 10, "{files:?}");
+    for file in files {
+        let reply = admin.get(file).await;
+        assert_eq!((reply.status, reply.header("x-content-type-options")), (200, "nosniff"), "{file}");
+        assert!(
+            reply.header("cache-control").contains("immutable") && !reply.header("content-type").is_empty(),
+            "{file}"
+        );
+        assert!(!reply.body.contains("//# sourceMappingURL"), "{file}");
+    }
+    for (path, status) in [("/page/0123456789abcdef/app.js", 404), ("/page/x/../../etc/passwd", 404)] {
+        assert_eq!(admin.get(path).await.status, status, "{path}");
+    }
+    assert_eq!(admin.get_with("/", &[html, ("host", b"evil.example")]).await.status, 421);
+    assert!(admin.get("/").await.body.contains("/policies: "), "who is no browser is given the list");
+}
+
+#[test]
+fn every_file_of_the_page_is_short_and_makes_no_html_of_text() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/page");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file());
+    for path in files.chain([Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/browser.mjs")]) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().count();
+        assert!(lines <= MAX_LINES, "{}: {lines} lines", path.display());
+        for unsafe_way in ["innerHTML", "outerHTML =", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(!text.contains(unsafe_way), "{}: {unsafe_way}", path.display());
+        }
+    }
+}
+
+/// As the page writes them.
+fn shown(keys: &[(String, u64)]) -> Value {
+    keys.iter().map(|(key, denied)| json!([key, thousands(*denied)])).collect()
+}
+
+fn thousands(count: u64) -> String {
+    match count {
+        0..1000 => count.to_string(),
+        1000.. => format!("{},{:03}", thousands(count / 1000), count % 1000),
+    }
+}
+
+fn one_key() -> Value {
+    json!({"key": {"domain": "test", "rule": "plan=free > user", "key": "plan=free,user=ann"}})
+}
+
+/// Looks at one subject, and fails with what the browser says where something is not as it should be.
+async fn look(subject: &'static str, service: &Tollgate, given: Value) {
+    let mut command = browser(subject, service, given);
+    let Output { status, stdout, stderr } =
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told = String::from_utf8_lossy(&stdout);
+    assert!(status.success(), "{subject}\n{told}\n{}", String::from_utf8_lossy(&stderr));
+    println!("{told}");
+}
+
+fn browser(subject: &str, service: &Tollgate, mut given: Value) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tools = root.join("target/page-tools");
+    assert!(
+        tools.join("node_modules/playwright-core").exists(),
+        "these tests need Chromium and its driver: run `tests/run` once"
+    );
+    given["url"] = format!("http://{}", service.admin).into();
+    let mut command = Command::new("node");
+    command.arg(root.join("tests/page/browser.mjs")).arg(subject).arg(given.to_string());
+    let chromium = std::env::var_os("TOLLGATE_CHROMIUM").unwrap_or_else(|| "/usr/bin/chromium".into());
+    command.env("TOLLGATE_PAGE_TOOLS", tools).env("TOLLGATE_CHROMIUM", chromium);
+    command
+}

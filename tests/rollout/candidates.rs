@@ -1,0 +1,119 @@
+//! `candidate:` beside a limit: counted, told, and without a part in the answer, in memory and in Redis.
+
+use serde_json::Value;
+
+use super::run;
+use crate::support::policy::{Policies, daily};
+use crate::support::redis::Redis;
+use crate::support::rls::Client;
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+const POLICY: &str = "domain: test
+descriptors:
+  - key: user
+    rate_limit: { requests_per_unit: 3, unit: day }
+    candidate: { requests_per_unit: 1, unit: day, algorithm: gcra }
+";
+
+async fn counts(flags: &[&str]) {
+    let policies = Policies::of(POLICY);
+    let service = Tollgate::serve_with(policies.path(), flags);
+    let web = Web::new(service.http);
+    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
+    let client = Client::connect(service.grpc).await;
+    for expected in [true, true, true, false, false] {
+        assert_eq!(client.hit("user", "ann").await, expected);
+    }
+    for (outcome, expected) in [("allowed", 1), ("denied", 2), ("denied_already", 2), ("unknown", 0)] {
+        let name = format!(
+            "tollgate_candidate_decisions_total{{from=\"rule\",domain=\"test\",rule=\"user\",outcome=\"{outcome}\"}}"
+        );
+        assert_eq!(web.metric(&name).await, expected, "{outcome}");
+    }
+    let told = Web::new(service.admin).get("/api/v1/denials").await.body;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let of = |rule: &str| told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone();
+    let (limit, candidate) = (of("user"), of("user (candidate)"));
+    assert_eq!(
+        (&candidate["key"], &candidate["count"], &candidate["passed"]),
+        (&"user=ann".into(), &2.into(), &2.into())
+    );
+    assert_eq!((&limit["count"], &limit["passed"]), (&2.into(), &0.into()));
+}
+
+#[tokio::test]
+async fn a_candidate_counts_what_it_would_have_denied_in_memory() {
+    counts(&[]).await;
+}
+
+#[tokio::test]
+async fn a_candidate_counts_what_it_would_have_denied_in_redis() {
+    let redis = Redis::start().await;
+    let url = redis.url();
+    counts(&["--store", &url, "--store-timeout", "15s", "--replicas", "1"]).await;
+}
+
+#[tokio::test]
+async fn policies_that_are_tried_out_are_followed_and_cannot_stop_the_service() {
+    let policies = Policies::of(&daily("user", 9));
+    policies.write("tried/policy.yaml", &daily("user", 1));
+    let (policy, tried) = (policies.file("policy.yaml"), policies.file("tried"));
+    let mut service = Tollgate::serve_with(&policy, &["--candidate-policy", tried.to_str().unwrap()]);
+    let (web, client) = (Web::new(service.http), Client::connect(service.grpc).await);
+    let denied = "tollgate_candidate_decisions_total{from=\"policy\",domain=\"test\",rule=\"user\",outcome=\"denied\"}";
+    assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
+    assert_eq!(web.metric(denied).await, 1);
+    policies.write("tried/policy.yaml", "domain: test\ndescriptors: [{ kei: user }]\n");
+    service.process.wait_for_line("that they are refused", |line| {
+        line.contains("are refused, and those before go on").then_some(())
+    });
+    assert!(client.hit("user", "ann").await);
+    assert_eq!(web.metric(denied).await, 2);
+    policies.write("tried/policy.yaml", &(daily("user", 5) + "  - key: other\n"));
+    let is_it = |line: &str| (line.contains("policies tried out") && line.contains("\"rules\":2")).then_some(());
+    service.process.wait_for_line("that the new ones are tried out", is_it);
+    assert!(client.hit("user", "ann").await);
+    assert_eq!(web.metric(denied).await, 2, "an amount is judged by the same counter");
+}
+
+#[test]
+fn check_explain_diff_and_replay_tell_of_a_candidate() {
+    let policies = Policies::of(POLICY);
+    let candidate = "    candidate: { requests_per_unit: 1, unit: day, algorithm: gcra }\n";
+    policies.write("plain/policy.yaml", &POLICY.replace(candidate, ""));
+    let line = |second: u32| format!("{{\"t\": {second}, \"user\": \"ann\"}}\n");
+    policies.write("log.jsonl", &(1..5).map(line).collect::<String>());
+    policies.write("map", "time: { field: t }\ndomain: test\ndescriptors: [{ user: { field: user } }]\n");
+    let names = ["policy.yaml", "plain", "log.jsonl", "map"];
+    let [policy, plain, log, map] = names.map(|name| policies.file(name).to_str().unwrap().to_owned());
+    assert!(run(&["check", &policy]).1.starts_with("ok: 1 file, 1 domain, 1 rule, 1 limit, 1 candidate, 0 warnings; "));
+    let words = "1 hit in 1d, algorithm gcra, burst 1, max_debt 10, charge admitted";
+    let explained = run(&["explain", "--policy", &policy, "test", "user=ann"]).1;
+    assert!(
+        explained.contains(&format!("candidate {words}; tried out, and without a part in the answer\n")),
+        "{explained}"
+    );
+    let (code, told, _) = run(&["diff", &plain, &policy]);
+    assert_eq!(code, 1);
+    assert!(told.contains(&format!("    candidate       {words}\n    counters        go on")), "{told}");
+    let (_, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
+    let denied = |number: u32| format!("          {number} of 1 key  test user\n              {number}  user=ann\n");
+    assert_eq!(
+        out,
+        format!("4 requests, 1 over limit\n{}2 more if its candidates applied\n{}", denied(1), denied(2)),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_candidate_has_no_words_for_what_has_a_part_in_the_answer() {
+    let wrong = POLICY.replace("algorithm: gcra", "on_store_error: deny, name: x, shadow_mode: true");
+    let policies = Policies::of(&wrong);
+    let (code, _, err) = run(&["check", policies.path().to_str().unwrap()]);
+    assert_eq!(code, 1);
+    for word in ["on_store_error", "name", "shadow_mode"] {
+        assert!(err.contains(&format!("`{word}` does not belong in candidate")), "{err}");
+    }
+}

@@ -1,0 +1,127 @@
+//! `tollgate diff`.
+
+use serde_json::Value;
+
+use super::run;
+use crate::support::policy::Policies;
+
+const OLD: &str = "domain: edge
+descriptors:
+  - key: user
+    rate_limit: { requests_per_unit: 100, unit: minute }
+  - key: user
+    value: mallory
+    rate_limit: { requests_per_unit: 0, unit: minute }
+  - key: path
+    value: /a*
+    rate_limit: { requests_per_unit: 5, unit: second }
+  - key: path
+    value: /*b
+    rate_limit: { requests_per_unit: 6, unit: second }
+  - key: plan
+    rate_limit: { name: plans, requests_per_unit: 7, unit: day }
+";
+
+fn compared(new: &str, flags: &[&str]) -> (i32, String) {
+    let policies = Policies::of(OLD);
+    policies.write("new/policy.yaml", new);
+    let [old, new] = ["policy.yaml", "new"].map(|name| policies.file(name).to_str().unwrap().to_owned());
+    let (code, out, err) = run(&[&["diff", &old, &new], flags].concat());
+    assert_eq!(err, "");
+    (code, out)
+}
+
+#[test]
+fn what_reads_the_same_is_the_same() {
+    let quoted = OLD
+        .replace("unit: minute", "unit: 60s, algorithm: fixed_window, charge: always")
+        .replace("mallory", "'mallory'");
+    assert_eq!(compared(&quoted, &[]), (0, "the same: no limit differs, and all counters go on\n".to_owned()));
+}
+
+#[test]
+fn a_change_is_told_in_words_with_who_it_is_about_and_what_becomes_of_the_counters() {
+    let new = OLD
+        .replace("requests_per_unit: 100, unit: minute", "requests_per_unit: 50, unit: minute")
+        .replace("requests_per_unit: 5, unit: second", "requests_per_unit: 5, unit: second, algorithm: gcra")
+        .replace("  - key: plan\n", "  - key: plan\n    shadow_mode: true\n");
+    let (code, out) = compared(&new, &[]);
+    assert_eq!(code, 1);
+    insta::assert_snapshot!(out, @r##"
+    ~ edge: rule `user` changes
+        who             user=(any)
+        limit           100 hits in 1m -> 50 hits in 1m
+        counters        go on; what was used counts by the new rule at once
+    ~ edge: rule `path=/a*` changes
+        who             path=/a*
+        algorithm       fixed_window -> gcra
+        burst           5
+        max_debt        50
+        charge          always -> admitted
+        counters        start anew: everybody has all of it again
+    ~ edge: rule `plan` changes
+        who             plan=(any)
+        shadow_mode     on
+        counters        go on; what was used counts by the new rule at once
+    3 changed; counters that were there start anew in 1
+    "##);
+}
+
+#[test]
+fn rules_that_come_go_or_move_say_what_their_descriptors_hit_instead() {
+    let (first, rest) = OLD.split_once("  - key: user\n    value: mallory").unwrap();
+    let (_, rest) = rest.split_once("  - key: path").unwrap();
+    let new = format!("{first}  - key: path{rest}").replace(
+        "  - key: plan\n",
+        "  - key: user\n    value: ann\n    rate_limit: { unlimited: true }\n  - key: tier\n",
+    );
+    let (code, out) = compared(&new, &[]);
+    assert_eq!(code, 1);
+    insta::assert_snapshot!(out, @r##"
+    + edge: rule `user=ann` is new
+        who             user=ann
+        limit           unlimited
+        until now       rule `user`: 100 hits in 1m
+    > edge: rule `tier` was at `plan`
+        who             tier=(any)
+        counters        start anew: everybody has all of it again
+    - edge: rule `user=mallory` is gone
+        who             user=mallory
+        limit           no more: nothing (a ban) in 1m
+        algorithm       no more: fixed_window
+        charge          no more: always
+        on_store_error  no more: error
+        from now on     rule `user`: 100 hits in 1m
+        counters        are not asked any more
+    1 added, 1 removed, 1 moved; counters that were there start anew in 1
+    "##);
+}
+
+#[test]
+fn the_order_of_wildcards_and_where_a_domain_lives_are_differences_too() {
+    let (a, b) =
+        ("value: /a*\n    rate_limit: { requests_per_unit: 5", "value: /*b\n    rate_limit: { requests_per_unit: 6");
+    let new =
+        OLD.replace(a, "?").replace(b, a).replace('?', b).replace("domain: edge", "domain: edge\natomicity: domain");
+    let (code, out) = compared(&new, &["--json"]);
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 1);
+    let changes = told["changes"].as_array().unwrap();
+    let details: Vec<_> = changes.iter().map(|change| change["details"][0].clone()).collect();
+    assert_eq!(details[0], serde_json::json!({ "what": "atomicity", "old": "limit", "new": "domain" }));
+    assert_eq!(
+        details[1],
+        serde_json::json!({ "what": "order", "old": "path=/a*, path=/*b", "new": "path=/*b, path=/a*" })
+    );
+    assert_eq!((&changes[0]["counters"], &changes[1]["counters"]), (&"anew".into(), &"none".into()));
+}
+
+#[test]
+fn what_cannot_be_read_ends_with_2() {
+    let policies = Policies::of(OLD);
+    policies.write("bad.yaml", "domain: edge\ndescriptors:\n  - kei: user\n");
+    let [old, bad] = ["policy.yaml", "bad.yaml"].map(|name| policies.file(name).to_str().unwrap().to_owned());
+    let (code, _, err) = run(&["diff", &old, &bad]);
+    assert_eq!(code, 2);
+    assert!(err.contains("bad.yaml:3:5"), "{err}");
+}

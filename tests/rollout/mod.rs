@@ -1,0 +1,23 @@
+//! Changes of policies before they are in force: their tests, what differs, and what they would have done to yesterday's traffic.
+
+mod candidates;
+mod differences;
+mod document;
+mod tests_of_policies;
+mod traffic;
+
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::tollgate::output;
+
+/// Runs the binary: its exit code, and what it prints on both streams.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = output(arguments);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

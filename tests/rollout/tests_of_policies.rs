@@ -1,0 +1,91 @@
+//! `tollgate test`.
+
+use serde_json::Value;
+
+use super::{project, run};
+use crate::support::policy::{Policies, daily};
+
+/// Tests of three users a day, of which the second is wrong.
+const TESTS: &str = "policies: [policy.yaml]
+tests:
+  - test: three are let in
+    steps:
+      - { hit: user=ann, times: 3, expect: ok, remaining: 0, rule: user }
+      - { hit: user=ann, expect: over_limit, retry_after: 1d }
+  - test: the fourth is let in
+    steps:
+      - { hit: user=ann, times: 2, expect: ok }
+      - { hit: { user: \"a, b\" }, expect: ok, remaining: 3 }
+";
+
+fn tested(tests: &str) -> (i32, String, String, Policies) {
+    let policies = Policies::of(&daily("user", 3));
+    policies.write("policy.test.yaml", tests);
+    let (code, out, err) = run(&["test", policies.path().to_str().unwrap()]);
+    (code, out, err, policies)
+}
+
+#[test]
+fn the_tests_of_the_examples_pass() {
+    let (code, out, err) = run(&["test", project().join("config/policies").to_str().unwrap()]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.starts_with("ok: "), "{out}");
+}
+
+#[test]
+fn a_test_that_fails_is_one_line_with_its_place_what_was_found_and_what_to_do_next() {
+    let (code, out, _, policies) = tested(TESTS);
+    let folder = policies.path().display();
+    assert_eq!(code, 1);
+    let line = format!("{folder}/policy.test.yaml:10: the fourth is let in: expected remaining 3, found 2; ");
+    let next = format!("see tollgate explain --policy {folder}/policy.yaml test 'user=a, b'");
+    assert_eq!(out, format!("{line}{next}\nnot ok: 1 of 2 tests failed\n"));
+}
+
+#[test]
+fn a_code_that_is_not_expected_names_the_request_and_the_rule() {
+    let (_, out, ..) = tested(&TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"));
+    let found = "request 4 of 5: expected ok, found over_limit, 0 left by rule `user`; see ";
+    assert!(out.contains(&format!("policy.test.yaml:5: three are let in: {found}")), "{out}");
+}
+
+#[test]
+fn json_has_every_test_for_those_who_count_them() {
+    let policies = Policies::of(&daily("user", 3));
+    policies.write("policy.test.yaml", TESTS);
+    let (code, out, _) = run(&["test", "--json", policies.file("policy.test.yaml").to_str().unwrap()]);
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &told["failed"], &told["tests"][0]["ok"]), (1, &1.into(), &true.into()));
+    assert_eq!(told["tests"][1]["failure"]["line"], 10);
+    assert_eq!(told["tests"][1]["failure"]["found"], "2");
+}
+
+#[test]
+fn tests_that_cannot_be_read_end_with_2_and_every_mistake_in_its_place() {
+    let wrong = TESTS.replace("times: 3", "tims: 3").replace("retry_after: 1d", "retry_after: soon");
+    let (code, out, err, policies) = tested(&wrong);
+    assert_eq!((code, out.as_str()), (2, ""));
+    let file = policies.file("policy.test.yaml");
+    for part in [":5:26", "unknown word `tims`", "did you mean `times`?", ":6:59", "`soon` is not a length of time"] {
+        assert!(err.contains(part), "`{part}` is not in\n{err}");
+    }
+    assert!(err.contains(&format!("{}:5:26", file.display())), "{err}");
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_ends_with_2_and_so_does_a_folder_without_tests() {
+    let (code, _, err, policies) = tested(&TESTS.replace("policy.yaml", "none.yaml"));
+    assert_eq!(code, 2, "{err}");
+    std::fs::remove_file(policies.file("policy.test.yaml")).unwrap();
+    let (code, _, err) = run(&["test", policies.path().to_str().unwrap()]);
+    assert_eq!(code, 2);
+    assert!(err.contains("no *.test.yaml or *.test.yml is here"), "{err}");
+}
+
+#[test]
+fn tests_beside_policies_are_no_policies() {
+    let (_, _, _, policies) = tested(TESTS);
+    let (code, out, err) = run(&["check", policies.path().to_str().unwrap()]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with("ok: 1 file, "), "{out}");
+}
