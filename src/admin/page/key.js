@@ -30,8 +30,8 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   const minutes = new Map();
   const isHashed = entriesOf(key).some(({ value }) => HASHED.test(value));
   if (isHashed) {
-    now.append(h('p', { class: 'soft' }, 'Its values are hashed, and a counter is not found by a hash. Try it by its values, under Policies.'));
-    write(why, 'Not known by a hash: try it by its values, under Policies.');
+    now.append(h('p', { class: 'soft' }, 'Its values are hashed, and a counter is not found by a hash. Try it by its values, under Policy.'));
+    write(why, 'Not known by a hash: try it by its values, under Policy.');
   } else {
     live.every(EVERY_MS, async (signal) => now.replaceChildren(standing(await tried(domain, key, signal))));
     live.every(5 * EVERY_MS, async (signal) => {
