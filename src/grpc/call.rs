@@ -20,7 +20,7 @@ use tracing::debug;
 use super::bodies::{Bodies, HEADER};
 use super::caller::Caller;
 use super::service::{Rls, budget};
-use crate::spans::{Recording, Told, Tracer};
+use crate::spans::{Recording, Tracer};
 use crate::store::Store;
 use crate::telemetry::stats::Call;
 
@@ -96,7 +96,7 @@ impl Asked {
 /// The answer to a call, with what stands before a message.
 async fn decide<S: Store>(ends: &Ends<S>, asked: Result<Asked, Status>) -> Result<BytesMut, Status> {
     let Asked { mut body, time, mut recording } = asked?;
-    let decided = decide_read(ends, &mut body, time, recording.as_deref_mut().map(Recording::told)).await;
+    let decided = decide_read(ends, &mut body, time, recording.as_deref_mut()).await;
     if let Some(recording) = &mut recording {
         recording.told().status = Some(decided.as_ref().map_or_else(|status| status.code().into(), |_| 0));
     }
@@ -107,12 +107,12 @@ async fn decide_read<S: Store>(
     ends: &Ends<S>,
     body: &mut RecvStream,
     time: Option<Duration>,
-    told: Option<&mut Told>,
+    recording: Option<&mut Recording>,
 ) -> Result<BytesMut, Status> {
     let message = ends.bodies.read(body).await?;
     let mut answer = BytesMut::with_capacity(USUAL_ANSWER);
     answer.put_bytes(0, HEADER);
-    ends.rls.answer(&message, time, &ends.caller.rights, told, &mut answer).await?;
+    ends.rls.answer(&message, time, &ends.caller.rights, recording, &mut answer).await?;
     let length = u32::try_from(answer.len().saturating_sub(HEADER)).unwrap_or(u32::MAX);
     if let Some((_, place)) = answer.get_mut(..HEADER).and_then(<[u8]>::split_first_mut) {
         place.copy_from_slice(&length.to_be_bytes());

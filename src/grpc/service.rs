@@ -15,7 +15,7 @@ use super::request::{self, RequestBounds, Unreadable};
 use super::response::{self, AnswerStyle};
 use super::rights::Rights;
 use crate::limiter::{self, Limiter, Undecided};
-use crate::spans::{Told, Tracer};
+use crate::spans::{Recording, Told, Tracer};
 use crate::store::Store;
 use crate::telemetry::metrics::{Latency, Metrics};
 use crate::telemetry::seldom::Seldom;
@@ -71,8 +71,8 @@ impl<S: Store> Rls<S> {
     }
 
     /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own, if it is
-    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says. `told` is for the
-    /// span of the call, where there is one.
+    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says.
+    /// `recording`: of a call that is traced.
     ///
     /// # Errors
     /// PERMISSION_DENIED, INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
@@ -81,13 +81,18 @@ impl<S: Store> Rls<S> {
         message: &[u8],
         time: Option<Duration>,
         rights: &Rights,
-        told: Option<&mut Told>,
+        mut recording: Option<&mut Recording>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let told = recording.as_mut().map(|recording| recording.told());
         let answered = self.answer_by(message, deadline, rights, told, answer).await;
-        self.latency.record(now.elapsed());
+        let length = now.elapsed();
+        self.latency.record(length);
+        if let Some((trace, span)) = recording.map(|recording| recording.ids()) {
+            self.latency.remember(length, trace, span);
+        }
         answered
     }
 

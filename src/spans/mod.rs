@@ -115,6 +115,11 @@ impl Tracer {
 }
 
 impl Recording {
+    /// The trace, and the call's span in it.
+    pub fn ids(&self) -> ([u8; 16], [u8; 8]) {
+        (self.span.trace, self.span.id)
+    }
+
     /// What is to be told.
     pub fn told(&mut self) -> &mut Told {
         &mut self.span.told

@@ -10,6 +10,7 @@ use crate::support::control_plane::python;
 use crate::support::envoy::{Envoy, root};
 use crate::support::policy::{Policies, daily};
 use crate::support::process::Process;
+use crate::support::prometheus::Prometheus;
 use crate::support::rls::{channel, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
@@ -66,6 +67,25 @@ async fn a_span_says_domain_rules_outcome_and_what_the_store_took() {
         assert!(!span.to_string().contains("ann"), "values of requests are in none: {span}");
     }
     assert_ne!(spans[0]["id"], spans[1]["id"]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_traced_is_found_from_its_bucket_by_prometheus() {
+    let collector = Collector::start(0);
+    let (service, prometheus) = (serve(&collector.url(), &[]), Prometheus::start("groups: []"));
+    let older = || async { Web::new(service.http).get("/metrics").await.body };
+    assert_eq!(ask(&service, None, 1).await, 0);
+    assert_eq!(ask(&service, Some("00"), 1).await, 0);
+    prometheus.scrape(&[("tollgate", service.http, "/metrics")]);
+    let found = || prometheus.exemplars("tollgate_call_duration_seconds_bucket");
+    let counted = || async { prometheus.query("tollgate_call_duration_seconds_count == 2").await.unwrap() };
+    becomes("both are read", PATIENCE, counted, |samples| samples.len() == 1).await;
+    assert_eq!(found().await, [Value::Null; 0], "of calls that are not traced there are none");
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    let exemplars = becomes("it is read", PATIENCE, found, |exemplars| !exemplars.is_empty()).await;
+    let spans = becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 1).await;
+    assert_eq!(exemplars, [json!({ "trace_id": TRACE, "span_id": spans[0]["id"] })]);
+    assert!(!older().await.contains("trace_id"), "the older format knows none");
 }
 
 #[tokio::test]

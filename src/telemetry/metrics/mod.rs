@@ -11,7 +11,7 @@
 //! | `leases` | what is taken in advance |
 //! | `latency` | histograms of which each worker writes a part |
 //! | `process` | what the system says of this process |
-//! | `exposition` | the older text format |
+//! | `exposition` | the text formats |
 
 mod exceptions;
 mod exposition;
@@ -50,6 +50,8 @@ struct ErrorLabels {
     kind: &'static str,
 }
 
+/// How long calls take.
+const CALL_DURATION: &str = "call_duration";
 /// What becomes of an attempt to load.
 const LOADED: &str = "loaded";
 const REFUSED: &str = "refused";
@@ -169,7 +171,7 @@ impl Metrics {
             registry: Mutex::default(),
             options,
             rules: Rules::new(options.max_rules),
-            calls: Latencies::new("call_duration", "Time from a request to its answer", ""),
+            calls: Latencies::new(CALL_DURATION, "Time from a request to its answer", ""),
             node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
             candidates: Candidates::new(options.max_rules),
             store_errors: Family::default(),
@@ -329,14 +331,13 @@ impl Metrics {
         self.tls_handshake_failures.get_or_create(&ErrorLabels { kind }).inc();
     }
 
-    /// All metrics in the OpenMetrics text format.
+    /// All metrics in the OpenMetrics text format, with exemplars of calls that are traced.
     ///
     /// # Errors
     /// Where the text cannot be written, which a string always can.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry.lock())?;
-        Ok(text)
+        let name = format!("tollgate_{CALL_DURATION}_seconds");
+        self.encode().map(|text| exposition::with_exemplars(&text, &name, &self.calls.exemplars("")))
     }
 
     /// The same in the older text format of Prometheus, for readers that do not ask for the other.
@@ -344,7 +345,13 @@ impl Metrics {
     /// # Errors
     /// As [`render`](Self::render).
     pub fn render_plain(&self) -> Result<String, std::fmt::Error> {
-        self.render().map(|text| exposition::plain(&text))
+        self.encode().map(|text| exposition::plain(&text))
+    }
+
+    fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry.lock())?;
+        Ok(text)
     }
 }
 
@@ -367,16 +374,6 @@ fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gau
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_older_format_names_counters_as_their_samples_are_and_is_the_same_otherwise() {
-        let (open, plain) = (
-            "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-            "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-        );
-        let gauge = "# HELP g Of g.\n# TYPE g gauge\ng 2\n";
-        assert_eq!(exposition::plain(&format!("{open}{gauge}# EOF\n")), format!("{plain}{gauge}"));
-    }
 
     #[test]
     fn what_was_loaded_and_refused_is_shown_before_either_happened() {
