@@ -2,17 +2,21 @@
 //! policies.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::policies::{Installer, Reloads};
 use super::serving::{Service, Services, Serving};
 use super::stores::Stores;
+use super::telling::Telling;
 use crate::admin::api::Refusal;
 use crate::admin::api::ask::{Peeked, PeekedStatus, Question, TallyView, Tried, Who};
 use crate::admin::api::policies::Reloaded;
 use crate::admin::api::store::Server;
-use crate::admin::desk::{Answering, Desk};
+use crate::admin::desk::{Answering, Desk, Others};
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Entry, KeyBuffer, Request, entries};
 use crate::grpc::request::RequestBounds;
@@ -33,11 +37,18 @@ pub(super) struct Everybody {
     /// `None`: policies come from a control plane.
     reloads: Option<Reloads>,
     installer: Installer,
+    telling: Telling,
 }
 
 impl Everybody {
     /// `service`: that of HTTP; `serving` made it and makes those of the workers.
-    pub(super) fn new(settings: &Settings, service: &Arc<Service>, serving: &Serving, installer: Installer) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        service: &Arc<Service>,
+        serving: &Serving,
+        installer: Installer,
+        telling: Telling,
+    ) -> Self {
         Self {
             service: Arc::clone(service),
             services: serving.services.clone(),
@@ -45,6 +56,7 @@ impl Everybody {
             bounds: settings.limits.request,
             reloads: settings.xds.is_none().then(|| Reloads(settings.policy.clone())),
             installer,
+            telling,
         }
     }
 }
@@ -71,6 +83,10 @@ impl Desk for Everybody {
             let policies = installer.facts.policies();
             Ok(Reloaded { is_changed: before != policies.version, policies: policies.into() })
         })
+    }
+
+    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>> {
+        Box::pin(self.telling.clone().others(minutes))
     }
 
     fn servers(&self) -> Vec<Server> {

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
-use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -40,7 +40,7 @@ async fn requests_in_flight_are_fewer_calls_than_requests() {
 async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_with_them() {
     let cluster = cluster().await;
     let policies = Policies::of(&format!("atomicity: domain\n{}", policy(&LIMITS)));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     for (key, _) in LIMITS {
         said(&client, vec![one(key, "first")]).await;
         let before = calls(&nodes_of(&cluster), "evalsha").await;

@@ -58,12 +58,6 @@ fn calm() -> Layout {
     Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() }
 }
 
-/// Where a cluster is.
-fn url_of(cluster: &Cluster) -> String {
-    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
-    format!("redis-cluster://{}", seeds.join(","))
-}
-
 /// A service whose counters are at `store`, ready; it waits for slow answers, since a busy machine is no subject here.
 async fn serve(policies: &Policies, store: &str, flags: &[&str]) -> (Tollgate, Client) {
     let service = start(policies, store, flags);

@@ -65,6 +65,7 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor",
         foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
+    Row { place: "journal/told", rooms: "", foreign: "serde serde_json" },
     // Where policies and the trait of stores meet.
     Row {
         place: "limiter",

@@ -20,12 +20,14 @@
 //! | `take_back` | charges that have to be undone |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
+//! | `board` | what processes leave for each other |
 //! | `health` | how the servers are |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
 mod answer;
 mod batch;
+mod board;
 mod calls;
 mod check_up;
 mod cluster;
@@ -58,6 +60,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
+pub use self::board::Left;
 use self::calls::{Core, within};
 pub use self::health::{NodeHealth, ServerTold};
 use self::node::Node;
