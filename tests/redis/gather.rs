@@ -51,6 +51,25 @@ async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_
 }
 
 #[tokio::test]
+async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (key, mut rounds) = ("fixed", 0);
+    let mut calls_of_a_round = async || {
+        let before = calls(&nodes_of(&cluster), "evalsha").await;
+        assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
+        rounds += 1;
+        calls(&nodes_of(&cluster), "evalsha").await - before
+    };
+    // Nodes are asked one after the other whether that can be done.
+    becomes("calls are shared", PATIENCE, &mut calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2).await;
+    for number in [0, 17, AT_ONCE - 1] {
+        assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds);
+    }
+}
+
+#[tokio::test]
 async fn requests_for_one_counter_see_each_other() {
     let redis = Redis::start().await;
     let limits = [

@@ -17,6 +17,7 @@
 //! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
+//! | `locality` | which nodes of a Cluster may be asked about several slots at once |
 //! | `take_back` | charges that have to be undone |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
@@ -37,6 +38,7 @@ mod gather;
 mod health;
 mod key;
 mod lend;
+mod locality;
 mod node;
 mod options;
 mod plan;
@@ -112,7 +114,7 @@ impl RedisStore {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
                 let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
-                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds));
+                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds, options.prefix.clone()));
             }
             Kind::Sentinel { master, sentinels } => {
                 let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });
