@@ -7,8 +7,10 @@ use std::pin::Pin;
 
 use super::api::Refusal;
 use super::api::ask::{Peeked, Question, Who};
+use super::api::counter::{Changed, CounterView};
 use super::api::policies::Reloaded;
 use super::api::store::Server;
+use crate::algorithm::amend::Amendment;
 use crate::journal::Told;
 
 /// An answer that takes its time.
@@ -32,6 +34,12 @@ pub trait Desk: Send + Sync {
 
     /// Who used the counter up that the descriptor (`key=value,…`) of a domain leads to.
     fn who(&self, domain: String, descriptor: String) -> Answering<Who>;
+
+    /// How the counter stands that the descriptor leads to; what the journal knows of it is not its own.
+    fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView>;
+
+    /// Does something to the counter that the descriptor leads to.
+    fn amend(&self, domain: String, descriptor: String, amendment: Amendment) -> Answering<Changed>;
 
     /// Reads the policies again and puts them in force.
     fn reload(&self) -> Answering<Reloaded>;

@@ -6,6 +6,7 @@
 mod candidates;
 mod certificates;
 mod control_plane;
+mod counters;
 mod desk;
 mod json;
 pub mod listener;

@@ -65,6 +65,14 @@ impl Stores {
         self.settings.timeout
     }
 
+    /// How long a process that shares these counters may remember a denial; `None`: nobody shares them.
+    pub(super) fn remembered(&self) -> Option<Duration> {
+        match self.settings.place {
+            Place::Redis(_) => Some(self.settings.deny_cache_max),
+            Place::Memory => None,
+        }
+    }
+
     /// A handle for the runtime that this is called in: connections belong to it.
     pub(super) fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {

@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use super::api::Server;
+use super::counter::quoted;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 
@@ -100,6 +101,11 @@ impl Denials {
             0 => format!("nobody was denied there; denials are known since {}\n", clock(&told.known_since)),
             _ => table::of(["first", "last", "denied", "domain", "rule", "key", ""], told.denials.iter().map(row)),
         };
+        if let [only] = told.denials.as_slice() {
+            let (domain, key) = (quoted(&only.domain), quoted(&only.key));
+            text.push_str("who used it up, and how to let it through:\n");
+            text.push_str(&format!("  tollgate inspect{} {domain} {key}\n", self.server.flags()));
+        }
         let more = told.total.saturating_sub(told.denials.len());
         if more > 0 {
             text.push_str(&format!("and {more} keys more; see --limit, --key, --rule\n"));

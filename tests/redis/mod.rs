@@ -12,6 +12,7 @@
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
 //! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
+//! | `amend` | what people do to one counter: reset, refund, grant |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
 //! | `hashed` | `hash_values`: values that are nowhere to be read |
@@ -19,6 +20,7 @@
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
 
 mod access;
+mod amend;
 mod atomic;
 mod deny_cache;
 mod exactness;

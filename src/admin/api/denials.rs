@@ -179,7 +179,7 @@ async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
     Ok(Known { denials: api.journal.read_with(others.told), processes, missing: others.missing })
 }
 
-fn instant(text: &str) -> Result<Instant, Refusal> {
+pub(super) fn instant(text: &str) -> Result<Instant, Refusal> {
     let invalid = || Refusal::Invalid(format!("expected an instant such as 2026-06-01T12:03:00Z, found `{text}`"));
     let at: Timestamp = text.parse().map_err(|_| invalid())?;
     u64::try_from(at.as_microsecond()).map(Instant::from_micros).map_err(|_| invalid())

@@ -19,6 +19,7 @@
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
 //! | `locality` | which nodes of a Cluster may be asked about several slots at once |
 //! | `take_back` | charges that have to be undone |
+//! | `amend` | what people do to one counter |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
 //! | `board` | what processes leave for each other |
@@ -26,6 +27,7 @@
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
+mod amend;
 mod answer;
 mod batch;
 mod board;
@@ -74,6 +76,7 @@ pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
@@ -236,5 +239,14 @@ impl Store for RedisStore {
         }
         // On the heap, so that the usual way does not carry it along.
         Box::pin(self.decide_all(checks, prior, deadline)).await
+    }
+
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: std::time::Instant,
+    ) -> Result<Amended, StoreError> {
+        self.amend_one(check, amendment, Instant::from_std(deadline)).await
     }
 }
