@@ -1,6 +1,7 @@
 //! The API of administration: that it tells what was sent, and who may ask it.
 
 mod commands;
+mod counter;
 mod store;
 
 use std::time::Duration;
@@ -238,7 +239,22 @@ async fn the_document_is_one_of_openapi_and_lists_every_route() {
     let document = json(&admin, "/api/v1/openapi.json").await;
     assert!(text(&document["openapi"]).starts_with("3."), "{}", document["openapi"]);
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
-    let all = ["denials", "explain", "policies", "policies/reload", "rules", "status", "store", "top", "try", "who"];
+    let all = [
+        "counter",
+        "counter/grant",
+        "counter/refund",
+        "counter/reset",
+        "denials",
+        "explain",
+        "policies",
+        "policies/reload",
+        "rules",
+        "status",
+        "store",
+        "top",
+        "try",
+        "who",
+    ];
     let mut found: Vec<&str> = paths.iter().map(|path| path.strip_prefix("/api/v1/").unwrap()).collect();
     found.sort_unstable();
     assert_eq!(found, all);

@@ -2,15 +2,30 @@
 //! from.
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 
 use super::api::Refusal;
 use super::api::ask::{Peeked, Question, Who};
+use super::api::counter::{Changed, CounterView};
 use super::api::policies::Reloaded;
 use super::api::store::Server;
+use crate::algorithm::amend::Amendment;
+use crate::journal::Told;
 
 /// An answer that takes its time.
 pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
+
+/// What the other processes on the store have told of their denials.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// What they told.
+    pub told: Vec<Told>,
+    /// How many did.
+    pub processes: usize,
+    /// Why there may be more.
+    pub missing: Option<String>,
+}
 
 /// Who is asked.
 pub trait Desk: Send + Sync {
@@ -20,8 +35,17 @@ pub trait Desk: Send + Sync {
     /// Who used the counter up that the descriptor (`key=value,…`) of a domain leads to.
     fn who(&self, domain: String, descriptor: String) -> Answering<Who>;
 
+    /// How the counter stands that the descriptor leads to; what the journal knows of it is not its own.
+    fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView>;
+
+    /// Does something to the counter that the descriptor leads to.
+    fn amend(&self, domain: String, descriptor: String, amendment: Amendment) -> Answering<Changed>;
+
     /// Reads the policies again and puts them in force.
     fn reload(&self) -> Answering<Reloaded>;
+
+    /// What other processes on the store have told of their denials in these minutes, numbered since the epoch.
+    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>>;
 
     /// The servers of the store; none where counters live in this process.
     fn servers(&self) -> Vec<Server>;

@@ -79,7 +79,21 @@ impl FixedWindow {
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
-        let reports = self.used(state, now).map(|(window, used)| {
+        Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now))
+    }
+
+    /// Hits that count at `now`, of each window.
+    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+        self.used(state, now).map(|(_, used)| used)
+    }
+
+    pub(super) fn reports<'a>(
+        &'a self,
+        state: &'a State,
+        denied: Option<u64>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = WindowReport> + 'a {
+        self.used(state, now).map(move |(window, used)| {
             let limit = u64::from(window.limit());
             let reset_after = window.bounds(now).1.since(now);
             let retry_after = match denied {
@@ -88,8 +102,7 @@ impl FixedWindow {
                 _ => None,
             };
             WindowReport { remaining: limit.saturating_sub(used), reset_after, retry_after }
-        });
-        Report::of_binding(&self.windows, denied.is_some(), reports)
+        })
     }
 
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {

@@ -179,15 +179,30 @@ impl Gcra {
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
+        Report::of_binding(&self.window, denied.is_some(), self.reports(state, denied, now))
+    }
+
+    /// Hits that have not drained at `now`; a part of one counts as one.
+    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+        let backlog = self.backlog(state, now);
+        let whole = self.interval.hits(backlog);
+        std::iter::once(whole.saturating_add(u64::from(self.interval.times(whole) < backlog)))
+    }
+
+    pub(super) fn reports<'a>(
+        &'a self,
+        state: &'a State,
+        denied: Option<u64>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = WindowReport> + 'a {
         let backlog = self.backlog(state, now);
         let free = self.full.minus(backlog, self.interval.parts);
         let retry_after = denied.filter(|hits| *hits <= u64::from(self.burst)).map(|hits| {
             let after = backlog.plus(self.interval.times(hits), self.interval.parts);
             after.minus(self.full, self.interval.parts).rounded_up()
         });
-        let report =
-            WindowReport { remaining: self.interval.hits(free), reset_after: backlog.rounded_up(), retry_after };
-        Report::of_binding(&self.window, denied.is_some(), std::iter::once(report))
+        let (remaining, reset_after) = (self.interval.hits(free), backlog.rounded_up());
+        std::iter::once(WindowReport { remaining, reset_after, retry_after })
     }
 
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {

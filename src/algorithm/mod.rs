@@ -8,11 +8,13 @@
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each, all of the same shape |
 //! | [`verdict`] | how the verdicts of several limits become one, and which of them are charged |
 //! | [`judge`] | a whole request against its counters: look first, write second, report last |
+//! | [`amend`] | what people do to one counter: look, reset, refund, grant |
 //! | [`lease`] | hits that are charged in advance: how many, how long, and what that does to a limit |
 //!
 //! A new algorithm is a file like [`gcra`], a variant of [`Algorithm`] and of [`State`]; the compiler names the arms.
 //! It may use [`time`] and [`quota`] and nothing else of the house.
 
+pub mod amend;
 pub mod calendar;
 pub mod fixed_window;
 pub mod gcra;
@@ -28,6 +30,7 @@ pub mod verdict;
 
 use std::num::NonZeroU32;
 
+use amend::Extended;
 use fixed_window::FixedWindow;
 use gcra::Gcra;
 use quota::{QuotaError, Report, Window};
@@ -91,6 +94,8 @@ enum Inner {
     SlidingWindow(sliding_window::State),
     SlidingLog(Box<sliding_log::State>),
     Gcra(gcra::State),
+    /// One of the others, and what stands beside it.
+    Extended(Box<Extended>),
 }
 
 /// What was charged and when, by the counter's own time: enough to undo exactly that.
@@ -100,6 +105,8 @@ pub struct Receipt {
     pub at: Timestamp,
     /// The hits charged.
     pub hits: u64,
+    /// Whether they were taken of a grant, and cost the limit nothing.
+    pub of_grant: bool,
 }
 
 /// The counter was written by another algorithm: it cannot be read, and is never taken for an empty one.
@@ -220,17 +227,29 @@ impl Limit {
     /// [`Unreadable`], here and below, where the counter belongs to another algorithm.
     pub fn allows(&self, state: &State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
-        with_algorithm!(&self.algorithm, &state.0, |limit, counter| !self.ban && limit.allows(counter, hits, now))
+        Ok(self.has_room(state, hits, now)? || (!self.ban && state.grants(hits, now)))
     }
 
-    /// Writes `hits`, whether there is room or not.
+    /// Whether the limit itself has room.
+    fn has_room(&self, state: &State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
+        with_algorithm!(&self.algorithm, state.inner(), |limit, counter| !self.ban && limit.allows(counter, hits, now))
+    }
+
+    /// Writes `hits`, whether there is room or not: to the limit, unless only a grant has room for them.
     ///
     /// # Errors
     /// [`Unreadable`].
     pub fn charge(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<Receipt, Unreadable> {
         let now = state.clamp(now);
-        with_algorithm!(&self.algorithm, &mut state.0, |limit, counter| limit.charge(counter, hits, now))?;
-        Ok(Receipt { at: now, hits })
+        let of_grant = state.grants(hits, now) && !self.has_room(state, hits, now)?;
+        match of_grant {
+            true => state.take_of_grant(hits),
+            false => {
+                with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?
+            }
+        }
+        state.settle(self, now);
+        Ok(Receipt { at: now, hits, of_grant })
     }
 
     /// Gives `hits` back because a caller says so, newest first, never below zero. Says whether anything was taken.
@@ -239,7 +258,13 @@ impl Limit {
     /// [`Unreadable`].
     pub fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
-        with_algorithm!(&self.algorithm, &mut state.0, |limit, counter| hits > 0 && limit.refund(counter, hits, now))
+        let inner = state.inner_mut();
+        let took =
+            with_algorithm!(&self.algorithm, inner, |limit, counter| hits > 0 && limit.refund(counter, hits, now))?;
+        if took {
+            state.settle(self, now);
+        }
+        Ok(took)
     }
 
     /// Undoes the charge that `receipt` tells of, as far as it still counts. Says whether anything was taken.
@@ -248,7 +273,19 @@ impl Limit {
     /// [`Unreadable`].
     pub fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
-        with_algorithm!(&self.algorithm, &mut state.0, |limit, counter| limit.take_back(counter, receipt, now))
+        if state.is_void(receipt) {
+            return Ok(false);
+        }
+        let took = match receipt.of_grant {
+            true => state.give_back_to_grant(receipt.hits, now),
+            false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
+                limit.take_back(counter, receipt, now)
+            })?,
+        };
+        if took {
+            state.settle(self, now);
+        }
+        Ok(took)
     }
 
     /// What is left and how long it takes, as the counter stands. `denied`: the hits to wait for, where they were denied.
@@ -263,7 +300,9 @@ impl Limit {
             let window = u8::try_from(window).unwrap_or_default();
             return Ok(Report { remaining: 0, window, reset_after: None, retry_after: None });
         }
-        with_algorithm!(&self.algorithm, &state.0, |limit, counter| limit.report(counter, denied, now))
+        let report =
+            with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit.report(counter, denied, now))?;
+        Ok(Report { remaining: report.remaining.saturating_add(state.granted(now)), ..report })
     }
 
     /// The instant from which the counter is as if never used.
@@ -271,7 +310,8 @@ impl Limit {
     /// # Errors
     /// [`Unreadable`].
     pub fn matters_until(&self, state: &State) -> Result<Timestamp, Unreadable> {
-        with_algorithm!(&self.algorithm, &state.0, |limit, counter| limit.matters_until(counter))
+        let inner = with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit.matters_until(counter))?;
+        Ok(state.extended().map_or(inner, |extended| extended.matters_until().max(inner)))
     }
 }
 
@@ -301,6 +341,7 @@ impl State {
             Inner::SlidingWindow(state) => state.last,
             Inner::SlidingLog(state) => state.last,
             Inner::Gcra(state) => state.last,
+            Inner::Extended(extended) => extended.last(),
         }
     }
 
@@ -311,15 +352,16 @@ impl State {
             Inner::SlidingWindow(state) => state.heap_bytes(),
             Inner::SlidingLog(state) => size_of::<sliding_log::State>().saturating_add(state.heap_bytes()),
             Inner::Gcra(_) => 0,
+            Inner::Extended(extended) => extended.heap_bytes(),
         }
     }
 
     /// Bytes that the next charge may make it grow by.
     pub fn growth_bytes(&self) -> usize {
-        match &self.0 {
+        match self.inner() {
             Inner::SlidingWindow(state) => state.growth_bytes(),
             Inner::SlidingLog(state) => state.growth_bytes(),
-            Inner::FixedWindow(_) | Inner::Gcra(_) => 0,
+            Inner::FixedWindow(_) | Inner::Gcra(_) | Inner::Extended(_) => 0,
         }
     }
 }

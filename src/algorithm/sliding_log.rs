@@ -121,7 +121,21 @@ impl SlidingLog {
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
-        let reports = self.windows.iter().map(|window| {
+        Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now))
+    }
+
+    /// Hits that count at `now`, of each window.
+    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+        self.windows.iter().map(move |window| state.used(window.period(), now))
+    }
+
+    pub(super) fn reports<'a>(
+        &'a self,
+        state: &'a State,
+        denied: Option<u64>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = WindowReport> + 'a {
+        self.windows.iter().map(move |window| {
             let (period, limit) = (window.period(), u64::from(window.limit()));
             let used = state.used(period, now);
             WindowReport {
@@ -129,8 +143,7 @@ impl SlidingLog {
                 reset_after: if used == 0 { Micros::ZERO } else { state.newest_leaves(period).since(now) },
                 retry_after: denied.and_then(|hits| state.retry_after(limit.checked_sub(hits)?, period, now)),
             }
-        });
-        Report::of_binding(&self.windows, denied.is_some(), reports)
+        })
     }
 
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {

@@ -158,12 +158,25 @@ impl SlidingWindow {
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
-        let reports = self.views(state, now).map(|view| WindowReport {
+        Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now))
+    }
+
+    /// Hits that count at `now`, of each window.
+    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+        self.views(state, now).map(|view| view.used())
+    }
+
+    pub(super) fn reports<'a>(
+        &'a self,
+        state: &'a State,
+        denied: Option<u64>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = WindowReport> + 'a {
+        self.views(state, now).map(move |view| WindowReport {
             remaining: u64::from(view.window.limit()).saturating_sub(view.used()),
             reset_after: view.live.last().map_or(Micros::ZERO, |newest| view.leaves(newest).since(now)),
             retry_after: denied.and_then(|hits| view.retry_after(hits)),
-        });
-        Report::of_binding(&self.windows, denied.is_some(), reports)
+        })
     }
 
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {

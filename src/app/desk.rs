@@ -2,25 +2,32 @@
 //! policies.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::counters;
 use super::policies::{Installer, Reloads};
 use super::serving::{Service, Services, Serving};
 use super::stores::Stores;
+use super::telling::Telling;
 use crate::admin::api::Refusal;
-use crate::admin::api::ask::{Peeked, PeekedStatus, Question, TallyView, Tried, Who};
+use crate::admin::api::ask::{Peeked, PeekedStatus, Question, Tried, Who};
+use crate::admin::api::counter::{Changed, CounterView};
 use crate::admin::api::policies::Reloaded;
 use crate::admin::api::store::Server;
-use crate::admin::desk::{Answering, Desk};
+use crate::admin::desk::{Answering, Desk, Others};
+use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Hits;
-use crate::descriptor::{Descriptor, Entry, KeyBuffer, Request, entries};
+use crate::descriptor::{Descriptor, Entry, Request};
 use crate::grpc::request::RequestBounds;
 use crate::limiter::{Decision, Standing, Status};
 use crate::settings::Settings;
 
 /// Time for a question to the store: a person waits, not a proxy.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who knows.
 pub(super) struct Everybody {
@@ -33,11 +40,18 @@ pub(super) struct Everybody {
     /// `None`: policies come from a control plane.
     reloads: Option<Reloads>,
     installer: Installer,
+    telling: Telling,
 }
 
 impl Everybody {
     /// `service`: that of HTTP; `serving` made it and makes those of the workers.
-    pub(super) fn new(settings: &Settings, service: &Arc<Service>, serving: &Serving, installer: Installer) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        service: &Arc<Service>,
+        serving: &Serving,
+        installer: Installer,
+        telling: Telling,
+    ) -> Self {
         Self {
             service: Arc::clone(service),
             services: serving.services.clone(),
@@ -45,6 +59,7 @@ impl Everybody {
             bounds: settings.limits.request,
             reloads: settings.xds.is_none().then(|| Reloads(settings.policy.clone())),
             installer,
+            telling,
         }
     }
 }
@@ -57,7 +72,17 @@ impl Desk for Everybody {
 
     fn who(&self, domain: String, descriptor: String) -> Answering<Who> {
         let service = Arc::clone(&self.service);
-        Box::pin(async move { who(&service, &domain, &descriptor).await })
+        Box::pin(async move { counters::who(&service, &domain, &descriptor).await })
+    }
+
+    fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView> {
+        let service = Arc::clone(&self.service);
+        Box::pin(async move { counters::inspect(&service, &domain, &descriptor).await })
+    }
+
+    fn amend(&self, domain: String, descriptor: String, amendment: Amendment) -> Answering<Changed> {
+        let (service, stores) = (Arc::clone(&self.service), self.stores.clone());
+        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment).await })
     }
 
     fn reload(&self) -> Answering<Reloaded> {
@@ -71,6 +96,10 @@ impl Desk for Everybody {
             let policies = installer.facts.policies();
             Ok(Reloaded { is_changed: before != policies.version, policies: policies.into() })
         })
+    }
+
+    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>> {
+        Box::pin(self.telling.clone().others(minutes))
     }
 
     fn servers(&self) -> Vec<Server> {
@@ -161,29 +190,4 @@ fn peeked(decision: &Decision<'_>, question: &Question) -> Peeked {
         }
     };
     Peeked { would_admit, statuses: judged.iter().map(view).collect() }
-}
-
-async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
-    let limiter = service.limiter();
-    let snapshot = limiter.snapshot();
-    let live = snapshot.as_deref().ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
-    let mut keys = KeyBuffer::default();
-    let counter = live.policies().counter(domain, &entries(descriptor), &mut keys);
-    let (rule, key) = counter.map_err(|error| Refusal::NotFound(error.to_string()))?;
-    let rule_path = rule.path().to_owned();
-    if rule.record().is_empty() {
-        return Err(Refusal::NotFound(format!(
-            "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
-        )));
-    }
-    let no_tallies =
-        || Refusal::Conflict("counters in this process have no tallies: they are kept in Redis".to_owned());
-    let store = limiter.store().redis().ok_or_else(no_tallies)?;
-    let tallies = store.tallies(&key).await.map_err(|error| Refusal::Unavailable(error.to_string()))?;
-    let view = |tally: crate::store::redis::Tally| TallyView {
-        who: (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
-        charged: tally.charged,
-        denied: tally.denied,
-    };
-    Ok(Who { rule: rule_path, tallies: tallies.into_iter().map(view).collect() })
 }

@@ -6,6 +6,7 @@
 mod candidates;
 mod certificates;
 mod control_plane;
+mod counters;
 mod desk;
 mod json;
 pub mod listener;
@@ -19,6 +20,7 @@ mod serving;
 mod spans;
 mod statistics;
 mod stores;
+mod telling;
 mod web;
 pub mod workers;
 
@@ -39,6 +41,7 @@ pub use self::prepare::{CannotStart, Prepared, prepare};
 use self::serving::Serving;
 use self::statistics::Statistics;
 use self::stores::Stores;
+use self::telling::Telling;
 use self::web::Web;
 use self::workers::Workers;
 use crate::admin::Facts;
@@ -95,7 +98,8 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let service = serving.service();
     let watched = settings.readiness.ready_while_store.then(|| Arc::clone(&service));
     let follow_store = readiness::follow_store(&shared, serving.all_connected(), watched);
-    let desk = Everybody::new(&settings, &service, &serving, installer.clone());
+    let telling_others = Telling::new(shared.stores.id(), &shared.observation.journal, &service);
+    let desk = Everybody::new(&settings, &service, &serving, installer.clone(), telling_others.clone());
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     prepared.listeners.announce(settings.policy.are_examples);
@@ -112,6 +116,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         try_out,
         follow_policies(settings.policy, settings.xds, read, installer),
         tokio::spawn(shared.stores.clone().tend()),
+        tokio::spawn(telling_others.tell()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
         tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
         tokio::spawn(follow(prepared.certificates, Arc::clone(&shared.metrics))),

@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use super::api::Server;
+use super::counter::quoted;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 
@@ -100,16 +101,37 @@ impl Denials {
             0 => format!("nobody was denied there; denials are known since {}\n", clock(&told.known_since)),
             _ => table::of(["first", "last", "denied", "domain", "rule", "key", ""], told.denials.iter().map(row)),
         };
+        if let [only] = told.denials.as_slice() {
+            let (domain, key) = (quoted(&only.domain), quoted(&only.key));
+            text.push_str("who used it up, and how to let it through:\n");
+            text.push_str(&format!("  tollgate inspect{} {domain} {key}\n", self.server.flags()));
+        }
         let more = told.total.saturating_sub(told.denials.len());
         if more > 0 {
             text.push_str(&format!("and {more} keys more; see --limit, --key, --rule\n"));
         }
+        text.push_str(&others(told));
         if told.dropped > 0 {
             let of = "denials more of keys that there was no room for";
             text.push_str(&format!("and {} {of}; see --denial-journal\n", told.dropped));
         }
         text
     }
+}
+
+/// Whose denials these are, where there are other processes.
+pub(super) fn others(told: &DenialsView) -> String {
+    let mut text = String::new();
+    if told.processes > 1 {
+        text.push_str(&format!(
+            "of {} processes on the same store; others are up to 5 seconds behind\n",
+            told.processes
+        ));
+    }
+    if let Some(missing) = &told.missing {
+        text.push_str(&format!("some of other processes are missing: {missing}\n"));
+    }
+    text
 }
 
 fn row(one: &DenialView) -> [String; 7] {

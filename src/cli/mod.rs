@@ -3,13 +3,18 @@
 pub mod api;
 mod arguments;
 pub mod check;
+mod counter;
 pub mod denials;
 pub mod diff;
 mod dry_run;
 pub mod explain;
+pub mod grant;
 pub mod hit;
+pub mod inspect;
+pub mod refund;
 pub mod reload;
 pub mod replay;
+pub mod reset;
 pub mod schema;
 mod secrets;
 pub mod serve;
@@ -65,6 +70,14 @@ enum Command {
     Top(top::Top),
     /// Say who was denied in the last 15 minutes, and why.
     Denials(denials::Denials),
+    /// Say how a counter stands, who used it up, and how to let somebody through.
+    Inspect(inspect::Inspect),
+    /// Have a counter be as if never used.
+    Reset(reset::Reset),
+    /// Give hits back to a counter.
+    Refund(refund::Refund),
+    /// Grant hits beside the limit of a counter, for a time.
+    Grant(grant::Grant),
     /// Have a running service read its policies again.
     Reload(reload::Reload),
     /// Run the tests of policies.
@@ -109,6 +122,10 @@ impl Cli {
             Some(Command::Replay(replay)) => replay.run(),
             Some(Command::Top(top)) => top.run(),
             Some(Command::Denials(denials)) => denials.run(),
+            Some(Command::Inspect(inspect)) => inspect.run(),
+            Some(Command::Reset(reset)) => reset.run(),
+            Some(Command::Refund(refund)) => refund.run(),
+            Some(Command::Grant(grant)) => grant.run(),
             Some(Command::Reload(reload)) => reload.run(),
             Some(Command::Test(test)) => test.run(),
             Some(Command::Who(who)) => who.run(),

@@ -19,7 +19,7 @@ pub struct Reload {
 impl Reload {
     /// Asks and prints.
     pub fn run(self) -> ExitCode {
-        let told = block_on(self.server.post::<Reloaded>("policies/reload"));
+        let told = block_on(self.server.post::<Reloaded>("policies/reload", &()));
         match told.map_err(|error| error.to_string()).and_then(|told| told) {
             Ok(Reloaded { is_changed, policies }) => {
                 let what = if is_changed { "other" } else { "the same" };

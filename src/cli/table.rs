@@ -7,9 +7,8 @@ const MAX_WIDTH: usize = 60;
 
 /// Rows under headings. What a caller has sent cannot move the cursor: signs that are none are shown as escapes.
 pub(super) fn of<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let clean = |cell: String| cell.chars().flat_map(shown).collect::<String>();
     let mut all: Vec<[String; N]> = vec![headings.map(str::to_owned)];
-    all.extend(rows.map(|row| row.map(clean)));
+    all.extend(rows.map(|row| row.map(|cell| clean(&cell))));
     let width = |column: usize| {
         let widths = all.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         widths.max().unwrap_or_default().min(MAX_WIDTH)
@@ -25,6 +24,11 @@ pub(super) fn of<const N: usize>(headings: [&str; N], rows: impl Iterator<Item =
 /// A value as JSON, to read.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).map_or_else(|error| format!("{error}\n"), |text| format!("{text}\n"))
+}
+
+/// A text without signs that would move the cursor: they are shown as escapes.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().flat_map(shown).collect()
 }
 
 fn shown(letter: char) -> impl Iterator<Item = char> {

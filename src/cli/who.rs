@@ -1,10 +1,12 @@
-//! `tollgate who`: who used a counter up.
+//! `tollgate who`: who used a counter up, as a running service says, or the store itself.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::api::Server;
 use super::{block_on, load};
+use crate::admin::api::ask::{TallyView, Who as Answer};
 use crate::descriptor::{KeyBuffer, entries};
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
@@ -19,20 +21,23 @@ const SHOWN: usize = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
+  tollgate who gateway tenant=acme
   tollgate who --policy limits.yaml --store redis://redis:6379 gateway tenant=acme")]
 pub struct Who {
-    /// A policy file or directory. May be given again.
+    #[command(flatten)]
+    server: Server,
+    /// Without a service, by the policies and the store themselves: a policy file or directory. May be given again.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
-    /// Where the service's counters live.
+    /// Where the counters live; without it the running service is asked.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
-    store: String,
+    store: Option<String>,
     #[command(flatten)]
     redis: RedisFlags,
     /// Show the tally of this entry only; its value is hashed as the limit hashes its values.
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", requires = "store")]
     only: Option<String>,
     /// The domain.
     domain: String,
@@ -62,7 +67,15 @@ impl Who {
     }
 
     async fn ask(self) -> Result<Vec<Tally>, String> {
-        let Place::Redis(options) = self.redis.complete(place(&self.store)?)? else {
+        let Some(store) = &self.store else {
+            let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
+            return self
+                .server
+                .get::<Answer>("who", &query)
+                .await
+                .map(|who| who.tallies.into_iter().map(tally).collect());
+        };
+        let Place::Redis(options) = self.redis.complete(place(store)?)? else {
             return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
         };
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
@@ -84,6 +97,11 @@ impl Who {
         }
         Ok(tallies)
     }
+}
+
+fn tally(told: TallyView) -> Tally {
+    let TallyView { who, charged, denied } = told;
+    Tally { entry: who.unwrap_or_default().into_bytes(), charged, denied }
 }
 
 fn print(tallies: &[Tally]) {

@@ -3,6 +3,7 @@
 //! Here policies and stores meet; neither knows the other. One policy snapshot serves one request. Over limit is a value;
 //! an [`Undecided`] means that nobody decided, and the caller's own failure mode has to.
 
+mod amend;
 mod count;
 mod decision;
 mod modes;

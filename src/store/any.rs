@@ -8,7 +8,8 @@ use super::deny_cache::DenyCache;
 use super::lease::Leases;
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
-use super::{Check, Outcomes, Store};
+use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
 
 /// One of the stores.
@@ -30,6 +31,15 @@ impl<C: Clock> Store for AnyStore<C> {
             Self::Redis(store) => store.decide(checks, prior, deadline).await,
             Self::Leasing(store) => store.decide(checks, prior, deadline).await,
             Self::Remembering(store) => store.decide(checks, prior, deadline).await,
+        }
+    }
+
+    async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
+        match self {
+            Self::Memory(store) => store.amend(check, amendment, deadline).await,
+            Self::Redis(store) => store.amend(check, amendment, deadline).await,
+            Self::Leasing(store) => store.amend(check, amendment, deadline).await,
+            Self::Remembering(store) => store.amend(check, amendment, deadline).await,
         }
     }
 }

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::background::Background;
 use super::owned::OwnedCheck;
 use super::{Check, Lender, Lent, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
@@ -119,6 +120,13 @@ impl Denials {
         let (key, amounts) = (check.key.bytes().into(), amounts_of(check.limit));
         let until = asked.checked_add(wait).unwrap_or(asked);
         *place = Some(Denial { key, hits, amounts, asked, until, report: outcome.report });
+    }
+
+    /// There is room again, as after a refund.
+    fn forget(&self, check: &Check<'_>) {
+        let report = Report { remaining: 1, window: 0, reset_after: None, retry_after: None };
+        let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
+        self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, Instant::now());
     }
 
     /// Whether a denial is the counter's own, and not that of a charge which another slot makes void.
@@ -234,6 +242,14 @@ impl<S: Store> Store for DenyCache<S> {
         // On the heap, so that the usual way does not carry it along.
         Box::pin(self.decide_rest(checks, known, prior, asked, deadline)).await
     }
+
+    async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
+        let amended = self.store.amend(check, amendment, deadline).await;
+        if amendment != Amendment::Look {
+            self.denials.forget(check);
+        }
+        amended
+    }
 }
 
 /// Hits in advance are no request's: nothing is remembered of them.
@@ -244,11 +260,7 @@ impl<S: Lender> Lender for DenyCache<S> {
 
     async fn take_back(&self, check: &Check<'_>, receipt: Receipt, deadline: Instant) -> Result<(), StoreError> {
         let taken = self.store.take_back(check, receipt, deadline).await;
-        // There is room again, as after a refund.
-        let report = Report { remaining: receipt.hits, window: 0, reset_after: None, retry_after: None };
-        let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
-        let hits = Hits::Refund(u32::try_from(receipt.hits).unwrap_or(u32::MAX));
-        self.denials.learn(&Check { hits, ..*check }, &outcome, Instant::now());
+        self.denials.forget(check);
         taken
     }
 }

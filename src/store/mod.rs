@@ -16,6 +16,7 @@ pub mod redis;
 use std::future::Future;
 use std::time::Instant;
 
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::Report;
@@ -103,6 +104,16 @@ pub trait Store: Send + Sync + 'static {
     /// Order and length of the answer are those of the question. `prior` says what a layer above has decided already.
     /// What is not known by `deadline` is answered by a store error.
     fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send;
+
+    /// Does something to the counter of a check, whose hits and role do not matter, at one instant. Of a ban there is none.
+    ///
+    /// Where an answer is late or lost, it may have been done.
+    fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
 }
 
 /// What became of hits that were to be charged in advance.
@@ -131,6 +142,15 @@ pub trait Lender: Store {
 impl<S: Store> Store for std::sync::Arc<S> {
     fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
         S::decide(self, checks, prior, deadline)
+    }
+
+    fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+        S::amend(self, check, amendment, deadline)
     }
 }
 

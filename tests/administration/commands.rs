@@ -90,10 +90,13 @@ async fn a_certificate_lets_in_and_is_told_by_its_name() {
 
 #[test]
 fn a_service_that_is_not_there_is_told() {
-    for command in ["top", "denials", "reload"] {
-        let told = run(&[command, "--admin", "http://127.0.0.1:1"]);
+    let of_a_counter =
+        ["inspect test user=ann", "reset test user=ann", "refund 1 test user=ann", "grant 1 --for 1m test user=ann"];
+    for command in ["top", "denials", "reload"].into_iter().chain(of_a_counter) {
+        let words: Vec<&str> = command.split(' ').collect();
+        let told = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
         assert!(told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "), "{}", error(&told));
-        let told = run(&[command, "--admin", "127.0.0.1:6070"]);
+        let told = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
         assert!(told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "), "{}", error(&told));
     }
 }

@@ -12,6 +12,7 @@
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
 //! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
+//! | `amend` | what people do to one counter: reset, refund, grant |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
 //! | `hashed` | `hash_values`: values that are nowhere to be read |
@@ -19,6 +20,7 @@
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
 
 mod access;
+mod amend;
 mod atomic;
 mod deny_cache;
 mod exactness;
@@ -56,12 +58,6 @@ async fn cluster() -> Cluster {
 /// Nobody fails here, and nobody shall be thought to have failed where the machine is busy.
 fn calm() -> Layout {
     Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() }
-}
-
-/// Where a cluster is.
-fn url_of(cluster: &Cluster) -> String {
-    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
-    format!("redis-cluster://{}", seeds.join(","))
 }
 
 /// A service whose counters are at `store`, ready; it waits for slow answers, since a busy machine is no subject here.

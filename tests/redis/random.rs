@@ -5,13 +5,15 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
 
+use super::cluster;
 use super::sides::Sides;
-use super::{cluster, url_of};
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
 
@@ -36,7 +38,14 @@ struct Case {
 }
 
 /// Microseconds forwards or back, and what is asked then.
-type Step = (i64, RateLimitRequest);
+type Step = (i64, Asked);
+
+#[derive(Clone, Debug)]
+enum Asked {
+    Decide(RateLimitRequest),
+    /// Of the counter that a descriptor leads to.
+    Amend(String, Amendment),
+}
 
 #[test]
 fn memory_redis_and_a_cluster_decide_alike() {
@@ -61,7 +70,7 @@ fn they_do_so_when_amounts_change_meanwhile() {
 fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value) -> Case) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
-    let urls = [redis.url(), url_of(&cluster)];
+    let urls = [redis.url(), cluster.url()];
     let mut seed = [test; 32];
     seed[0] = u8::try_from(from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default() % 256).unwrap();
     let config = Config {
@@ -82,13 +91,17 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     let sides = Sides::new(urls, "random:", *modes).await;
     sides.clear().await;
     let (mut now, mut latest) = (START, START);
-    for (number, (step, message)) in trace.iter().enumerate() {
+    for (number, (step, asked)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
             sides.install(&policies[(number * policies.len() / trace.len()).min(policies.len() - 1)]);
         }
         now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
-        sides.decide(now, message).await.map_err(|said| format!("request {number} {said}"))?.ok();
+        let said = match asked {
+            Asked::Decide(message) => sides.decide(now, message).await.map(|answer| drop(answer.ok())),
+            Asked::Amend(descriptor, amendment) => sides.amend(now, descriptor, *amendment).await.map(drop),
+        };
+        said.map_err(|said| format!("request {number} {said}"))?;
     }
     Ok(())
 }
@@ -240,8 +253,22 @@ fn rates() -> impl Strategy<Value = String> {
 }
 
 fn traces() -> impl Strategy<Value = Vec<Step>> {
-    let requests = prop::collection::vec(descriptors(), 1..5).prop_map(request);
-    prop::collection::vec((steps(), requests), REQUESTS / 2..REQUESTS)
+    let requests = prop::collection::vec(descriptors(), 1..5).prop_map(|all| Asked::Decide(request(all)));
+    let asked = prop_oneof![9 => requests, 1 => amendments()];
+    prop::collection::vec((steps(), asked), REQUESTS / 2..REQUESTS)
+}
+
+fn amendments() -> impl Strategy<Value = Asked> {
+    let lengths = select(vec![0, 1, 30, 1_000_000, 100_000_000, 86_400_000_000]);
+    let grants = (0u32..9, lengths).prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
+    let what = prop_oneof![
+        2 => Just(Amendment::Look),
+        2 => Just(Amendment::Reset),
+        2 => (0u32..9).prop_map(Amendment::Refund),
+        3 => grants,
+    ];
+    let keys = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a", "k0=b"]);
+    (keys, what).prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what))
 }
 
 fn steps() -> impl Strategy<Value = i64> {

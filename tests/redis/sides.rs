@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use prost::Message as _;
+use tollgate::algorithm::amend::{Amended, Amendment};
 use tollgate::algorithm::time::Timestamp;
+use tollgate::descriptor::{KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
@@ -22,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer, and of each descriptor the times to wait and to the end, in microseconds.
 pub(super) type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>), String>;
+
+/// What came of doing something to a counter.
+pub(super) type Touched = Result<Amended, String>;
 
 /// Memory and the stores that have to say the same.
 pub(super) struct Sides {
@@ -71,6 +76,17 @@ impl Sides {
         Err(format!("at {at}: {message:#?}\n{}", said.collect::<String>()))
     }
 
+    /// What comes of doing something to a counter, on all sides.
+    pub(super) async fn amend(&self, at: u64, descriptor: &str, amendment: Amendment) -> Result<Touched, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let mut said = join_all(self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment))).await;
+        if said.iter().all(|touched| *touched == said[0]) {
+            return Ok(said.swap_remove(0));
+        }
+        let said = self.limiters.iter().zip(&said).map(|((name, _), said)| format!("{name}: {said:#?}\n"));
+        Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", said.collect::<String>()))
+    }
+
     /// Forgets all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {
@@ -79,6 +95,14 @@ impl Sides {
             }
         }
     }
+}
+
+async fn amend(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str, amendment: Amendment) -> Touched {
+    let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
+    let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    let (rule, key) = counter.map_err(|none| none.to_string())?;
+    let amended = limiter.amend(rule, key, amendment, Instant::now() + PATIENCE).await;
+    amended.map_err(|error| error.to_string())
 }
 
 async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Answer {

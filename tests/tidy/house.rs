@@ -65,6 +65,7 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor",
         foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
+    Row { place: "journal/told", rooms: "", foreign: "serde serde_json" },
     // Where policies and the trait of stores meet.
     Row {
         place: "limiter",
@@ -102,7 +103,7 @@ pub(super) const HOUSE: &[Row] = &[
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
     Row {
         place: "admin",
-        rooms: "algorithm::time descriptor journal limiter::InForce policy telemetry",
+        rooms: "algorithm::amend algorithm::time descriptor journal limiter::InForce policy telemetry",
         foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
@@ -121,7 +122,7 @@ pub(super) const HOUSE: &[Row] = &[
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin algorithm::judge descriptor grpc journal limiter otlp policy settings spans store telemetry watch xds",
+        rooms: "admin algorithm descriptor grpc journal limiter otlp policy settings spans store telemetry watch xds",
         foreign: "async jiff parking_lot rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
@@ -129,12 +130,10 @@ pub(super) const HOUSE: &[Row] = &[
     Row {
         place: "cli",
         rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy settings store telemetry",
-        foreign: "async clap jiff rand serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
+        foreign: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
-    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util serde" },
+    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util" },
     Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },
-    Row { place: "cli/table", rooms: "", foreign: "serde" },
-    Row { place: "cli/top", rooms: "", foreign: "serde" },
     Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },
 ];

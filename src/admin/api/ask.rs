@@ -14,9 +14,9 @@ use crate::policy::explain;
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
     /// The domain.
-    domain: String,
+    pub(super) domain: String,
     /// The descriptor, `key=value,key=value`.
-    descriptor: String,
+    pub(super) descriptor: String,
 }
 
 /// Why a descriptor hits the rule that it hits.

@@ -4,6 +4,7 @@
 //! contract and change only on purpose.
 
 pub mod ask;
+pub mod counter;
 pub mod denials;
 pub mod policies;
 pub mod rules;
@@ -178,11 +179,16 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(ask::explain))
         .routes(routes!(ask::who))
         .routes(routes!(ask::peek))
+        .routes(routes!(counter::counter))
 }
 
 /// What changes something. Each says in its answer's extensions what it did ([`guard::Done`]).
 fn writes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(policies::reload))
+    OpenApiRouter::new()
+        .routes(routes!(policies::reload))
+        .routes(routes!(counter::reset))
+        .routes(routes!(counter::refund))
+        .routes(routes!(counter::grant))
 }
 
 /// The document, with how to show a token.
@@ -193,7 +199,7 @@ fn finished(mut document: OpenApi) -> OpenApi {
 }
 
 /// An instant as RFC 3339, to the microsecond.
-fn rfc3339(at: crate::algorithm::time::Timestamp) -> String {
+pub fn rfc3339(at: crate::algorithm::time::Timestamp) -> String {
     let us = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_microsecond(us).unwrap_or(Timestamp::MAX).to_string()
 }

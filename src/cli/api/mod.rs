@@ -11,13 +11,17 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::counter::quoted;
 use crate::admin::api::Problem;
 use crate::admin::rights::Token;
 
+/// The admin port unless told otherwise.
+const USUAL: &str = "http://127.0.0.1:6070";
 /// Time for an answer, from the first byte sent to a connection.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes that an answer may have.
@@ -28,7 +32,7 @@ const MAX_ANSWER: usize = 64 << 20;
 #[group(skip)]
 pub struct Server {
     /// The admin port of the service: http:// or https://, host and port.
-    #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:6070")]
+    #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = USUAL)]
     admin: String,
     /// File that has the token, as the service's own --admin-token-file; the first one of it is shown. Or TOLLGATE_ADMIN_TOKEN.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
@@ -55,20 +59,36 @@ impl Server {
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, String> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let question = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
-        self.ask(Method::GET, &format!("/api/v1/{path}{question}")).await
+        self.ask(Method::GET, &format!("/api/v1/{path}{question}"), Bytes::new()).await
     }
 
     /// Asks for something to be done.
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        self.ask(Method::POST, &format!("/api/v1/{path}")).await
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, String> {
+        let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+        self.ask(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
 
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, String> {
+    /// The flags that ask the same service as the same, with a space before each.
+    pub(super) fn flags(&self) -> String {
+        let is_usual = self.admin == USUAL;
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let all = [
+            ("--admin", (!is_usual).then(|| self.admin.clone())),
+            ("--token-file", path(&self.token_file)),
+            ("--ca", path(&self.ca)),
+            ("--client-cert", path(&self.client_cert)),
+            ("--client-key", path(&self.client_key)),
+        ];
+        let given = all.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
+        given.collect()
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, String> {
         let told = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
-        let asked = tokio::time::timeout(PATIENCE, self.send(method, path));
+        let asked = tokio::time::timeout(PATIENCE, self.send(method, path, body));
         let (status, body) = asked.await.map_err(|_| told(&format!("no answer within {PATIENCE:?}")))??;
         if !(200..300).contains(&status) {
             let problem = serde_json::from_slice::<Problem>(&body).map(|problem| problem.error);
@@ -78,7 +98,7 @@ impl Server {
         serde_json::from_slice(&body).map_err(|error| told(&format!("an answer that is none of tollgate's: {error}")))
     }
 
-    async fn send(&self, method: Method, path: &str) -> Result<(u16, Bytes), String> {
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<(u16, Bytes), String> {
         let told = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
         let uri: Uri = self.admin.parse().map_err(|error| told(&error))?;
         let (is_tls, port) = match uri.scheme_str() {
@@ -95,7 +115,7 @@ impl Server {
         if let Some(token) = self.token()? {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Full::new(Bytes::new())).map_err(|error| told(&error))?;
+        let request = request.body(Full::new(body)).map_err(|error| told(&error))?;
         match is_tls {
             false => exchange(stream, request).await,
             true => {

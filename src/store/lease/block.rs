@@ -27,7 +27,8 @@ impl Block {
     /// How long hits may be kept is counted from the earlier of the two, on this process's own steady clock: it does not have to
     /// agree with the store's about what time it is, only about how long a moment lasts. (It stands still while a machine sleeps.)
     pub(super) fn new(limit: &Limit, receipt: Receipt, asked: Instant, ttl: Micros) -> Self {
-        let window = limit.ends_after(receipt.at);
+        // Hits of a grant were charged in no window.
+        let window = limit.ends_after(receipt.at).filter(|_| !receipt.of_grant);
         let life = Duration::from(window.map_or(ttl, |window| window.min(ttl)));
         let ends_with_window = window.is_some_and(|window| window <= ttl);
         let end = asked.checked_add(life).unwrap_or(asked);
@@ -65,7 +66,7 @@ impl Block {
 
     /// The receipt of so many of its hits.
     pub(super) fn receipt(&self, hits: u64) -> Receipt {
-        Receipt { at: self.receipt.at, hits }
+        Receipt { hits, ..self.receipt }
     }
 
     /// When it was asked for.
@@ -102,12 +103,16 @@ mod tests {
 
     const MINUTE: u64 = 60_000_000;
 
+    fn receipt(at: u64) -> Receipt {
+        Receipt { at: Timestamp::from_micros(at), hits: 8, of_grant: false }
+    }
+
     /// A block of 8 hits of a minute, charged so many microseconds after its beginning.
     fn block(after: u64, ttl_us: u64) -> (Block, Instant) {
         let window = Window::new(100, Micros::new(MINUTE)).unwrap();
         let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
         let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
-        let (receipt, asked) = (Receipt { at: Timestamp::from_micros(5 * MINUTE + after), hits: 8 }, Instant::now());
+        let (receipt, asked) = (receipt(5 * MINUTE + after), Instant::now());
         (Block::new(&limit, receipt, asked, Micros::new(ttl_us)), asked)
     }
 

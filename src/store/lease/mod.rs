@@ -41,6 +41,7 @@ use super::background::Background;
 use super::owned::OwnedCheck;
 use super::{Check, Lender, Outcomes, Store, StoreError};
 use crate::algorithm::Charge;
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Prior, Role, combine};
@@ -201,6 +202,11 @@ impl<S: Lender> Store for Leases<S> {
             None => answers.next().unwrap_or(Err(StoreError::Unavailable)),
         };
         taken.into_iter().map(outcome).collect()
+    }
+
+    /// Blocks that are held are used to their ends, whatever becomes of their counter.
+    async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
+        self.desk.store.amend(check, amendment, deadline).await
     }
 }
 

@@ -100,6 +100,16 @@ impl Bench {
         other.ask(&[peek]).await[0].report.remaining
     }
 
+    async fn amend(&self, key: &str, limit: &Limit, amendment: Amendment) -> Amended {
+        let mut keys = KeyBuffer::default();
+        keys.begin();
+        keys.push(key.as_bytes());
+        let range = keys.finish(&Identity::of([b"rule".as_slice()]), None);
+        let key = keys.key("d", &range);
+        let check = Check { key, limit, hits: Hits::Peek, role: Role::Enforce, recorded: &[], lease: None };
+        self.leases.amend(&check, amendment, within(PATIENCE)).await.unwrap()
+    }
+
     fn blocks(&self) -> u64 {
         self.metrics.leases.blocks.get()
     }
@@ -272,4 +282,32 @@ async fn a_store_that_cannot_lend_is_asked_once_a_request_as_ever() {
         assert_eq!(bench.try_ask(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
     }
     assert_eq!(bench.blocks(), 0);
+}
+
+#[tokio::test]
+async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after() {
+    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    bench.heat(&hit("a", &limit)).await;
+    bench.amend("a", &limit, Amendment::Reset).await;
+    let other = replica(&bench.store);
+    for _ in 0..200 {
+        other.ask(&[Ask { lease: None, ..hit("a", &limit) }]).await;
+    }
+    bench.leases.settled().await;
+    assert!(bench.metrics.lease_hits_unused.get() > 0);
+    assert_eq!(bench.left("a", &limit).await, 800);
+}
+
+#[tokio::test]
+async fn blocks_that_a_grant_paid_go_back_to_it() {
+    let (bench, limit) = (bench(), yearly(10, Charge::Admitted));
+    for _ in 0..10 {
+        bench.ask(&[Ask { lease: None, ..hit("a", &limit) }]).await;
+    }
+    bench.amend("a", &limit, Amendment::Grant { hits: 1_000, length: LONG }).await;
+    bench.heat(&hit("a", &limit)).await;
+    bench.leases.settled().await;
+    let amended = bench.amend("a", &limit, Amendment::Look).await;
+    assert_eq!(amended.after.grant.map(|grant| grant.left), Some(1_000 - 8));
+    assert_eq!(amended.after.windows[0].used, 10);
 }

@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use super::{MemoryStore, Work};
 use crate::algorithm::Receipt;
-use crate::algorithm::judge::{Hits, judge};
-use crate::algorithm::verdict::Prior;
+use crate::algorithm::judge::Hits;
 use crate::store::clock::Clock;
 use crate::store::{Check, Lender, Lent, StoreError};
 
@@ -14,21 +13,15 @@ impl<C: Clock> Lender for MemoryStore<C> {
         let checks = [*check];
         let mut work = self.begin(&checks);
         work.ask(&checks, 0);
-        let judgement = judge(&work.questions, &mut work.states, Prior::Open, work.now);
-        let outcome = judgement.outcomes.first().copied().flatten().ok_or(StoreError::NoRoom);
-        // A counter remembers when it was written last: just now.
-        let written = work.states.first().filter(|_| judgement.written.contains(&true)).map(|state| state.last());
-        work.finish(&checks, &judgement.written);
-        let receipt = match (check.hits, written) {
-            (Hits::Charge(hits), Some(at)) => Some(Receipt { at, hits: hits.into() }),
-            (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
-        };
-        Ok(Lent { report: outcome?.report, receipt })
+        let lent = work.lend(check);
+        let written = lent.as_ref().is_ok_and(|lent| lent.receipt.is_some());
+        work.finish(&checks, &[written]);
+        lent
     }
 
     async fn take_back(&self, check: &Check<'_>, receipt: Receipt, _: Instant) -> Result<(), StoreError> {
         let checks = [Check { hits: Hits::Peek, ..*check }];
-        let mut work: Work<'_, '_> = self.begin(&checks);
+        let mut work = self.begin(&checks);
         work.ask(&checks, 0);
         let now = work.now;
         let undone = work.states.iter_mut().map(|state| check.limit.take_back(state, receipt, now));
@@ -37,5 +30,21 @@ impl<C: Clock> Lender for MemoryStore<C> {
         let written = [undone.as_ref().is_ok_and(|undone| undone.contains(&true))];
         work.finish(&checks, &written);
         undone.map(drop).map_err(|_| StoreError::Unreadable)
+    }
+}
+
+impl Work<'_, '_> {
+    /// Charges the only counter, where it has room.
+    fn lend(&mut self, check: &Check<'_>) -> Result<Lent, StoreError> {
+        let has_room = self.questions.iter().all(|question| question.counter.is_some());
+        let state = self.states.first_mut().filter(|_| has_room).ok_or(StoreError::NoRoom)?;
+        let (limit, now) = (check.limit, self.now);
+        let Hits::Charge(hits) = check.hits else { return Err(StoreError::Refused) };
+        let hits = u64::from(hits);
+        let lent = limit.allows(state, hits, now).and_then(|allowed| {
+            let receipt = if allowed { Some(limit.charge(state, hits, now)?) } else { None };
+            Ok(Lent { report: limit.report(state, (!allowed).then_some(hits), now)?, receipt })
+        });
+        lent.map_err(|_| StoreError::Unreadable)
     }
 }

@@ -5,6 +5,7 @@
 //! with each new one and the rest by [`MemoryStore::sweep`]. A live counter is never dropped: where there is no room, a new
 //! counter is refused.
 
+mod amend;
 mod budget;
 mod lend;
 mod shard;
@@ -17,6 +18,7 @@ use self::budget::Budget;
 use self::shard::{Shard, bytes_of};
 use super::clock::{Clock, SystemClock};
 use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Question, judge};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
@@ -141,6 +143,10 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     async fn decide(&self, checks: &[Check<'_>], prior: Prior, _: Instant) -> Outcomes {
         self.decide_now(checks, prior)
+    }
+
+    async fn amend(&self, check: &Check<'_>, amendment: Amendment, _: Instant) -> Result<Amended, StoreError> {
+        self.amend_now(check, amendment)
     }
 }
 

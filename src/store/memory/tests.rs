@@ -195,3 +195,34 @@ fn exactly_the_limit_is_admitted_whatever_runs_at_once() {
     assert_eq!(ask(&store, "d", &[("b", &other, Hits::Charge(4_000))]), [Some(true)], "b was charged 1,000 times");
     assert_eq!(ask(&store, "d", &[("b", &other, Hits::Charge(1))]), [Some(false)]);
 }
+
+#[test]
+fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(1, 60);
+    let amend = |name: &str, amendment| {
+        let mut keys = KeyBuffer::default();
+        let range = key(&mut keys, name.as_bytes());
+        let key = keys.key("d", &range);
+        let check = Check { key, limit: &limit, hits: Hits::Peek, role: Role::Enforce, recorded: &[], lease: None };
+        bench.store.amend_now(&check, amendment).unwrap().after
+    };
+    amend("a", Amendment::Look);
+    amend("a", Amendment::Reset);
+    amend("a", Amendment::Refund(1));
+    assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0), "only a grant makes a counter");
+    hit(&bench, "d", "a", &limit);
+    let plain = bench.store.used_bytes();
+    amend("a", Amendment::Grant { hits: 2, length: Micros::from_secs(30) });
+    assert!(bench.store.used_bytes() > plain);
+    let admitted = [(); 4].map(|()| hit(&bench, "d", "a", &limit));
+    assert_eq!(admitted, [Some(true), Some(true), Some(false), Some(false)]);
+    assert_eq!(bench.store.used_bytes(), plain, "with nothing granted it is plain again");
+    amend("b", Amendment::Grant { hits: 2, length: Micros::from_secs(200) });
+    bench.clock.set(Timestamp::from_micros(START + 250 * SECOND));
+    (0..16).for_each(|_| bench.store.sweep());
+    assert_eq!(bench.store.len(), 1, "kept for a minute after the grant");
+    bench.clock.set(Timestamp::from_micros(START + 262 * SECOND));
+    (0..16).for_each(|_| bench.store.sweep());
+    assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
+}

@@ -20,10 +20,14 @@ impl Lender for RedisStore {
         let mut judged: Few<plan::Judged> = checks.iter().map(|_| None).collect();
         let known = self.ask_at_once(&checks, groups, (Prior::Open, false), deadline, &mut judged).await;
         let outcome = judged.pop().flatten().unwrap_or(Err(StoreError::Unavailable))?;
-        let written = known.first().and_then(|(_, answers)| answers.first()?.written);
-        let receipt = match (check.hits, written) {
-            (Hits::Charge(hits), Some(at)) => Some(Receipt { at, hits: hits.into() }),
-            (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
+        let answer = known.first().and_then(|(_, answers)| answers.first());
+        let receipt = |hits| {
+            let answer = answer?;
+            Some(Receipt { at: answer.written?, hits, of_grant: answer.of_grant })
+        };
+        let receipt = match check.hits {
+            Hits::Charge(hits) => receipt(hits.into()),
+            Hits::Peek | Hits::Refund(_) => None,
         };
         Ok(Lent { report: outcome.report, receipt })
     }
@@ -39,7 +43,7 @@ impl Lender for RedisStore {
             let mut question = Question::new(Prior::Open, false, core.given());
             question.add(&core.prefix, check, Wanted::TakeBack(receipt, Undo::default()), core.now());
             let said = core.ask(group.slot, question, Instant::from_std(deadline)).await?;
-            said.into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
+            said.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
         }
         Ok(())
     }

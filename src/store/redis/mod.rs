@@ -17,15 +17,20 @@
 //! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
+//! | `locality` | which nodes of a Cluster may be asked about several slots at once |
 //! | `take_back` | charges that have to be undone |
+//! | `amend` | what people do to one counter |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
+//! | `board` | what processes leave for each other |
 //! | `health` | how the servers are |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
 mod access;
+mod amend;
 mod answer;
 mod batch;
+mod board;
 mod calls;
 mod check_up;
 mod cluster;
@@ -35,6 +40,7 @@ mod gather;
 mod health;
 mod key;
 mod lend;
+mod locality;
 mod node;
 mod options;
 mod plan;
@@ -58,6 +64,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
+pub use self::board::Left;
 use self::calls::{Core, within};
 pub use self::health::{NodeHealth, ServerTold};
 use self::node::Node;
@@ -69,6 +76,7 @@ pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
@@ -109,7 +117,7 @@ impl RedisStore {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
                 let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
-                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds));
+                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds, options.prefix.clone()));
             }
             Kind::Sentinel { master, sentinels } => {
                 let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });
@@ -231,5 +239,14 @@ impl Store for RedisStore {
         }
         // On the heap, so that the usual way does not carry it along.
         Box::pin(self.decide_all(checks, prior, deadline)).await
+    }
+
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: std::time::Instant,
+    ) -> Result<Amended, StoreError> {
+        self.amend_one(check, amendment, Instant::from_std(deadline)).await
     }
 }

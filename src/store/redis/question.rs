@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::key::{Key, key_of};
 use super::script::{Needs, number_of};
+use crate::algorithm::amend::Amendment;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::{Backlog, Gcra};
@@ -84,7 +85,9 @@ impl Question {
             Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
             Wanted::Hits(Hits::Peek) => (1, 0, Timestamp::EPOCH),
             Wanted::Hits(Hits::Refund(hits)) => (2, *hits, Timestamp::EPOCH),
-            Wanted::TakeBack(receipt, _) => (3, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at),
+            Wanted::TakeBack(receipt, _) => {
+                (if receipt.of_grant { 4 } else { 3 }, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at)
+            }
         };
         let (mode, role, on_error) = parts_of(check);
         self.text.extend([kind, mode, role, on_error, number_of(algorithm)]);
@@ -100,11 +103,7 @@ impl Question {
         }
         self.parameters(check.limit, now);
         self.checks = self.checks.saturating_add(1);
-        self.cost_us = self.cost_us.saturating_add(match algorithm {
-            Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
-            Algorithm::SlidingWindow(_) => SLIDING_US,
-            Algorithm::SlidingLog(_) => LOG_US,
-        });
+        self.cost_us = self.cost_us.saturating_add(cost_us(algorithm));
         let keys = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         if let Some(counts) = self.text.get_mut(2..6) {
             counts
@@ -112,6 +111,32 @@ impl Question {
                 .zip(keys.to_be_bytes().into_iter().chain(self.checks.to_be_bytes()))
                 .for_each(|(to, from)| *to = from);
         }
+    }
+
+    /// What `lua/amend.lua` is asked.
+    pub(super) fn amend(
+        prefix: &[u8],
+        check: &Check<'_>,
+        amendment: Amendment,
+        given: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Self {
+        let algorithm = check.limit.algorithm();
+        let (what, hits, length) = match amendment {
+            Amendment::Look => (0, 0, Micros::ZERO),
+            Amendment::Reset => (1, 0, Micros::ZERO),
+            Amendment::Refund(hits) => (2, hits, Micros::ZERO),
+            Amendment::Grant { hits, length } => (3, hits, length),
+        };
+        let mut needs = Needs::AMEND;
+        needs.add(algorithm);
+        let (keys, text) =
+            (SmallVec::from_buf([key_of(prefix, &check.key)]), SmallVec::from_slice(&[what, number_of(algorithm)]));
+        let mut question = Self { given, keys, text, needs, cost_us: cost_us(algorithm), checks: 1 };
+        question.put(hits.into(), 4);
+        question.put(length.get().min(MAX_EXACT), 7);
+        question.parameters(check.limit, now);
+        question
     }
 
     fn recorded(&mut self, entries: &[Vec<u8>]) {
@@ -195,6 +220,15 @@ impl Question {
     fn backlog(&mut self, backlog: Backlog) {
         self.put(backlog.whole, 7);
         self.put(backlog.part.into(), 4);
+    }
+}
+
+/// What a check may take of the server's time.
+fn cost_us(algorithm: &Algorithm) -> u32 {
+    match algorithm {
+        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
+        Algorithm::SlidingWindow(_) => SLIDING_US,
+        Algorithm::SlidingLog(_) => LOG_US,
     }
 }
 

@@ -128,7 +128,7 @@ impl RedisStore {
         let mut question = Question::new(prior, is_partial, core.given());
         let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
         of_group.for_each(|check| question.add(&core.prefix, check, Wanted::Hits(check.hits), core.now()));
-        core.ask(group.slot, question, deadline).await?.ok_or(StoreError::Refused)
+        core.ask(group.slot, question, deadline).await?.judged().ok_or(StoreError::Refused)
     }
 
     /// Decides in this process what could not be judged and whose limit says so. `prior`: of the request, before all checks.
@@ -177,7 +177,9 @@ fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
     let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
     let conditional = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
     match (check.hits, answer.written) {
-        (Hits::Charge(hits), Some(at)) if conditional => Some(Receipt { at, hits: hits.into() }),
+        (Hits::Charge(hits), Some(at)) if conditional => {
+            Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant })
+        }
         (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
     }
 }

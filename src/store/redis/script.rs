@@ -1,5 +1,5 @@
-//! The scripts that judge in Redis: one for what is frequent, and one composed of the files of `lua/` that a call's algorithms
-//! need.
+//! The scripts that run in Redis: one for what is frequent, and those that judge and amend, composed of the files of `lua/` that a
+//! call's algorithms need.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,9 @@ const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
 const SLIDING_WINDOW: &str = include_str!("lua/sliding_window.lua");
 const SLIDING_LOG: &str = include_str!("lua/sliding_log.lua");
 const GCRA: &str = include_str!("lua/gcra.lua");
+const COUNTER: &str = include_str!("lua/counter.lua");
 const DECIDE: &str = include_str!("lua/decide.lua");
+const AMEND: &str = include_str!("lua/amend.lua");
 const STRAIGHT: &str = include_str!("lua/straight.lua");
 
 /// A script: its text, and the name under which a server that has it runs it.
@@ -23,17 +25,20 @@ pub(super) struct Script {
     pub(super) sha: String,
 }
 
-/// Which algorithms a call needs, or the script for what is frequent.
+/// Which algorithms a call needs and what for, or the script for what is frequent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs(u8);
 
 impl Needs {
     /// The script for what is frequent.
     pub(super) const STRAIGHT: Self = Self(1 << 4);
+    /// To amend counters, not to judge by them.
+    pub(super) const AMEND: Self = Self(1 << 5);
 
     /// What a call needs that needs both; `None` where no script has both.
     pub(super) fn and(self, other: Self) -> Option<Self> {
-        (self == other || (self != Self::STRAIGHT && other != Self::STRAIGHT)).then_some(Self(self.0 | other.0))
+        let kind = |needs: Self| needs.0 & (Self::STRAIGHT.0 | Self::AMEND.0);
+        (kind(self) == kind(other)).then_some(Self(self.0 | other.0))
     }
 
     pub(super) fn add(&mut self, algorithm: &Algorithm) {
@@ -42,7 +47,7 @@ impl Needs {
 
     /// The script with these algorithms, composed when it is first asked for.
     pub(super) fn script(self) -> &'static Script {
-        static SCRIPTS: [OnceLock<Script>; 17] = [const { OnceLock::new() }; 17];
+        static SCRIPTS: [OnceLock<Script>; 48] = [const { OnceLock::new() }; 48];
         let [first, ..] = &SCRIPTS;
         SCRIPTS.get(usize::from(self.0)).unwrap_or(first).get_or_init(|| self.compose())
     }
@@ -56,7 +61,9 @@ impl Needs {
             (has(1), SLIDING_WINDOW),
             (has(2), SLIDING_LOG),
             (has(3), GCRA),
-            (!has(4), DECIDE),
+            (!has(4), COUNTER),
+            (!has(4) && !has(5), DECIDE),
+            (has(5), AMEND),
             (has(4), STRAIGHT),
         ];
         let text: String = parts.into_iter().filter(|(needed, _)| *needed).map(|(_, part)| part).collect();

@@ -51,7 +51,7 @@ impl RedisStore {
         let said = core.ask(slot, question, deadline).await;
         under_way.answered();
         match said {
-            Ok(said) => said?.pop().map(|answer| answer.outcome),
+            Ok(said) => said.judged()?.pop().map(|answer| answer.outcome),
             Err(error) => {
                 core.count_unknown(charges, &error);
                 Some(Err(error))

@@ -38,7 +38,8 @@ impl TakeBacks {
         let asking = Arc::clone(core);
         let begun = self.0.spawn(async move {
             let undone = asking.ask(slot, question, within(PATIENCE)).await;
-            let all_ok = |said: Said| said.is_some_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok()));
+            let all_ok =
+                |said: Said| said.judged().is_some_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok()));
             if !undone.is_ok_and(all_ok) {
                 asking.metrics.take_backs_lost.inc_by(count);
             }

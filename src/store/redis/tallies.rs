@@ -53,7 +53,7 @@ impl RedisStore {
 
 fn read(value: &[u8]) -> Option<Vec<Tally>> {
     let (tag, rest) = value.split_first()?;
-    if *tag < TALLIED {
+    if *tag & TALLIED == 0 {
         return Some(Vec::new());
     }
     let mut rest = rest;

@@ -2,24 +2,21 @@
 -- modes ask for: look first, write second, report last. The same steps as src/algorithm/judge.rs and verdict.rs.
 --
 -- KEYS    the counters of each request, each once in it, one request's after the other's.
--- ARGV[1] now in us since the epoch; empty: this server's clock.
--- ARGV[2] how long a counter is kept at least, in ms.
+-- ARGV[1] and ARGV[2] as in counter.lua, where the values are told as well.
 -- ARGV[3] and on, a request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 where other slots judge the rest of
---   it), keys (2), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back), charge mode (1: 0 admitted,
+--   it), keys (2), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back, 4 that
+--   of hits that were taken of a grant), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
 --   1 allow, 2 deny, 3 local), algorithm (1), number of the key among the request's (2), hits (4), instant of the charge to take back (7),
 --   entries to record (1), then each of these with its length (2); of a take-back what the reply to the
 --   charge said: a value and a digest; then the algorithm's parameters.
 -- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
---   written), written (1), the instant that it was judged at (7), a report: hits left (7), window (1), reset_after (7),
+--   written), written (1: 2 of a grant), the instant that it was judged at (7), a report: hits left (7), window (1), reset_after (7),
 --   retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
 --   alternatives is 1 and more follows each: a second report, of the counter without what only an admitted request is charged;
 --   the counter's value then, after its length (2: 0 where there would be none, 65535 where it is too long to tell); a digest
 --   of what was written instead (16).
--- Values  tag: 16 + 2 * algorithm, 1 more where wide, 32 more where tallies follow; the tallies after their length (4), each an
---   entry after its length (2), hits charged (7), hits denied (7); the algorithm's state. A key lives for a minute after its
---   counter stops mattering.
-local CHARGE, PEEK, REFUND, TAKE_BACK = 0, 1, 2, 3
+local CHARGE, PEEK, REFUND, TAKE_BACK, TAKE_BACK_OF_GRANT = 0, 1, 2, 3, 4
 local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
 local UNREADABLE, ALLOWED, DENIED, NO_ROOM, NOT_WRITTEN, NO_VOTE = 0, 1, 2, 3, 4, 5
@@ -27,56 +24,16 @@ local ABSENT = 36028797018963968
 -- Longer values are not handed out to be put back; a take-back then goes by the receipt alone.
 local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
 
-local now = tonumber(ARGV[1])
-if not now then
-  local clock = redis.call('TIME')
-  now = clock[1] * 1000000 + clock[2]
-end
 -- By their keys.
 local counters = {}
-
-local TALLIED = 32
-
--- The state and the tallies, packed; nil where the value is none of this algorithm.
-local function read_value(check, value)
-  local tag, tallies = string.byte(value, 1), ''
-  if tag >= TALLIED then
-    tallies = unpack_from('>I4c0', value, 2)
-    tag, value = tag - TALLIED, string.sub(value, #tallies + 5)
-  end
-  if tag == check.tag or tag == check.tag + 1 then
-    local state = check.algorithm.read(check.limit, value, tag == check.tag + 1)
-    state.exists = true
-    return state, tallies
-  end
-end
 
 local function load_counter(check)
   local counter = counters[check.key]
   if counter then
     return counter
   end
-  counter = { algorithm = check.algorithm, tallies = '' }
-  counters[check.key] = counter
-  local value = redis.pcall('GET', check.key)
-  if not value then
-    counter.state = check.algorithm.unused(check.limit)
-  elseif type(value) == 'string' then
-    local read, state, tallies = pcall(read_value, check, value)
-    if read then
-      counter.state, counter.tallies = state, tallies
-    end
-  end
-  return counter
-end
-
-local function value_of(check, state, tallies)
-  local body, wide = check.algorithm.write(check.limit, state)
-  local tag = check.tag + (wide and 1 or 0)
-  if tallies and tallies ~= '' then
-    return pack('>BI4', tag + TALLIED, #tallies) .. tallies .. body
-  end
-  return pack('B', tag) .. body
+  counters[check.key] = read_counter(check)
+  return counters[check.key]
 end
 
 -- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
@@ -87,15 +44,11 @@ local function needs(check)
   return check.wanted == CHARGE and check.hits or 0
 end
 
-local function instant(state)
-  return math.max(now, state.last)
-end
-
 local function verdict(check, state)
   if check.wanted >= REFUND then
     return NO_VOTE
   end
-  return check.algorithm.allows(check.limit, state, needs(check), instant(state)) and ALLOWED or DENIED
+  return allows(check, state, needs(check), instant(state)) and ALLOWED or DENIED
 end
 
 -- What a state is known by.
@@ -122,17 +75,17 @@ local function undo(check, state, at)
   if state.restored and state.restored == check.digest then
     return true
   end
-  return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
+  return take_back(check, state, at)
 end
 
 -- Writes the hits where they are charged; refunds and take-backs always. Says whether the counter changed.
 local function write(check, state, charged)
   local at = instant(state)
   if check.wanted == CHARGE and charged then
-    check.algorithm.charge(check.limit, state, check.hits, at)
+    check.of_grant = charge(check, state, check.hits, at)
     return true
-  elseif check.wanted == REFUND and check.hits > 0 then
-    return check.algorithm.refund(check.limit, state, check.hits, at)
+  elseif check.wanted == REFUND then
+    return refund(check, state, check.hits, at)
   elseif check.wanted == TAKE_BACK then
     return undo(check, state, at)
   end
@@ -156,7 +109,7 @@ local function look(checks)
     check.verdict = state and verdict(check, state) or UNREADABLE
     if state and check.asked_again then
       if not drafts[check.key] then
-        drafts[check.key] = check.algorithm.copy(state)
+        drafts[check.key] = copy_state(check, state)
       end
       write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true))
     end
@@ -234,7 +187,7 @@ local function report(check, state)
       left, reset, retry, window = other_left, other_reset, other_retry, i
     end
   end
-  return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
+  return pack('>I7BI7I7', left + granted(state, at), window - 1, reset, retry or ABSENT)
 end
 
 -- Adds what was wanted to the tallies of the entries that the limit records. Where all places are taken, the entry with the
@@ -301,6 +254,10 @@ local function parse(text)
     for j = 1, recorded do
       check.recorded[j], at = unpack_from('>I2c0', text, at)
     end
+    check.of_grant = check.wanted == TAKE_BACK_OF_GRANT
+    if check.of_grant then
+      check.wanted = TAKE_BACK
+    end
     if check.wanted == TAKE_BACK then
       local length
       length, at = unpack_from('>I2', text, at)
@@ -343,7 +300,7 @@ local function judge(request)
     local function copy_of(check)
       local counter = check.counter
       if not copies[counter] then
-        copies[counter] = check.algorithm.copy(counter.state)
+        copies[counter] = copy_state(check, counter.state)
         copies[counter].exists = counter.state.exists
       end
       return copies[counter]
@@ -366,7 +323,7 @@ local function judge(request)
       check.counter.dirty, check.counter.writer = true, check
     end
     local said = check.verdict == NO_VOTE and ALLOWED or check.verdict
-    reply[#reply + 1] = pack('>BBI7', said, check.written and 1 or 0, check.at or now)
+    reply[#reply + 1] = pack('>BBI7', said, check.written and (check.of_grant and 2 or 1) or 0, check.at or now)
     check.place = #reply
     judged[#judged + 1] = check
     reply[#reply + 1] = report(check, state)
@@ -384,22 +341,13 @@ end
 local saved, failed = false, false
 for key, counter in pairs(counters) do
   if counter.dirty then
-    local check = counter.writer
-    local us = math.max(check.algorithm.matters_until(check.limit, counter.state) - now, 0) + GRACE
-    local ms = math.max(math.ceil(us / 1000), tonumber(ARGV[2]))
-    local answer
-    if counter.state.exists or counter.tallies ~= '' then
-      local value = value_of(check, counter.state, counter.tallies)
-      answer = redis.pcall('SET', key, value, 'PX', string.format('%.0f', ms))
-    else
-      answer = redis.pcall('DEL', key)
-    end
-    if type(answer) == 'table' and answer.err then
+    local err = save(key, counter)
+    if err then
       -- The replica of a failover: nothing ran, the caller may ask the new master.
-      if not saved and string.sub(answer.err, 1, 8) == 'READONLY' then
-        return redis.error_reply(answer.err)
+      if not saved and string.sub(err, 1, 8) == 'READONLY' then
+        return redis.error_reply(err)
       end
-      counter.failed = string.sub(answer.err, 1, 3) == 'OOM' and NO_ROOM or NOT_WRITTEN
+      counter.failed = string.sub(err, 1, 3) == 'OOM' and NO_ROOM or NOT_WRITTEN
       failed = true
     else
       saved = true

@@ -133,6 +133,11 @@ do
       return math.max(window.limit - count, 0), stop - now, retry
     end,
 
+    -- Hits that count now in window i.
+    counts = function(limit, state, i, now)
+      return (used(limit.windows[i], state, i, now))
+    end,
+
     matters_until = function(limit, state)
       local latest = 0
       for _, window in ipairs(limit.windows) do

@@ -207,6 +207,14 @@ do
       return hits_in(limit, free, free_part), whole + (part > 0 and 1 or 0), retry
     end,
 
+    -- Hits that have not drained; a part of one counts as one.
+    counts = function(limit, state, _, now)
+      local whole, part = backlog(limit, state, now)
+      local hits = hits_in(limit, whole, part)
+      local of_hits, of_hits_part = times(limit, hits)
+      return hits + (at_most(whole, part, of_hits, of_hits_part) and 0 or 1)
+    end,
+
     matters_until = function(_, state)
       return state.last + state.whole + (state.part > 0 and 1 or 0)
     end,

@@ -115,6 +115,11 @@ do
       return math.max(window.limit - hits, 0), reset, retry
     end,
 
+    -- Hits that count now in window i.
+    counts = function(limit, state, i, now)
+      return used(state, limit.windows[i].period, now)
+    end,
+
     matters_until = function(limit, state)
       if state.log.count == 0 then
         return state.last

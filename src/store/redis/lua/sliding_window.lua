@@ -151,6 +151,12 @@ do
       return math.max(window.limit - counted, 0), reset, retry
     end,
 
+    -- Hits that count now in window i.
+    counts = function(limit, state, i, now)
+      local _, _, counted = look(limit, state, i, now)
+      return counted
+    end,
+
     matters_until = function(limit, state)
       local latest = state.last
       for i, window in ipairs(limit.windows) do

@@ -1,0 +1,252 @@
+//! One counter: how it stands, who used it up, when it denied; reset, refund, grant.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ask::{TallyView, Which};
+use super::denials::{DenialView, instant};
+use super::{Api, Problem, Refusal};
+use crate::admin::guard::Done;
+use crate::algorithm::amend::Amendment;
+use crate::algorithm::time::Micros;
+use crate::journal::Span;
+
+/// The longest grant: a year. What is meant for longer belongs in a policy.
+const MAX_GRANT: Micros = Micros::from_secs(366 * 86_400);
+
+/// A counter, and what is known of it.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct CounterView {
+    /// The domain.
+    pub domain: String,
+    /// The path of the rule.
+    pub rule: String,
+    /// The entries of the descriptor, `key=value,key=value`.
+    pub key: String,
+    /// The limit in words.
+    pub limit: String,
+    /// How it counts.
+    pub algorithm: String,
+    /// Whether the rule only watches.
+    pub is_shadow: bool,
+    /// How it stands.
+    pub state: StateView,
+    /// Who used it up, those who used most first; empty where the rule records nobody, or counters live in this process.
+    pub who: Vec<TallyView>,
+    /// What the journal has of the last 15 minutes; absent: no denial.
+    pub denials: Option<DenialView>,
+}
+
+/// How a counter stands.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct StateView {
+    /// When, by the store's clock, RFC 3339.
+    pub at: String,
+    /// Hits that would be admitted now, those that are granted included.
+    pub remaining: u64,
+    /// When one hit fits again, if nobody else comes; absent: now, or never.
+    pub retry_at: Option<String>,
+    /// The windows of the limit.
+    pub windows: Vec<WindowView>,
+    /// Hits beside the limit; absent: none.
+    pub grant: Option<GrantView>,
+}
+
+/// How one window of a limit stands.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct WindowView {
+    /// Its amount and length, in words.
+    pub limit: String,
+    /// Hits that count; more than the limit where hits were charged beyond it.
+    pub used: u64,
+    /// Hits that are left.
+    pub remaining: u64,
+    /// When it is as if never used.
+    pub reset_at: String,
+}
+
+/// Hits beside a limit.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct GrantView {
+    /// Hits that are left of it.
+    pub remaining: u64,
+    /// When they are gone.
+    pub until: String,
+}
+
+/// What came of a change of a counter.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Changed {
+    /// The domain.
+    pub domain: String,
+    /// The path of the rule.
+    pub rule: String,
+    /// The entries of the descriptor.
+    pub key: String,
+    /// How it stood.
+    pub before: StateView,
+    /// How it stands.
+    pub after: StateView,
+    /// How long other processes may go on by what they knew of it, in microseconds; this one knows at once. Absent: for ever,
+    /// since counters live in each process.
+    pub elsewhere_within_us: Option<u64>,
+    /// The same in words.
+    pub elsewhere: String,
+}
+
+/// A counter to reset.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToReset {
+    /// The domain.
+    domain: String,
+    /// The descriptor that leads to it, `key=value,key=value`.
+    descriptor: String,
+}
+
+/// Hits to give back.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToRefund {
+    /// The domain.
+    domain: String,
+    /// The descriptor that leads to the counter, `key=value,key=value`.
+    descriptor: String,
+    /// So many.
+    #[schema(minimum = 1)]
+    hits: u32,
+}
+
+/// Hits to grant.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToGrant {
+    /// The domain.
+    domain: String,
+    /// The descriptor that leads to the counter, `key=value,key=value`.
+    descriptor: String,
+    /// So many, in the place of what was granted before; 0: none any more.
+    hits: u32,
+    /// For how long, such as `10m`; either this or `until`.
+    r#for: Option<String>,
+    /// Until when, RFC 3339.
+    until: Option<String>,
+}
+
+/// How the counter stands that a descriptor leads to, who used it up, and when it denied.
+#[utoipa::path(
+    get,
+    path = "/api/v1/counter",
+    params(Which),
+    responses(
+        (status = 200, body = CounterView),
+        (status = 404, description = "there is no such counter", body = Problem),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
+        (status = 503, description = "the store cannot say", body = Problem)
+    )
+)]
+pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<CounterView>, Refusal> {
+    let mut view = api.desk.counter(which.domain, which.descriptor).await?;
+    let span = Span { domain: Some(&view.domain), rule: Some(&view.rule), key: Some(&view.key), ..Span::default() };
+    // A span finds all keys that have this one in them.
+    let found = api.journal.read().find(&span).into_iter().find(|found| found.key == view.key);
+    view.denials = found.map(DenialView::from);
+    Ok(Json(view))
+}
+
+/// Resets the counter that a descriptor leads to: as if never used, without debt or grant, and nobody has used it. Hits of leases that
+/// processes hold stay theirs to their ends.
+#[utoipa::path(
+    post,
+    path = "/api/v1/counter/reset",
+    request_body = ToReset,
+    responses(
+        (status = 200, body = Changed),
+        (status = 404, description = "there is no such counter", body = Problem),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
+        (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
+    )
+)]
+pub(super) async fn reset(State(api): State<Api>, Json(asked): Json<ToReset>) -> Result<Response, Refusal> {
+    change(&api, asked.domain, asked.descriptor, Amendment::Reset).await
+}
+
+/// Gives hits back to the counter that a descriptor leads to, newest first, never more than were used.
+#[utoipa::path(
+    post,
+    path = "/api/v1/counter/refund",
+    request_body = ToRefund,
+    responses(
+        (status = 200, body = Changed),
+        (status = 400, description = "no hits", body = Problem),
+        (status = 404, description = "there is no such counter", body = Problem),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
+        (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
+    )
+)]
+pub(super) async fn refund(State(api): State<Api>, Json(asked): Json<ToRefund>) -> Result<Response, Refusal> {
+    if asked.hits == 0 {
+        return Err(Refusal::Invalid("hits must be at least 1, found 0".to_owned()));
+    }
+    change(&api, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
+}
+
+/// Grants hits beside the limit, until an instant, to the counter that a descriptor leads to. They are used where the limit has no
+/// room, a request's whole or not at all. Another grant takes its place; a reset ends it.
+#[utoipa::path(
+    post,
+    path = "/api/v1/counter/grant",
+    request_body = ToGrant,
+    responses(
+        (status = 200, body = Changed),
+        (status = 400, description = "no such time", body = Problem),
+        (status = 404, description = "there is no such counter", body = Problem),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
+        (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
+    )
+)]
+pub(super) async fn grant(State(api): State<Api>, Json(asked): Json<ToGrant>) -> Result<Response, Refusal> {
+    let length = match (&asked.r#for, &asked.until) {
+        (Some(length), None) => length_of(length)?,
+        (None, Some(until)) => {
+            let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
+            Micros::new(instant(until)?.as_micros().saturating_sub(now))
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(Refusal::Invalid("expected either `for` or `until`".to_owned()));
+        }
+    };
+    if length == Micros::ZERO || length > MAX_GRANT {
+        return Err(Refusal::Invalid(format!(
+            "a grant ends in the future, within {MAX_GRANT}, found {length} from now"
+        )));
+    }
+    change(&api, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
+}
+
+async fn change(api: &Api, domain: String, descriptor: String, amendment: Amendment) -> Result<Response, Refusal> {
+    let changed = api.desk.amend(domain, descriptor, amendment).await?;
+    let what = match amendment {
+        Amendment::Look => "looked at".to_owned(),
+        Amendment::Reset => "reset".to_owned(),
+        Amendment::Refund(hits) => format!("{hits} hits given back"),
+        Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
+    };
+    let Changed { domain, rule, key, before, after, .. } = &changed;
+    let left = format!("{} hits left before, {} after", before.remaining, after.remaining);
+    let done = Done(format!("counter {key} of rule {rule} in domain {domain}: {what}; {left}"));
+    let mut response = Json(changed).into_response();
+    response.extensions_mut().insert(done);
+    Ok(response)
+}
+
+fn length_of(text: &str) -> Result<Micros, Refusal> {
+    let length: Option<SignedDuration> = text.parse().ok();
+    let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
+    us.map(Micros::new)
+        .ok_or_else(|| Refusal::Invalid(format!("expected a length of time such as 10m, found `{text}`")))
+}

@@ -1,0 +1,185 @@
+//! One counter, for administration: how it stands, and what is done to it.
+
+use std::time::Instant;
+
+use super::desk::PATIENCE;
+use super::serving::Service;
+use super::stores::Stores;
+use crate::admin::api::ask::{TallyView, Who};
+use crate::admin::api::counter::{Changed, CounterView, GrantView, StateView, WindowView};
+use crate::admin::api::{Refusal, rfc3339};
+use crate::algorithm::Limit;
+use crate::algorithm::amend::{Amended, Amendment, Look, WindowLook};
+use crate::algorithm::quota::Window;
+use crate::algorithm::time::Micros;
+use crate::descriptor::{CounterKey, Entry, KeyBuffer};
+use crate::journal::key::{OwnedEntries, read_text, write_text};
+use crate::limiter::Live;
+use crate::policy::explain::limit_in_words;
+use crate::policy::{Imposes, Rule};
+use crate::store::StoreError;
+use crate::store::redis::Tally;
+
+/// Who used the counter up that a descriptor leads to.
+pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
+    let snapshot = service.limiter().snapshot();
+    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let entries = owned.entries();
+    let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let rule_path = rule.path().to_owned();
+    if rule.record().is_empty() {
+        return Err(Refusal::NotFound(format!(
+            "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
+        )));
+    }
+    let no_tallies =
+        || Refusal::Conflict("counters in this process have no tallies: they are kept in Redis".to_owned());
+    let tallies = tallies(service, &key).await?.ok_or_else(no_tallies)?;
+    Ok(Who { rule: rule_path, tallies })
+}
+
+/// How the counter stands that a descriptor leads to, and who used it up.
+pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -> Result<CounterView, Refusal> {
+    let snapshot = service.limiter().snapshot();
+    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let entries = owned.entries();
+    let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let limit = limit_of(rule)?;
+    let looked = amend(service, rule, key, Amendment::Look).await?;
+    let who = match rule.record() {
+        [] => None,
+        _ => tallies(service, &key).await?,
+    };
+    Ok(CounterView {
+        domain: domain.to_owned(),
+        rule: rule.path().to_owned(),
+        key: text_of(&entries),
+        limit: limit_in_words(rule).unwrap_or_default(),
+        algorithm: rule.algorithm().to_owned(),
+        is_shadow: rule.shadow_mode(),
+        state: view(limit, &looked.after),
+        who: who.unwrap_or_default(),
+        denials: None,
+    })
+}
+
+/// Does something to the counter that a descriptor leads to.
+pub(super) async fn change(
+    service: &Service,
+    stores: &Stores,
+    domain: &str,
+    descriptor: &str,
+    amendment: Amendment,
+) -> Result<Changed, Refusal> {
+    let snapshot = service.limiter().snapshot();
+    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let entries = owned.entries();
+    let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let limit = limit_of(rule)?;
+    let amended = amend(service, rule, key, amendment).await?;
+    let (elsewhere_within, elsewhere) = elsewhere(stores, rule);
+    Ok(Changed {
+        domain: domain.to_owned(),
+        rule: rule.path().to_owned(),
+        key: text_of(&entries),
+        before: view(limit, &amended.before),
+        after: view(limit, &amended.after),
+        elsewhere_within_us: elsewhere_within.map(Micros::get),
+        elsewhere,
+    })
+}
+
+/// The entries of a descriptor as `tollgate denials` shows it.
+fn read(descriptor: &str) -> Result<OwnedEntries, Refusal> {
+    read_text(descriptor).map_err(|wrong| Refusal::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
+}
+
+fn find<'a>(
+    live: Option<&'a Live>,
+    domain: &'a str,
+    entries: &[Entry<'_>],
+    keys: &'a mut KeyBuffer,
+) -> Result<(&'a Rule, CounterKey<'a>), Refusal> {
+    let live = live.ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
+    live.policies().counter(domain, entries, keys).map_err(|none| Refusal::NotFound(none.to_string()))
+}
+
+/// A limit that counts something.
+fn limit_of(rule: &Rule) -> Result<&Limit, Refusal> {
+    match rule.imposes() {
+        Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
+        Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => Err(Refusal::Conflict(format!(
+            "rule `{}` is a ban, requests_per_unit: 0: it counts nothing, and only another policy lets anybody through",
+            rule.path()
+        ))),
+    }
+}
+
+async fn amend(service: &Service, rule: &Rule, key: CounterKey<'_>, amendment: Amendment) -> Result<Amended, Refusal> {
+    let now = Instant::now();
+    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
+    let amended = service.limiter().amend(rule, key, amendment, deadline).await;
+    amended.map_err(|error| {
+        let is_unsure = matches!(error, StoreError::Late | StoreError::Lost) && amendment != Amendment::Look;
+        let unsure = if is_unsure { "; it may have been done all the same: look before you ask again" } else { "" };
+        Refusal::Unavailable(format!("{error}{unsure}"))
+    })
+}
+
+/// `None`: none are kept, since counters live in this process.
+async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Option<Vec<TallyView>>, Refusal> {
+    let Some(store) = service.limiter().store().redis() else { return Ok(None) };
+    let tallies = store.tallies(key).await.map_err(|error| Refusal::Unavailable(error.to_string()))?;
+    let view = |tally: Tally| TallyView {
+        who: (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
+        charged: tally.charged,
+        denied: tally.denied,
+    };
+    Ok(Some(tallies.into_iter().map(view).collect()))
+}
+
+/// How long others may go on by what they knew, and the same in words: they remember denials, and use hits that they took before.
+fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
+    let Some(remembered) = stores.remembered() else {
+        let own = "counters live in each process: other replicas have their own, which stay as they are";
+        return (None, own.to_owned());
+    };
+    let remembered = Micros::new(u64::try_from(remembered.as_micros()).unwrap_or(u64::MAX));
+    let leased = rule.lease().map(|lease| lease.ttl);
+    let text = match (remembered, leased) {
+        (Micros::ZERO, None) => "other replicas see it at once".to_owned(),
+        (_, None) => format!("other replicas see it within {remembered}, for which they remember denials"),
+        (_, Some(ttl)) => format!(
+            "other replicas see it within {remembered}, for which they remember denials; hits that they took in advance are used for up to {ttl}"
+        ),
+    };
+    (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), text)
+}
+
+fn text_of(entries: &[Entry<'_>]) -> String {
+    let mut text = String::new();
+    write_text(entries, &mut text);
+    text
+}
+
+fn view(limit: &Limit, look: &Look) -> StateView {
+    let after = |length: Micros| rfc3339(look.at + length);
+    let windows = limit.windows().iter().zip(&look.windows);
+    let window = |(window, look): (&Window, &WindowLook)| WindowView {
+        limit: window.to_string(),
+        used: look.used,
+        remaining: look.remaining,
+        reset_at: after(look.reset_after),
+    };
+    let granted = look.grant.map_or(0, |grant| grant.left);
+    let room = look.windows.iter().map(|window| window.remaining).min().unwrap_or_default();
+    let retry = look.windows.iter().map(|window| window.retry_after).collect::<Option<Vec<_>>>();
+    let retry = retry.and_then(|all| all.into_iter().max()).filter(|wait| *wait > Micros::ZERO && granted == 0);
+    StateView {
+        at: rfc3339(look.at),
+        remaining: room.saturating_add(granted),
+        retry_at: retry.map(after),
+        windows: windows.map(window).collect(),
+        grant: look.grant.map(|grant| GrantView { remaining: grant.left, until: rfc3339(grant.until) }),
+    }
+}

@@ -1,0 +1,118 @@
+//! What the subcommands share that are about one counter: which one, and how it stands, in words.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::api::Server;
+use super::{block_on, table};
+use crate::admin::api::counter::{Changed, StateView};
+
+/// Which counter, and whom to ask about it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    #[command(flatten)]
+    pub(super) server: Server,
+    /// Print the answer as it comes.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// The domain.
+    pub(super) domain: String,
+    /// The descriptor that leads to the counter, as `tollgate denials` shows it: key=value,key=value.
+    #[arg(value_name = "KEY=VALUE,...")]
+    pub(super) descriptor: String,
+}
+
+/// A change to ask for: which counter, and what of it.
+#[derive(Serialize)]
+struct Asked<'a, T> {
+    domain: &'a str,
+    descriptor: &'a str,
+    #[serde(flatten)]
+    what: T,
+}
+
+impl Which {
+    /// Asks for a change and says what came of it; the exit code is 0 or 2.
+    pub(super) fn change(&self, what: &str, with: impl Serialize) -> std::process::ExitCode {
+        let asked = Asked { domain: &self.domain, descriptor: &self.descriptor, what: with };
+        let changed = self.server.post::<Changed>(what, &asked);
+        match block_on(changed).map_err(|error| error.to_string()).and_then(|changed| changed) {
+            Ok(changed) => {
+                print!("{}", if self.json { table::json(&changed) } else { told(&changed) });
+                std::process::ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                std::process::ExitCode::from(2)
+            }
+        }
+    }
+
+    /// A command line of this program for the same counter, to be typed as it is.
+    pub(super) fn command(&self, words: &str) -> String {
+        let Self { server, domain, descriptor, .. } = self;
+        format!("tollgate {words}{} {} {}", server.flags(), quoted(domain), quoted(descriptor))
+    }
+}
+
+fn told(changed: &Changed) -> String {
+    let (before, after) = (&changed.before, &changed.after);
+    let used = |state: &StateView| -> String {
+        let used: Vec<_> = state.windows.iter().map(|window| window.used.to_string()).collect();
+        used.join(" and ")
+    };
+    let (domain, rule, key) = (&changed.domain, &changed.rule, table::clean(&changed.key));
+    let rows = [("before", before), ("now", after)];
+    let rows = rows.map(|(word, state)| {
+        let granted =
+            state.grant.as_ref().map(|grant| format!("{} until {}", grant.remaining, when(&grant.until, &state.at)));
+        [word.to_owned(), used(state), granted.unwrap_or_else(|| "none".to_owned()), state.remaining.to_string()]
+    });
+    let table = table::of(["", "used", "granted", "left"], rows.into_iter());
+    format!("{key}, rule {rule} in {domain}\n{table}this process knows; {}\n", changed.elsewhere)
+}
+
+/// An instant as a time of day, with its date where that is another than that of `now`. UTC.
+pub(super) fn when(text: &str, now: &str) -> String {
+    let (Ok(at), Ok(now)) = (text.parse::<Timestamp>(), now.parse::<Timestamp>()) else { return text.to_owned() };
+    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
+    let time = at.strftime("%H:%M:%S");
+    if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
+}
+
+/// The time from one instant to another, to the second.
+pub(super) fn length(from: &str, to: &str) -> String {
+    let (Ok(from), Ok(to)) = (from.parse::<Timestamp>(), to.parse::<Timestamp>()) else { return String::new() };
+    let seconds = to.duration_since(from).as_millis_f64() / 1_000.0;
+    let seconds = SignedDuration::try_from_secs_f64(seconds.ceil()).unwrap_or_default();
+    format!("{seconds:#}")
+}
+
+/// A word as a shell reads it.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,@%+-".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_something_else() {
+        assert_eq!(quoted("plan=free,user=a@b.c"), "plan=free,user=a@b.c");
+        assert_eq!(quoted("path=/a b"), "'path=/a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn times_have_their_date_where_it_is_another_day() {
+        let now = "2026-06-01T12:03:00Z";
+        assert_eq!(when("2026-06-01T12:04:00.000001Z", now), "12:04:00");
+        assert_eq!(when("2026-06-02T00:00:00Z", now), "2026-06-02 00:00:00");
+        assert_eq!(length(now, "2026-06-01T13:04:00.5Z"), "1h 1m 1s");
+    }
+}

@@ -1,0 +1,53 @@
+//! `tollgate grant`: hits beside a limit, until an instant.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::counter::Which;
+
+/// Grant hits beside the limit of a counter, for a time: they are used where the limit has no room.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A grant takes the place of an earlier one, so that repeating it grants no more; one of 0 hits ends it.
+Exit code: 0 done, 2 refused, or no answer.
+
+Examples:
+  tollgate grant 100 --for 10m gateway user=ann
+  tollgate grant 100 --until 2026-06-01T12:30:00Z gateway user=ann
+  tollgate grant 0 --for 1m gateway user=ann")]
+#[group(skip)]
+pub struct Grant {
+    /// So many.
+    hits: u32,
+    #[command(flatten)]
+    end: End,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Until when.
+#[derive(Debug, clap::Args, Serialize)]
+#[group(required = true, multiple = false)]
+struct End {
+    /// For so long, such as 10m.
+    #[arg(long, value_name = "DURATION")]
+    r#for: Option<String>,
+    /// Until this instant, as RFC 3339.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Asked {
+    hits: u32,
+    #[serde(flatten)]
+    end: End,
+}
+
+impl Grant {
+    /// Asks and prints.
+    pub fn run(self) -> ExitCode {
+        self.which.change("counter/grant", Asked { hits: self.hits, end: self.end })
+    }
+}

@@ -1,0 +1,34 @@
+//! `tollgate refund`: hits go back to a counter.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::counter::Which;
+
+/// Give hits back to a counter, newest first, never more than were used.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit code: 0 done, 2 refused, or no answer.
+
+Example:
+  tollgate refund 5 gateway user=ann")]
+pub struct Refund {
+    /// So many.
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    hits: u32,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Serialize)]
+struct Asked {
+    hits: u32,
+}
+
+impl Refund {
+    /// Asks and prints.
+    pub fn run(self) -> ExitCode {
+        self.which.change("counter/refund", Asked { hits: self.hits })
+    }
+}

@@ -1,0 +1,32 @@
+//! What people do to one counter.
+
+use tokio::time::Instant;
+
+use super::answer::Said;
+use super::question::Question;
+use super::{RedisStore, plan};
+use crate::algorithm::amend::{Amended, Amendment};
+use crate::store::{Check, StoreError};
+
+impl RedisStore {
+    pub(super) async fn amend_one(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> Result<Amended, StoreError> {
+        let groups = plan::groups(&[*check], &self.core, self.per_second.as_deref());
+        self.begin(&groups, deadline).await;
+        // A ban has no counter, and is in no group.
+        let group = groups.first().ok_or(StoreError::Refused)?;
+        let core = self.core_of(group);
+        if core.is_down(group.slot) {
+            return Err(StoreError::Unavailable);
+        }
+        let question = Question::amend(&core.prefix, check, amendment, core.given(), core.now());
+        match core.ask(group.slot, question, deadline).await? {
+            Said::Amended(amended) => amended.map(|amended| *amended),
+            Said::Judged(_) | Said::PassedOn => Err(StoreError::Refused),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One counter through the API and the command line: inspect, reset, refund, grant.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use super::{READER, WRITER, guarded, json as told, text};
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::Client;
+use crate::support::tollgate::{Tollgate, output};
+use crate::support::web::{Reply, Web};
+
+/// What a shell, the command line's grammar and a terminal each read in ways of their own.
+const ANN_ONEIL: &str = "ann o'neil, \\ \u{7}";
+const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
+
+#[tokio::test]
+async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
+    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: day, charge: admitted }\n";
+    let service = Tollgate::serve(Policies::of(policy).path());
+    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let unused = told(&admin, ANN).await;
+    assert_eq!(
+        (&unused["state"]["remaining"], &unused["denials"], &unused["who"]),
+        (&json!(2), &Value::Null, &json!([]))
+    );
+    assert_eq!(unused["state"]["retry_at"], Value::Null);
+    assert_eq!([true, true, false, false], hits(&client).await);
+    let used = told(&admin, ANN).await;
+    assert_eq!(
+        (&used["rule"], &used["key"], &used["limit"]),
+        (&json!("user"), &json!("user=ann"), &json!("2 hits in 1d"))
+    );
+    let window = &used["state"]["windows"][0];
+    assert_eq!((&window["used"], &window["remaining"], &used["denials"]["count"]), (&json!(2), &json!(0), &json!(2)));
+    assert_eq!(used["state"]["retry_at"], window["reset_at"]);
+    assert!(text(&used["state"]["at"]) < text(&window["reset_at"]), "{used}");
+    let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
+    assert_eq!((&granted["before"]["remaining"], &granted["after"]["remaining"]), (&json!(0), &json!(3)));
+    assert_eq!((&granted["elsewhere_within_us"], &granted["key"]), (&Value::Null, &json!("user=ann")));
+    assert!(text(&granted["elsewhere"]).contains("each process"), "{granted}");
+    let grant = &granted["after"]["grant"];
+    assert!(grant["remaining"] == 3 && text(&granted["after"]["at"]) < text(&grant["until"]), "{grant}");
+    assert_eq!([true, true, true, false], hits(&client).await);
+    assert_eq!(
+        told(&admin, ANN).await["state"]["windows"],
+        used["state"]["windows"],
+        "a grant costs the limit nothing"
+    );
+    let refunded = done(&admin, "refund", json!({"hits": 1})).await;
+    assert_eq!(
+        (&refunded["before"]["windows"][0]["used"], &refunded["after"]["windows"][0]["used"]),
+        (&json!(2), &json!(1))
+    );
+    assert_eq!([true, false], hits(&client).await);
+    let reset = done(&admin, "reset", json!({})).await;
+    assert_eq!((&reset["before"]["windows"][0]["used"], &reset["after"]["windows"][0]["used"]), (&json!(2), &json!(0)));
+    assert_eq!([true, true, false], hits(&client).await);
+    let ended = done(&admin, "grant", json!({"hits": 0, "for": "1s"})).await;
+    assert_eq!((&ended["before"]["grant"], &ended["after"]["grant"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_with_the_reason() {
+    let policy = format!(
+        "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: day }}\n  - key: free\n",
+        daily("user", 2)
+    );
+    let service = Tollgate::serve(Policies::of(&policy).path());
+    let admin = Web::new(service.admin);
+    for (what, body, status, reason) in [
+        ("reset", json!({"domain": "test", "descriptor": "nothing=here"}), 404, "no rule"),
+        ("reset", json!({"domain": "other", "descriptor": "user=ann"}), 404, "no policy for domain `other`"),
+        ("reset", json!({"domain": "test", "descriptor": "free=x"}), 404, "has no limit"),
+        ("reset", json!({"domain": "test", "descriptor": "banned=x"}), 409, "only another policy"),
+        ("refund", json!({"domain": "test", "descriptor": "user=ann", "hits": 0}), 400, "at least 1"),
+        ("refund", json!({"domain": "test", "descriptor": "user=ann"}), 422, "hits"),
+        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1}), 400, "either `for` or `until`"),
+        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "soon"}), 400, "found `soon`"),
+        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "-1m"}), 400, "found `-1m`"),
+        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "9000h"}), 400, "within 366d"),
+        (
+            "grant",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "until": "2020-01-01T00:00:00Z"}),
+            400,
+            "in the future",
+        ),
+        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": -1, "for": "1m"}), 422, "hits"),
+    ] {
+        let reply = post(&admin, what, &[], &body).await;
+        assert!(
+            reply.status == status && reply.body.contains(reason),
+            "{what} {body}: {} {}",
+            reply.status,
+            reply.body
+        );
+    }
+    for (query, status, reason) in [
+        ("domain=test&descriptor=banned=x", 409, "is a ban"),
+        ("domain=test&descriptor=nothing=here", 404, "no rule"),
+        ("domain=test", 400, "descriptor"),
+        ("domain=test&descriptor=user=%E2%80%A6", 400, "cut short"),
+    ] {
+        let reply = admin.get(&format!("/api/v1/counter?{query}")).await;
+        assert!(reply.status == status && reply.body.contains(reason), "{query}: {} {}", reply.status, reply.body);
+    }
+}
+
+#[tokio::test]
+async fn who_may_read_may_look_and_every_change_is_in_the_log() {
+    let folder = Policies::of(&daily("user", 2));
+    let mut service = guarded(&folder, &[]);
+    let admin = Web::new(service.admin);
+    let reader = ("authorization", "Bearer reader-0123456789");
+    let writer = ("authorization", "Bearer writer-0123456789");
+    assert_eq!(admin.get(ANN).await.status, 401);
+    assert_eq!(admin.get_with(ANN, &[(reader.0, reader.1.as_bytes())]).await.status, 200);
+    let body = json!({"domain": "test", "descriptor": "user=ann", "hits": 5, "for": "10m"});
+    assert_eq!(post(&admin, "grant", &[], &body).await.status, 401);
+    let refused = post(&admin, "grant", &[reader], &body).await;
+    assert!(refused.status == 403 && refused.body.contains("may read and not write"), "{}", refused.body);
+    assert_eq!(post(&admin, "grant", &[writer], &body).await.status, 200);
+    let done = service.process.wait_for_line("that ann has granted", |line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let fields = &line["fields"];
+        let is_it = line["target"] == "audit" && fields["who"] == "ann" && fields["path"] == "/api/v1/counter/grant";
+        is_it.then(|| fields["done"].as_str().unwrap().to_owned())
+    });
+    let expected = "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits left before, 7 after";
+    assert_eq!(done, expected);
+}
+
+#[tokio::test]
+async fn from_a_denial_to_letting_through_each_command_says_the_next() {
+    let folder = Policies::of(&daily("user", 1));
+    let service = guarded(&folder, &[]);
+    let client = Client::connect(service.grpc).await;
+    folder.write("mine", WRITER);
+    let (admin, mine) = (format!("http://{}", service.admin), folder.file("mine"));
+    let server = ["--admin", admin.as_str(), "--token-file", mine.to_str().unwrap()];
+    for _ in 0..3 {
+        client.hit("user", ANN_ONEIL).await;
+    }
+    let denials = said(&output([&["denials", "--key", "user=ann"], &server[..]].concat()));
+    let next = commands(&denials);
+    let [inspect] = next.as_slice() else { panic!("{denials}") };
+    let inspected = by_shell(inspect);
+    assert_eq!(inspected.status.code(), Some(1), "{}", said(&inspected));
+    let told = said(&inspected);
+    for part in [
+        r"user=ann o'neil\, \\ \u{7} in test",
+        "1 hit in 1d, fixed_window",
+        "no room; for one hit at",
+        "3 of 1 hit in 1d; 0 left",
+        "2 times from",
+        "To let it through:",
+    ] {
+        assert!(told.contains(part), "{part} is not in\n{told}");
+    }
+    let next = commands(&told);
+    let [grant, reset] = next.as_slice() else { panic!("{told}") };
+    let granted = by_shell(grant);
+    assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
+    assert!(client.hit("user", ANN_ONEIL).await);
+    let room = by_shell(inspect);
+    assert!(
+        room.status.success() && said(&room).contains("room for 9 hits") && said(&room).contains("9 hits more until")
+    );
+    let done = by_shell(reset);
+    assert!(done.status.success() && said(&done).contains("this process knows"), "{}", said(&done));
+    let json = by_shell(&format!("{inspect} --json"));
+    let json: Value = serde_json::from_str(&said(&json)).unwrap();
+    assert_eq!((&json["state"]["remaining"], &json["state"]["grant"]), (&json!(1), &Value::Null));
+    assert!(client.hit("user", ANN_ONEIL).await);
+    let refunded = by_shell(&reset.replace("reset", "refund 1"));
+    assert!(refunded.status.success(), "{}", String::from_utf8_lossy(&refunded.stderr));
+    assert!(client.hit("user", ANN_ONEIL).await);
+    folder.write("mine", READER);
+    let refused = by_shell(reset);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("may read and not write"));
+}
+
+/// The command lines of ours that a text tells to type.
+fn commands(text: &str) -> Vec<String> {
+    let all = text.lines().filter_map(|line| line.split_once("  tollgate ").map(|(_, words)| words.to_owned()));
+    all.collect()
+}
+
+fn by_shell(words: &str) -> Output {
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_tollgate"));
+    std::process::Command::new("sh").args(["-c", &line]).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+async fn hits<const N: usize>(client: &Client) -> [bool; N] {
+    let mut all = [false; N];
+    for one in &mut all {
+        *one = client.hit("user", "ann").await;
+    }
+    all
+}
+
+/// What comes of doing something to ann's counter.
+async fn done(admin: &Web, what: &str, with: Value) -> Value {
+    let mut body = json!({"domain": "test", "descriptor": "user=ann"});
+    body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+    let reply = post(admin, what, &[], &body).await;
+    assert_eq!(reply.status, 200, "{what} {body}: {}", reply.body);
+    serde_json::from_str(&reply.body).unwrap()
+}
+
+async fn post(admin: &Web, what: &str, headers: &[(&'static str, &str)], body: &Value) -> Reply {
+    let headers = [headers, &[("content-type", "application/json")]].concat();
+    admin.send_with("POST", &format!("/api/v1/counter/{what}"), &headers, body.to_string()).await
+}

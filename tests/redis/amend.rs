@@ -1,0 +1,188 @@
+//! What people do to one counter: at every topology, and with what replicas remember and hold of it.
+
+use serde_json::{Value, json};
+
+use super::who::{hit_as, lines, row};
+use super::{cluster, policy, remaining, serve, url_of};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::{Tollgate, output};
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
+
+#[tokio::test]
+async fn a_server_a_cluster_and_the_master_of_sentinels_do_what_is_asked() {
+    let (redis, cluster, group) = (Redis::start().await, cluster().await, Sentinels::start().await);
+    let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
+    let urls = [redis.url(), url_of(&cluster), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
+    for url in urls {
+        for limit in [
+            YEARLY,
+            "requests_per_unit: 2, unit: year, charge: admitted",
+            "algorithm: gcra, requests_per_unit: 2, unit: year",
+        ] {
+            let policies = Policies::of(&policy(&[("user", limit)]));
+            let (service, client) = serve(&policies, &url, &[]).await;
+            // Of several slots of the cluster.
+            for user in ["ann", "bob", "cy", "dora"] {
+                goes_through_all(&service, &client, user).await;
+            }
+        }
+    }
+}
+
+async fn goes_through_all(service: &Tollgate, client: &Client, user: &str) {
+    let hits = async |expected: &[bool]| {
+        for admitted in expected {
+            assert_eq!(client.hit("user", user).await, *admitted, "{user} {expected:?}");
+        }
+    };
+    hits(&[true, true, false]).await;
+    let granted = amend(service, "grant", user, json!({"hits": 2, "for": "1h"})).await;
+    assert_eq!((&granted["before"]["remaining"], &granted["after"]["remaining"]), (&json!(0), &json!(2)));
+    assert_eq!(remaining(client, "user", user).await, 2);
+    hits(&[true, true, false]).await;
+    amend(service, "grant", user, json!({"hits": 5, "for": "1h"})).await;
+    hits(&[true]).await;
+    let reset = amend(service, "reset", user, json!({})).await;
+    assert_eq!((&reset["after"]["remaining"], &reset["after"]["grant"]), (&json!(2), &Value::Null));
+    hits(&[true, true, false]).await;
+    let refunded = amend(service, "refund", user, json!({"hits": 1})).await;
+    assert_eq!(refunded["after"]["windows"][0]["used"], 1);
+    hits(&[true, false]).await;
+    amend(service, "reset", user, json!({})).await;
+}
+
+#[tokio::test]
+async fn other_replicas_see_it_when_it_is_said() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("user", YEARLY)]));
+    let (here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "500ms"]).await;
+    let (_there, other) = serve(&policies, &redis.url(), &["--deny-cache-max", "500ms"]).await;
+    for change in ["reset", "grant", "refund"] {
+        while one.hit("user", "ann").await {}
+        assert!(!other.hit("user", "ann").await);
+        let with = match change {
+            "reset" => json!({}),
+            "grant" => json!({"hits": 2, "for": "1h"}),
+            _ => json!({"hits": 2}),
+        };
+        let changed = amend(&here, change, "ann", with).await;
+        assert_eq!(changed["elsewhere_within_us"], 500_000);
+        assert!(changed["elsewhere"].as_str().unwrap().contains("within 500ms"), "{changed}");
+        assert!(one.hit("user", "ann").await, "{change}: this process remembers nothing of before");
+        becomes("the other one sees it", PATIENCE, || other.hit("user", "ann"), |admitted| *admitted).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_taken_of_a_grant_goes_back_to_it_where_another_slot_denies() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&[("user", YEARLY), ("full", YEARLY)]));
+    let (service, client) = serve(&policies, &url_of(&cluster), &["--deny-cache-max", "0s"]).await;
+    for key in ["user", "full"] {
+        while client.hit(key, "ann").await {}
+    }
+    amend(&service, "grant", "ann", json!({"hits": 3, "for": "1h"})).await;
+    for _ in 0..4 {
+        let both = vec![descriptor(&[("user", "ann")]), descriptor(&[("full", "ann")])];
+        client.ask(request(both)).await.unwrap();
+    }
+    let left = || async { inspect(&service, "user=ann").await["state"]["grant"]["remaining"].clone() };
+    becomes("all four are back", PATIENCE, left, |left| *left == 3).await;
+    for admitted in [true, true, true, false] {
+        assert_eq!(client.hit("user", "ann").await, admitted);
+    }
+}
+
+#[tokio::test]
+async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_leases() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 2000, unit: year, charge: admitted, lease: { size: 2%, ttl: 200ms }";
+    let policies = Policies::of(&policy(&[("user", limit)]));
+    let (here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    let (_there, other) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    let granted = amend(&here, "grant", "ann", json!({"hits": 500, "for": "1h"})).await;
+    assert_eq!(granted["elsewhere_within_us"], 200_000);
+    let hit = |client: Client| async move {
+        let mut admitted = 0;
+        for _ in 0..400 {
+            admitted += u32::from(client.hit("user", "ann").await);
+        }
+        admitted
+    };
+    let clients = [&one, &other, &one, &other, &one, &other, &one, &other];
+    let admitted: u32 = futures_util::future::join_all(clients.map(|client| hit(client.clone()))).await.iter().sum();
+    assert!(admitted <= 2_500, "{admitted}");
+    // What is left in blocks goes back, to the limit or the grant; then all have been admitted.
+    let mut total = admitted;
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while total < 2_500 && std::time::Instant::now() < deadline {
+        total += u32::from(one.hit("user", "ann").await);
+    }
+    assert_eq!(total, 2_500);
+    assert!(!one.hit("user", "ann").await && !other.hit("user", "ann").await);
+}
+
+#[tokio::test]
+async fn who_used_it_up_is_told_and_forgotten_with_a_reset() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[(
+        "tenant",
+        "algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user]",
+    )]));
+    let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    for (user, hits) in [("ann", 4), ("bob", 1), ("cy", 1)] {
+        hit_as(&client, user, hits).await;
+    }
+    let tally = |who, charged, denied| json!({"who": who, "charged": charged, "denied": denied});
+    let all = [tally("user=ann", 4, 0), tally("user=bob", 1, 0), tally("user=cy", 0, 1)];
+    assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(all));
+    let asked = output(["who", "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
+    assert_eq!(lines(&asked), [row(([4, 0], "user=ann")), row(([1, 0], "user=bob")), row(([0, 1], "user=cy"))]);
+    let headers = [("content-type", "application/json")];
+    let grant = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"});
+    let admin = Web::new(service.admin);
+    assert_eq!(admin.send_with("POST", "/api/v1/counter/grant", &headers, grant.to_string()).await.status, 200);
+    hit_as(&client, "cy", 1).await;
+    let with_grant = [tally("user=ann", 4, 0), tally("user=cy", 1, 1), tally("user=bob", 1, 0)];
+    assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(with_grant), "hits of a grant are used as well");
+    let reset = json!({"domain": "test", "descriptor": "tenant=acme"});
+    assert_eq!(admin.send_with("POST", "/api/v1/counter/reset", &headers, reset.to_string()).await.status, 200);
+    assert_eq!(inspect(&service, "tenant=acme").await["who"], json!([]));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_told() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("user", YEARLY)]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    assert!(client.hit("user", "ann").await);
+    redis.kill();
+    let body = json!({"domain": "test", "descriptor": "user=ann"}).to_string();
+    let headers = [("content-type", "application/json")];
+    let refused = Web::new(service.admin).send_with("POST", "/api/v1/counter/reset", &headers, body).await;
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert_eq!(Web::new(service.admin).get("/api/v1/counter?domain=test&descriptor=user=ann").await.status, 503);
+}
+
+async fn inspect(service: &Tollgate, descriptor: &str) -> Value {
+    let reply = Web::new(service.admin).get(&format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    serde_json::from_str(&reply.body).unwrap()
+}
+
+/// What comes of doing something to a user's counter.
+async fn amend(service: &Tollgate, what: &str, user: &str, with: Value) -> Value {
+    let mut body = json!({"domain": "test", "descriptor": format!("user={user}")});
+    body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+    let headers = [("content-type", "application/json")];
+    let path = format!("/api/v1/counter/{what}");
+    let reply = Web::new(service.admin).send_with("POST", &path, &headers, body.to_string()).await;
+    assert_eq!(reply.status, 200, "{what} {body}: {}", reply.body);
+    serde_json::from_str(&reply.body).unwrap()
+}
