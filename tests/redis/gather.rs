@@ -54,7 +54,7 @@ async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_
 async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&LIMITS));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     let (key, mut rounds) = ("fixed", 0);
     let mut calls_of_a_round = async || {
         let before = calls(&nodes_of(&cluster), "evalsha").await;
