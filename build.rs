@@ -14,6 +14,8 @@ use prost_types::field_descriptor_proto::Type;
 const SERVED: &str = "envoy/service/ratelimit/v3/rls.proto";
 /// What is asked of a control plane.
 const ASKED: [&str; 2] = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
+/// What spans are sent to.
+const TOLD: &str = "opentelemetry/proto/collector/trace/v1/trace_service.proto";
 const ENTRY: &str = ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let served = protox::compile([SERVED], ["proto"])?;
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     std::fs::write(Path::new(&out).join("protocol.bin"), prost::Message::encode_to_vec(&served))?;
-    let mut files = protox::compile([SERVED].into_iter().chain(ASKED), ["proto"])?;
+    let mut files = protox::compile([SERVED, TOLD].into_iter().chain(ASKED), ["proto"])?;
     read_entries_as_bytes(&mut files)?;
     tonic_prost_build::configure().bytes(ENTRY).emit_rerun_if_changed(false).compile_fds(files)?;
     Ok(())

@@ -16,11 +16,13 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate::app::listener::Listener;
 use tollgate::app::workers::Workers;
+use tollgate::grpc::places::Places;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
-use tollgate::grpc::socket::Accepted;
+use tollgate::grpc::socket::{Accepted, Carrier};
 use tollgate::settings::Endpoint;
+use tollgate::telemetry::metrics::Metrics;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -61,7 +63,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn
         } else {
             Workers::start(cores, |incoming, _| over_hyper(incoming))?
         };
-        workers.accept(&listener).await;
+        workers.accept(&listener, &Places::new(1 << 10, Metrics::new())).await;
         Ok(())
     })
 }
@@ -86,8 +88,8 @@ async fn bare(incoming: Receiver<Accepted>) {
 }
 
 fn stream(accepted: Accepted) -> io::Result<TcpStream> {
-    match accepted {
-        Accepted::Tcp(stream) => TcpStream::from_std(stream),
-        Accepted::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+    match accepted.carrier {
+        Carrier::Tcp(stream) => TcpStream::from_std(stream),
+        Carrier::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }

@@ -18,6 +18,7 @@
 //! | [`algorithm`] | the arithmetic of limits; a new algorithm goes here, see its table | clocks, IO, locks, everything else |
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
 //! | [`telemetry`] | logs; the name of every metric | who uses it |
+//! | [`spans`] | which calls are traced, and what their spans say | who sends them |
 //! | [`watch`] | that files change | what is in them |
 //! | [`policy`] | YAML to rules; which rule a descriptor hits; where policies come from | stores, protocols |
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
@@ -25,11 +26,12 @@
 //! | [`limiter`] | where policies and stores meet | protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
 //! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
+//! | [`otlp`] | sending spans to a collector | whose they are |
 //! | [`admin`] | HTTP: probes, metrics; what is in force, who is denied, and who may ask | gRPC, stores |
 //! | [`settings`] | flags, variables of the environment, defaults | who uses it |
 //! | [`app`], [`cli`] | how the concrete parts are put together; one file a subcommand | |
 //!
-//! A room may use rooms above it in this list, never one below; `tests/tidy.rs` says which, and holds it.
+//! A room may use rooms above it in this list, never one below; `tests/tidy` says which, and holds it.
 //!
 //! # Invariants
 //!
@@ -55,8 +57,10 @@ pub mod descriptor;
 pub mod grpc;
 pub mod journal;
 pub mod limiter;
+pub mod otlp;
 pub mod policy;
 pub mod settings;
+pub mod spans;
 pub mod store;
 pub mod telemetry;
 pub mod watch;

@@ -9,6 +9,8 @@
 //! | `answers` | headers, dynamic metadata, and modes of the whole process |
 //! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
+//! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
+//! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
 //! | `administration` | the API of administration, what it tells and to whom; metrics |
 //! | `rollout` | changes of policies before they are in force: tests, differences, replays, candidates |
@@ -17,6 +19,7 @@
 //! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
 //! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
 //! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
+//! | `spans` | tracing: spans of calls, from a real Envoy to a collector in Python |
 //! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
 //! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
 //! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
@@ -36,6 +39,7 @@
     reason = "a test that panics is a test that fails"
 )]
 
+mod abuse;
 mod administration;
 mod allocations;
 mod answers;
@@ -55,8 +59,10 @@ mod redis;
 mod reload;
 mod requests;
 mod rollout;
+mod secrets;
 mod serve;
 mod servers;
+mod spans;
 mod speed;
 mod statistics;
 mod support;

@@ -1,132 +1,14 @@
 //! The rules of the house, held: who may use whom, how long a file may be, that the map names every room.
 //!
-//! To let a room use something new, say so in [`HOUSE`]: that is the moment to ask whether it should.
+//! To let a room use something new, say so in [`HOUSE`], its table: that is the moment to ask whether it should.
 
+mod house;
 mod scan;
 
 use std::path::{Path, PathBuf};
 
+use self::house::{HOUSE, Row};
 use self::scan::{Mention, scan};
-
-/// What the files of one place may use, each list in words.
-struct Row {
-    /// A file or folder below `src`. A row holds for all below it; that of a deeper place adds to it.
-    place: &'static str,
-    /// Other rooms, from rows above this one only; `store::Store` is this item and nothing beside it.
-    rooms: &'static str,
-    /// Crates, and what of [`OUTSIDE`].
-    foreign: &'static str,
-}
-
-/// Who may use what. Everything in a room may use that room, and `#[cfg(test)]` may use anything.
-const HOUSE: &[Row] = &[
-    // Values: no clock, IO, lock, async, serde.
-    Row { place: "algorithm", rooms: "", foreign: "smallvec thiserror" },
-    Row { place: "algorithm/calendar", rooms: "", foreign: "jiff" },
-    Row { place: "descriptor", rooms: "algorithm", foreign: "foldhash sha2 smallvec std::sync::LazyLock" },
-    Row {
-        place: "telemetry",
-        rooms: "",
-        foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
-    },
-    Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
-    Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
-    Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
-    Row { place: "telemetry/metrics", rooms: "", foreign: "std::fs std::time::SystemTime" },
-    Row { place: "watch", rooms: "", foreign: "async tokio" },
-    // Policies know of no store, and only their sources touch files.
-    Row {
-        place: "policy",
-        rooms: "algorithm descriptor",
-        foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
-    },
-    Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
-    Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
-    Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io std::os" },
-    // Stores know of no policy, and the clock is theirs.
-    Row {
-        place: "store",
-        rooms: "algorithm descriptor telemetry",
-        foreign: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
-    },
-    Row { place: "store/background", rooms: "", foreign: "tokio_util" },
-    Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
-    Row { place: "store/deny_cache", rooms: "", foreign: "foldhash" },
-    Row { place: "store/lease", rooms: "", foreign: "tokio tokio_util" },
-    // The only place with Redis in it.
-    Row {
-        place: "store/redis",
-        rooms: "",
-        foreign: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
-    },
-    Row { place: "store/redis/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls webpki" },
-    // Written while requests are decided, read by people.
-    Row {
-        place: "journal",
-        rooms: "algorithm descriptor",
-        foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
-    },
-    // Where policies and the trait of stores meet.
-    Row {
-        place: "limiter",
-        rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
-        foreign: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
-    },
-    // The only room with protobuf in it.
-    Row {
-        place: "grpc",
-        rooms: "algorithm descriptor limiter store::Store telemetry",
-        foreign: "async http prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant \
-                  thiserror tokio tonic tonic_health tonic_reflection",
-    },
-    Row { place: "grpc/server", rooms: "", foreign: "bytes h2 tokio_util" },
-    Row { place: "grpc/connection", rooms: "", foreign: "bytes h2 rand tokio_util tracing" },
-    Row { place: "grpc/call", rooms: "", foreign: "bytes h2 tracing" },
-    Row { place: "grpc/routed", rooms: "", foreign: "bytes h2 http_body tracing" },
-    Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
-    Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
-    // Brings policies as text; what they mean is not its own.
-    Row {
-        place: "xds",
-        rooms: "grpc::client grpc::proto policy::Source telemetry::metrics",
-        foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
-    },
-    // The only room that serves HTTP; gRPC has its own way over HTTP/2.
-    Row {
-        place: "admin",
-        rooms: "algorithm::amend algorithm::time descriptor journal limiter::InForce policy telemetry",
-        foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
-    },
-    Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
-    Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
-    Row { place: "admin/page", rooms: "", foreign: "sha2" },
-    Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },
-    Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util tokio_util" },
-    // The only room that reads the environment, but for the arguments of `cli`.
-    Row {
-        place: "settings",
-        rooms: "algorithm::Charge grpc::headers grpc::request grpc::response grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
-                policy::source::files policy::whole_number store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
-        foreign: "clap jiff std::env std::net std::thread",
-    },
-    // What puts the concrete parts together.
-    Row {
-        place: "app",
-        rooms: "admin algorithm descriptor grpc journal limiter policy settings store telemetry watch xds",
-        foreign: "async jiff parking_lot rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util \
-                  tracing",
-    },
-    Row { place: "app/pages", rooms: "", foreign: "std::process" },
-    Row {
-        place: "cli",
-        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy settings store telemetry",
-        foreign: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
-    },
-    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util" },
-    Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },
-    Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
-    Row { place: "lib", rooms: "", foreign: "" },
-];
 
 /// What of the language reaches outside of the value at hand: the world, other threads, the clock. The rest is free.
 const OUTSIDE: [&str; 11] = [
@@ -228,7 +110,7 @@ fn uses(files: &[File]) -> Vec<Use> {
 fn strangers(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !HOUSE.iter().any(|row| is_within(&place(file), row.place))) {
-        found.push(format!("{}: {} has no row in HOUSE, tests/tidy.rs", file.path, place(file)));
+        found.push(format!("{}: {} has no row in HOUSE, tests/tidy/house.rs", file.path, place(file)));
     }
     for Use { place, at, path, is_room } in uses(files) {
         let rows = HOUSE.iter().filter(|row| is_within(&place, row.place));
@@ -292,7 +174,7 @@ fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
     assert_eq!(found, [told]);
     assert_eq!(
         strangers(&[source("cupboard/mod", "")]),
-        ["src/cupboard/mod.rs: cupboard has no row in HOUSE, tests/tidy.rs"]
+        ["src/cupboard/mod.rs: cupboard has no row in HOUSE, tests/tidy/house.rs"]
     );
 }
 

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::support::certificates::{Authority, Pair, files};
 use crate::support::policy::{Policies, daily};
+use crate::support::rls::{descriptor, request};
 use crate::support::secure::Secure;
 use crate::support::tollgate::{Tollgate, command, output, quiet};
 use crate::support::web::Web;
@@ -101,6 +102,35 @@ async fn the_name_may_be_a_uri() {
     assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await);
     let wrong = authority.sign("spiffe://mesh/ns/edge/more");
     assert!(!Secure::showing(&wrong, &authority).is_let_in(service.grpc).await);
+}
+
+#[tokio::test]
+async fn a_client_asks_for_its_own_domains_and_others_are_refused_by_name() {
+    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let allowed = ["--allow", "edge.gateway=test,more", "--allow", "spiffe://mesh/*=other"];
+    let service = serve_certified(&authority, folder.path(), &allowed);
+    let ask = |name: &'static str| {
+        let (client, address) = (Secure::showing(&authority.sign(name), &authority), service.grpc);
+        async move { client.client(address).await.unwrap().ask(request(vec![descriptor(&[("user", "ann")])])).await }
+    };
+    assert_eq!(ask("edge.gateway").await.unwrap().statuses.len(), 1);
+    for stranger in ["spiffe://mesh/ns/edge", "else.gateway"] {
+        let refused = ask(stranger).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
+        assert!(refused.message().contains("\"test\""), "{refused}");
+    }
+    assert_eq!(metric(&service, "forbidden_calls_total").await, 2);
+    let over_http = Web::new(service.http).send("POST", "/json", r#"{"domain": "test"}"#).await;
+    assert_eq!(over_http.status, 403, "{over_http:?}");
+    assert!(over_http.body.contains("--allow"), "{over_http:?}");
+}
+
+#[test]
+fn rights_need_certificates_that_say_who_asks() {
+    let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
+    assert_eq!(started.status.code(), Some(1));
+    let told = String::from_utf8(started.stderr).unwrap();
+    assert!(told.contains("--allow: needs --grpc-tls-client-ca") && told.contains("found `x`"), "{told}");
 }
 
 #[tokio::test]
@@ -260,7 +290,7 @@ async fn metric(service: &Tollgate, name: &str) -> u64 {
 }
 
 async fn answers(channel: tonic::transport::Channel) -> bool {
-    use crate::support::rls::{Client, descriptor, request};
+    use crate::support::rls::Client;
     Client::over(channel).ask(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
 }
 

@@ -31,6 +31,8 @@ pub enum Decided {
     OverLimit(String),
     /// It is no request: why.
     Invalid(String),
+    /// Nobody may ask here: why.
+    Forbidden(String),
     /// Nobody decided: why.
     Undecided(String),
 }
@@ -60,6 +62,7 @@ pub(super) async fn answer(State(decide): State<Decide>, body: Body) -> Response
         Decided::Ok(answer) => json(StatusCode::OK, answer),
         Decided::OverLimit(answer) => json(StatusCode::TOO_MANY_REQUESTS, answer),
         Decided::Invalid(why) => (StatusCode::BAD_REQUEST, why + "\n").into_response(),
+        Decided::Forbidden(why) => (StatusCode::FORBIDDEN, why + "\n").into_response(),
         Decided::Undecided(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
     }
 }

@@ -2,6 +2,7 @@
 //! from.
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 
 use super::api::Refusal;
@@ -10,9 +11,21 @@ use super::api::counter::{Changed, CounterView};
 use super::api::policies::Reloaded;
 use super::api::store::Server;
 use crate::algorithm::amend::Amendment;
+use crate::journal::Told;
 
 /// An answer that takes its time.
 pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
+
+/// What the other processes on the store have told of their denials.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// What they told.
+    pub told: Vec<Told>,
+    /// How many did.
+    pub processes: usize,
+    /// Why there may be more.
+    pub missing: Option<String>,
+}
 
 /// Who is asked.
 pub trait Desk: Send + Sync {
@@ -30,6 +43,9 @@ pub trait Desk: Send + Sync {
 
     /// Reads the policies again and puts them in force.
     fn reload(&self) -> Answering<Reloaded>;
+
+    /// What other processes on the store have told of their denials in these minutes, numbered since the epoch.
+    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>>;
 
     /// The servers of the store; none where counters live in this process.
     fn servers(&self) -> Vec<Server>;

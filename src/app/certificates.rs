@@ -23,7 +23,7 @@ impl Certificates {
     /// All that is wrong with them.
     pub(super) fn load(files: TlsFiles) -> Result<Self, Vec<String>> {
         let contents = files.read();
-        let tls = Tls::new(files.configure(&contents)?);
+        let tls = Tls::new(files.configure(&contents)?, &files);
         Ok(Self { files, contents, tls })
     }
 

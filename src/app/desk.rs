@@ -2,6 +2,9 @@
 //! policies.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,12 +12,13 @@ use super::counters;
 use super::policies::{Installer, Reloads};
 use super::serving::{Service, Services, Serving};
 use super::stores::Stores;
+use super::telling::Telling;
 use crate::admin::api::Refusal;
 use crate::admin::api::ask::{Peeked, PeekedStatus, Question, Tried, Who};
 use crate::admin::api::counter::{Changed, CounterView};
 use crate::admin::api::policies::Reloaded;
 use crate::admin::api::store::Server;
-use crate::admin::desk::{Answering, Desk};
+use crate::admin::desk::{Answering, Desk, Others};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Entry, Request};
@@ -36,11 +40,18 @@ pub(super) struct Everybody {
     /// `None`: policies come from a control plane.
     reloads: Option<Reloads>,
     installer: Installer,
+    telling: Telling,
 }
 
 impl Everybody {
     /// `service`: that of HTTP; `serving` made it and makes those of the workers.
-    pub(super) fn new(settings: &Settings, service: &Arc<Service>, serving: &Serving, installer: Installer) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        service: &Arc<Service>,
+        serving: &Serving,
+        installer: Installer,
+        telling: Telling,
+    ) -> Self {
         Self {
             service: Arc::clone(service),
             services: serving.services.clone(),
@@ -48,6 +59,7 @@ impl Everybody {
             bounds: settings.limits.request,
             reloads: settings.xds.is_none().then(|| Reloads(settings.policy.clone())),
             installer,
+            telling,
         }
     }
 }
@@ -84,6 +96,10 @@ impl Desk for Everybody {
             let policies = installer.facts.policies();
             Ok(Reloaded { is_changed: before != policies.version, policies: policies.into() })
         })
+    }
+
+    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>> {
+        Box::pin(self.telling.clone().others(minutes))
     }
 
     fn servers(&self) -> Vec<Server> {

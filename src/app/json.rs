@@ -5,14 +5,23 @@ use std::sync::Arc;
 use super::serving::Service;
 use crate::admin::{Decide, Decided};
 use crate::grpc::json;
+use crate::grpc::rights::Rights;
 use crate::grpc::service::{Answered, is_callers_fault};
+use crate::grpc::tls::TlsFiles;
+use crate::settings::LimitSettings;
 
-/// Decides by `service`, requests of at most `max_bytes`.
-pub(super) fn decide(service: &Arc<Service>, max_bytes: usize) -> Decide {
-    let service = Arc::clone(service);
-    Decide::new(max_bytes, move |body| {
+/// Decides by `service`. Nothing where clients of gRPC have rights of their own: HTTP does not know who asks, and would be the way
+/// around them.
+pub(super) fn decide(service: &Arc<Service>, limits: &LimitSettings, tls: Option<&TlsFiles>) -> Decide {
+    let (service, clients_have_rights) = (Arc::clone(service), tls.is_some_and(TlsFiles::has_rights));
+    Decide::new(limits.connections.max_message_bytes, move |body| {
         let service = Arc::clone(&service);
-        async move { answer(&service, &body).await }
+        async move {
+            match clients_have_rights {
+                true => Decided::Forbidden("with --allow decisions are by gRPC, which knows who asks".to_owned()),
+                false => answer(&service, &body).await,
+            }
+        }
     })
 }
 
@@ -22,7 +31,7 @@ async fn answer(service: &Service, body: &[u8]) -> Decided {
         Err(error) => return Decided::Invalid(error.to_string()),
     };
     let mut answer = Vec::new();
-    let answered = match service.answer(&message, None, &mut answer).await {
+    let answered = match service.answer(&message, None, &Rights::All, None, &mut answer).await {
         Ok(answered) => answered,
         Err(status) if is_callers_fault(&status) => return Decided::Invalid(status.message().to_owned()),
         Err(status) => return Decided::Undecided(status.message().to_owned()),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tracing::debug;
 
-use crate::grpc::socket::Accepted;
+use crate::grpc::socket::Carrier;
 use crate::settings::Endpoint;
 
 /// Accepts connections until dropped.
@@ -48,16 +48,16 @@ impl Listener {
     }
 
     /// The next connection, which any runtime may take.
-    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+    pub(super) async fn accept(&self) -> io::Result<Carrier> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 debug!(%peer, "accepted");
                 // Without it answers wait for the peer's delayed acknowledgement, 40 ms.
                 stream.set_nodelay(true)?;
-                stream.into_std().map(Accepted::Tcp)
+                stream.into_std().map(Carrier::Tcp)
             }
-            Self::Unix(_, listener) => listener.accept().await?.0.into_std().map(Accepted::Unix),
+            Self::Unix(_, listener) => listener.accept().await?.0.into_std().map(Carrier::Unix),
         }
     }
 }

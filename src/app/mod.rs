@@ -17,8 +17,10 @@ mod prepare;
 mod readiness;
 mod rights;
 mod serving;
+mod spans;
 mod statistics;
 mod stores;
+mod telling;
 mod web;
 pub mod workers;
 
@@ -39,10 +41,12 @@ pub use self::prepare::{CannotStart, Prepared, prepare};
 use self::serving::Serving;
 use self::statistics::Statistics;
 use self::stores::Stores;
+use self::telling::Telling;
 use self::web::Web;
 use self::workers::Workers;
 use crate::admin::Facts;
 use crate::grpc::health::Health;
+use crate::grpc::places::Places;
 use crate::limiter::InForce;
 use crate::policy::source::watch;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
@@ -87,29 +91,32 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let (installer, facts) = (Installer::new(&shared), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
     let try_out = candidates::begin(&settings.policy, &shared.policies);
-    let telling = readiness::tell(&facts, &health).await;
+    let (telling, ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
+    let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
-    let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls));
+    let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
     let watched = settings.readiness.ready_while_store.then(|| Arc::clone(&service));
     let follow_store = readiness::follow_store(&shared, serving.all_connected(), watched);
-    let desk = Everybody::new(&settings, &service, &serving, installer.clone());
+    let telling_others = Telling::new(shared.stores.id(), &shared.observation.journal, &service);
+    let desk = Everybody::new(&settings, &service, &serving, installer.clone(), telling_others.clone());
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     prepared.listeners.announce(settings.policy.are_examples);
     let Listeners { grpc, http, admin } = prepared.listeners;
-    let ended = CancellationToken::new();
     let end = || ended.clone().cancelled_owned();
-    let decide = json::decide(&service, settings.limits.connections.max_message_bytes);
+    let decide = json::decide(&service, &settings.limits, settings.tls.as_ref());
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
     let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), tls };
     let mut background = vec![web.serve_public(http, decide, end()), web.serve_admin(admin, end())];
-    background.extend(statistics.serve(prepared.stats, &shared.metrics, end()));
+    background.extend(statistics.serve(prepared.stats, &shared.metrics, end()).into_iter().chain(sending_spans));
+    let places = Places::new(settings.limits.connections.max_connections, Arc::clone(&shared.metrics));
     let tasks = [
         follow_store,
         try_out,
         follow_policies(settings.policy, settings.xds, read, installer),
         tokio::spawn(shared.stores.clone().tend()),
+        tokio::spawn(telling_others.tell()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
         tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
         tokio::spawn(follow(prepared.certificates, Arc::clone(&shared.metrics))),
@@ -118,7 +125,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     ];
 
     tokio::select! {
-        () = workers.accept(&grpc) => {}
+        () = workers.accept(&grpc, &places) => {}
         () = stopping(shutdown, telling, &facts, &health, &settings.shutdown) => {}
     }
     drop(grpc);

@@ -19,6 +19,7 @@ use crate::grpc::socket::Accepted;
 use crate::grpc::tls::Tls;
 use crate::limiter::Limiter;
 use crate::settings::{AnswerSettings, LimitSettings, Settings};
+use crate::spans::Tracer;
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
 
@@ -30,6 +31,7 @@ pub(super) struct Serving {
     shared: Shared,
     limits: LimitSettings,
     tls: Option<Tls>,
+    tracer: Option<Tracer>,
     answers: AnswerSettings,
     health: Health,
     /// A permit for each service that can ask its store.
@@ -54,11 +56,18 @@ impl Services {
 
 impl Serving {
     /// No service is made yet.
-    pub(super) fn new(settings: &Settings, shared: &Shared, health: Health, tls: Option<Tls>) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        shared: &Shared,
+        health: Health,
+        tls: Option<Tls>,
+        tracer: Option<Tracer>,
+    ) -> Self {
         Self {
             shared: shared.clone(),
             limits: settings.limits,
             tls,
+            tracer,
             answers: settings.answers.clone(),
             health,
             connected: Arc::new(Semaphore::new(0)),
@@ -77,7 +86,8 @@ impl Serving {
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
         let limiter = limiter.with_pen(observation.journal.pen());
         let (metrics, style) = (Arc::clone(metrics), self.answers.style.clone());
-        let service = Arc::new(Rls::new(limiter, metrics, self.limits.request, style, stores.timeout()));
+        let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
+        let service = Arc::new(service.with_tracer(self.tracer.clone()));
         self.services.0.lock().push(Arc::downgrade(&service));
         let (asking, connected) = (Arc::clone(&service), Arc::clone(&self.connected));
         tokio::spawn(async move {

@@ -29,6 +29,8 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Stores {
     settings: StoreSettings,
+    /// What this process is called among those on the same store.
+    id: Arc<str>,
     memory: Arc<MemoryStore<SystemClock>>,
     replicas: Arc<Replicas>,
     /// What the workers remember together; `None` where nothing shall be.
@@ -49,7 +51,13 @@ impl Stores {
             }
             Place::Redis(_) | Place::Memory => None,
         };
-        Self { settings, memory, replicas, denials, metrics, told: Arc::default() }
+        let id = format!("{:032x}", rand::random::<u128>()).into();
+        Self { settings, id, memory, replicas, denials, metrics, told: Arc::default() }
+    }
+
+    /// What this process is called among those on the same store.
+    pub(super) fn id(&self) -> &Arc<str> {
+        &self.id
     }
 
     /// Time for a decision where the caller sets none.
@@ -161,12 +169,12 @@ impl Stores {
     /// Counts the processes on the same store, unless their number is given.
     async fn count_replicas(&self) {
         let (Place::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
-        let (store, id) = (self.connect_redis(options), format!("{:032x}", rand::random::<u128>()));
+        let store = self.connect_redis(options);
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if let Some(count) = store.heartbeat(&id).await {
+            if let Some(count) = store.heartbeat(&self.id).await {
                 self.replicas.set(count);
                 self.metrics.replicas.set(i64::from(count));
             }

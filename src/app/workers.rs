@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::listener::Listener;
+use crate::grpc::places::Places;
 use crate::grpc::socket::Accepted;
 
 /// Accepted connections that may wait for a worker.
@@ -60,19 +61,20 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Accepts connections and deals them to the workers in turn, until dropped.
-    pub async fn accept(&self, listener: &Listener) {
+    /// Accepts connections and deals them to the workers in turn, until dropped. Those that there is no place for are closed.
+    pub async fn accept(&self, listener: &Listener, places: &Places) {
         for queue in self.queues.iter().cycle() {
-            let stream = loop {
-                match listener.accept().await {
-                    Ok(stream) => break stream,
+            let accepted = loop {
+                match listener.accept().await.map(|carrier| (carrier, places.take())) {
+                    Ok((carrier, Some(place))) => break Accepted { carrier, place },
+                    Ok((_, None)) => {}
                     Err(error) => {
                         warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
             };
-            if queue.send(stream).await.is_err() {
+            if queue.send(accepted).await.is_err() {
                 error!("a worker has ended; its connection is dropped");
             }
         }

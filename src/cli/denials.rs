@@ -110,12 +110,28 @@ impl Denials {
         if more > 0 {
             text.push_str(&format!("and {more} keys more; see --limit, --key, --rule\n"));
         }
+        text.push_str(&others(told));
         if told.dropped > 0 {
             let of = "denials more of keys that there was no room for";
             text.push_str(&format!("and {} {of}; see --denial-journal\n", told.dropped));
         }
         text
     }
+}
+
+/// Whose denials these are, where there are other processes.
+pub(super) fn others(told: &DenialsView) -> String {
+    let mut text = String::new();
+    if told.processes > 1 {
+        text.push_str(&format!(
+            "of {} processes on the same store; others are up to 5 seconds behind\n",
+            told.processes
+        ));
+    }
+    if let Some(missing) = &told.missing {
+        text.push_str(&format!("some of other processes are missing: {missing}\n"));
+    }
+    text
 }
 
 fn row(one: &DenialView) -> [String; 7] {

@@ -16,6 +16,7 @@ pub mod reload;
 pub mod replay;
 pub mod reset;
 pub mod schema;
+mod secrets;
 pub mod serve;
 pub mod settings;
 mod table;
@@ -92,11 +93,14 @@ enum Command {
 impl Cli {
     /// Reads the command line of the process; ends it where that cannot be read, or where help is asked for.
     pub fn of_process() -> Self {
-        let (arguments, notes) = arguments::expanded(std::env::args_os().collect(), &settings::variables())
-            .unwrap_or_else(|complaints| {
+        let written: Vec<_> = std::env::args_os().collect();
+        let mut secrets = secrets::on_command_line(&written);
+        let (arguments, mut notes) =
+            arguments::expanded(written, &settings::variables()).unwrap_or_else(|complaints| {
                 eprint!("{complaints}");
                 std::process::exit(1)
             });
+        notes.append(&mut secrets);
         let mut cli = Self::parse_from(arguments);
         match &mut cli.command {
             Some(Command::Serve(serve)) => serve.note(notes),

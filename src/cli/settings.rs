@@ -73,9 +73,12 @@ mod tests {
         let set = [("REDIS_AUTH", "x"), ("TRACING_ENABLED", "true"), ("CACHE_KEY_PREFIX", "a b"), ("SHADOW_MODE", "1")];
         let variables = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
         let text = command(&envoyproxy::translate(&variables));
-        assert!(text.starts_with("# TRACING_ENABLED: no spans are sent yet\n# Passwords"), "{text}");
+        assert!(text.starts_with("# TRACING_ENABLED: spans are sent by gRPC only"), "{text}");
         assert!(text.contains("\ntollgate serve \\\n  --grpc-listen 0.0.0.0:8081 \\\n"), "{text}");
         assert!(text.contains("--redis-prefix 'a b'") && text.contains("--redis-password '***'"), "{text}");
-        assert!(text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s\n"), "{text}");
+        assert!(
+            text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s \\\n  --no-spans\n"),
+            "{text}"
+        );
     }
 }

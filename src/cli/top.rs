@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::api::Server;
+use super::denials::others;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleView, Rules};
@@ -93,7 +94,7 @@ impl Top {
         let rules = self.server.get("rules", &rules).await?;
         let top = match status.journal.is_on {
             true => self.server.get("top", &top).await?,
-            false => DenialsView { known_since: String::new(), total: 0, dropped: 0, denials: vec![] },
+            false => DenialsView::default(),
         };
         Ok(Seen { status, rules, top })
     }
@@ -115,6 +116,7 @@ impl Top {
             true => format!("\ndenied most in the last {} min\n", self.minutes),
             false => "\ndenials are not taken down: --denial-journal is off\n".to_owned(),
         });
+        text.push_str(&others(top));
         if !top.denials.is_empty() {
             text.push_str(&table::of(["denied", "domain", "rule", "key"], top.denials.iter().map(key_row)));
         }

@@ -36,6 +36,9 @@ pub struct Who {
     store: Option<String>,
     #[command(flatten)]
     redis: RedisFlags,
+    /// Show the tally of this entry only; its value is hashed as the limit hashes its values.
+    #[arg(long, value_name = "KEY=VALUE", requires = "store")]
+    only: Option<String>,
     /// The domain.
     domain: String,
     /// The descriptor that leads to the counter: key=value,key=value.
@@ -72,7 +75,7 @@ impl Who {
                 .await
                 .map(|who| who.tallies.into_iter().map(tally).collect());
         };
-        let Place::Redis(options) = self.redis.complete(place(store)?) else {
+        let Place::Redis(options) = self.redis.complete(place(store)?)? else {
             return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
         };
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
@@ -86,7 +89,13 @@ impl Who {
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
-        store.tallies(&key).await.map_err(|error| error.to_string())
+        let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
+        if let (Some(only), Some(policy)) = (&self.only, policies.find(&self.domain)) {
+            let (key, value) = only.split_once('=').unwrap_or((only, ""));
+            let entry = [key.as_bytes(), b"=", &policy.shown(rule, value.as_bytes())].concat();
+            tallies.retain(|tally| tally.entry == entry);
+        }
+        Ok(tallies)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
@@ -42,6 +43,35 @@ impl ClientTls {
             Err(_) if self.authorities.is_some() => endpoint.tls_config(config),
             with_system => with_system,
         }
+    }
+}
+
+/// A header that calls bear.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Header {
+    name: AsciiMetadataKey,
+    value: AsciiMetadataValue,
+}
+
+impl Header {
+    /// Reads `name=value`.
+    ///
+    /// # Errors
+    /// What was found of the name, and what is expected; the value may be a secret, and is not told.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').ok_or("expected name=value, found no `=`")?;
+        let name = name.trim().to_lowercase();
+        let key = AsciiMetadataKey::from_bytes(name.as_bytes());
+        let key = key.map_err(|_| format!("expected the name of a header, found `{name}`"))?;
+        let mut value = AsciiMetadataValue::try_from(value)
+            .map_err(|_| format!("the value of `{name}` has characters that no header may have"))?;
+        value.set_sensitive(true);
+        Ok(Self { name: key, value })
+    }
+
+    /// Adds it to those of a call.
+    pub fn add_to(&self, headers: &mut MetadataMap) {
+        headers.append(self.name.clone(), self.value.clone());
     }
 }
 
@@ -95,4 +125,20 @@ impl Client {
 pub fn cause(error: &tonic::transport::Error) -> String {
     let first: &dyn std::error::Error = error;
     std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_a_name_and_a_value_which_is_not_shown() {
+        let header = Header::parse("Authorization=Bearer a=b").unwrap();
+        assert_eq!(header.name.as_str(), "authorization");
+        assert_eq!(header.value.to_str().unwrap(), "Bearer a=b");
+        assert!(!format!("{header:?}").contains("Bearer"));
+        for text in ["name", "=value", "two words=value", "name=\n", "raw-bin=value"] {
+            assert!(!Header::parse(text).unwrap_err().contains("value="), "{text}");
+        }
+    }
 }

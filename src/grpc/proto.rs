@@ -60,6 +60,33 @@ pub mod ratelimit {
     }
 }
 
+pub mod opentelemetry {
+    pub mod proto {
+        pub mod collector {
+            pub mod trace {
+                pub mod v1 {
+                    tonic::include_proto!("opentelemetry.proto.collector.trace.v1");
+                }
+            }
+        }
+        pub mod common {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.common.v1");
+            }
+        }
+        pub mod resource {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.resource.v1");
+            }
+        }
+        pub mod trace {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.trace.v1");
+            }
+        }
+    }
+}
+
 pub use envoy::config::core::v3::HeaderValue;
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 pub use envoy::service::ratelimit::v3::{

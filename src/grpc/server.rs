@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::server::{Connection, SendResponse};
+use h2::{Reason, RecvStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -22,7 +22,9 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::call::Asked;
+use super::bodies::Bodies;
+use super::call::{Asked, Ends};
+use super::caller::Caller;
 pub use super::connection::Connections;
 use super::connection::Keeper;
 use super::health::Health;
@@ -37,6 +39,8 @@ use crate::telemetry::stats::Stats;
 
 /// Calls of one connection that are begun before their answers are sent, and others get their turn.
 const AT_ONCE: usize = 64;
+/// Bytes of a question about health, and of one about the services: names of services and types.
+const MAX_OTHER_MESSAGE: usize = 4 << 10;
 
 /// The reflection service refused the protocol's own files.
 #[derive(Debug, thiserror::Error)]
@@ -57,54 +61,68 @@ pub async fn serve<S: Store>(
     metrics: Arc<Metrics>,
     drain: CancellationToken,
 ) -> Result<(), ServerError> {
-    let services = Services::new(rls, health, connections.max_message_bytes, metrics.stats().cloned())?;
+    let services = Arc::new(Services::new(rls, health, &connections, &metrics)?);
     let keeper = Arc::new(Keeper::new(connections, tls, metrics, drain));
     let tasks = TaskTracker::new();
     while let Some(accepted) = incoming.recv().await {
-        let (keeper, services) = (Arc::clone(&keeper), services.clone());
-        tasks.spawn(async move { keeper.keep(accepted, services).await });
+        let (keeper, services) = (Arc::clone(&keeper), Arc::clone(&services));
+        tasks.spawn(async move { keeper.keep(accepted, &services).await });
     }
     tasks.close();
     tasks.wait().await;
     Ok(())
 }
 
-/// Finds the service of a call. The one that nearly all are for is found without the router of the others.
+/// The services of a worker.
 pub(super) struct Services<S> {
     rls: Arc<Rls<S>>,
-    max_message_bytes: usize,
+    bodies: Arc<Bodies>,
     others: Routes,
     /// Counts and times calls, where somebody wants that.
     stats: Option<Arc<Stats>>,
-}
-
-impl<S> Clone for Services<S> {
-    fn clone(&self) -> Self {
-        let (rls, others, stats) = (Arc::clone(&self.rls), self.others.clone(), self.stats.clone());
-        Self { rls, max_message_bytes: self.max_message_bytes, others, stats }
-    }
 }
 
 impl<S: Store> Services<S> {
     fn new(
         rls: Arc<Rls<S>>,
         health: &Health,
-        max_message_bytes: usize,
-        stats: Option<Arc<Stats>>,
+        connections: &Connections,
+        metrics: &Arc<Metrics>,
     ) -> Result<Self, ServerError> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(PROTOCOL)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        let others = Routes::new(HealthServer::new(HealthService::from_health_reporter(health.reporter())))
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?)
+        let health = HealthServer::new(HealthService::from_health_reporter(health.reporter()));
+        let others = Routes::new(health.max_decoding_message_size(MAX_OTHER_MESSAGE))
+            .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
+            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
             .prepare();
-        Ok(Self { rls, max_message_bytes, others, stats })
+        let bodies = Bodies::new(connections.max_message_bytes, connections.message_timeout, Arc::clone(metrics));
+        Ok(Self { rls, bodies: Arc::new(bodies), others, stats: metrics.stats().cloned() })
     }
 
-    /// Serves a connection until its end. May be dropped and called again.
+    /// These services for the calls of one connection.
+    pub(super) fn of(&self, caller: Caller) -> Conversation<S> {
+        let ends = Ends { rls: Arc::clone(&self.rls), bodies: Arc::clone(&self.bodies), caller };
+        Conversation { ends: Arc::new(ends), others: self.others.clone(), stats: self.stats.clone() }
+    }
+}
+
+/// Finds the service of each call of a connection. The one that nearly all are for is found without the router of the others.
+pub(super) struct Conversation<S> {
+    ends: Arc<Ends<S>>,
+    others: Routes,
+    stats: Option<Arc<Stats>>,
+}
+
+impl<S: Store> Conversation<S> {
+    pub(super) fn caller(&self) -> &Caller {
+        &self.ends.caller
+    }
+
+    /// Serves the connection until its end, which comes soon after its client wastes calls. May be dropped and called again.
     ///
     /// # Errors
     /// What ended it, where that was no closing.
@@ -126,6 +144,9 @@ impl<S: Store> Services<S> {
                 // All that came together are begun together, so that their answers go out in one write.
                 if waits || calls.len() >= AT_ONCE {
                     calls.drain(..).for_each(|call| begin(call, cx));
+                    if self.ends.caller.wastes_calls() {
+                        http.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                    }
                 }
             }
         })
@@ -141,8 +162,8 @@ impl<S: Store> Services<S> {
         let path = request.uri().path();
         let timer = self.stats.as_ref().and_then(|stats| stats.begin(path));
         if path == call::PATH {
-            let rls = Arc::clone(&self.rls);
-            return Some(Box::pin(call::answer(rls, self.max_message_bytes, Asked::of(request), respond, timer)));
+            let asked = Asked::of(request, self.ends.rls.tracer());
+            return Some(Box::pin(call::answer(Arc::clone(&self.ends), asked, respond, timer)));
         }
         tokio::spawn(routed::answer(self.others.clone(), request, respond, timer));
         None

@@ -7,14 +7,18 @@ use http::HeaderMap;
 use prost::Message as _;
 use prost::bytes::BufMut;
 use tonic::{Code, Status};
+use tracing::warn;
 
 use super::metadata;
 use super::proto::RateLimitRequest;
 use super::request::{self, RequestBounds, Unreadable};
 use super::response::{self, AnswerStyle};
-use crate::limiter::{Limiter, Undecided};
+use super::rights::Rights;
+use crate::limiter::{self, Limiter, Undecided};
+use crate::spans::{Recording, Told, Tracer};
 use crate::store::Store;
 use crate::telemetry::metrics::{Latency, Metrics};
+use crate::telemetry::seldom::Seldom;
 
 /// The service: a limiter that speaks RLS.
 pub struct Rls<S> {
@@ -25,6 +29,8 @@ pub struct Rls<S> {
     style: AnswerStyle,
     /// Time for a decision where the caller sets none.
     timeout: Duration,
+    forbidden: Seldom,
+    tracer: Option<Tracer>,
 }
 
 /// What an answer says of the whole request.
@@ -45,7 +51,18 @@ impl<S: Store> Rls<S> {
         timeout: Duration,
     ) -> Self {
         let latency = metrics.call_latency();
-        Self { limiter, metrics, latency, bounds, style, timeout }
+        let forbidden = Seldom::default();
+        Self { limiter, metrics, latency, bounds, style, timeout, forbidden, tracer: None }
+    }
+
+    /// The same, with what records calls.
+    pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
+    }
+
+    /// What records calls, where spans are wanted.
+    pub(super) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
     }
 
     /// What decides.
@@ -53,21 +70,29 @@ impl<S: Store> Rls<S> {
         &self.limiter
     }
 
-    /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own: adds one
-    /// of `RateLimitResponse` to `answer`, and says what it says.
+    /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own, if it is
+    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says.
+    /// `recording`: of a call that is traced.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
+    /// PERMISSION_DENIED, INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
     pub async fn answer(
         &self,
         message: &[u8],
         time: Option<Duration>,
+        rights: &Rights,
+        mut recording: Option<&mut Recording>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
-        let answered = self.answer_by(message, deadline, answer).await;
-        self.latency.record(now.elapsed());
+        let told = recording.as_mut().map(|recording| recording.told());
+        let answered = self.answer_by(message, deadline, rights, told, answer).await;
+        let length = now.elapsed();
+        self.latency.record(length);
+        if let Some((trace, span)) = recording.map(|recording| recording.ids()) {
+            self.latency.remember(length, trace, span);
+        }
         answered
     }
 
@@ -75,21 +100,42 @@ impl<S: Store> Rls<S> {
         &self,
         message: &[u8],
         deadline: Instant,
+        rights: &Rights,
+        mut told: Option<&mut Told>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
+        if let Some(told) = &mut told {
+            request.domain.clone_into(&mut told.domain);
+        }
+        if !rights.include(request.domain) {
+            return Err(self.forbidden(request.domain, rights));
+        }
         let snapshot = self.limiter.snapshot();
         let decision = self
             .limiter
-            .decide(&snapshot, &request, deadline)
+            .decide_timed(&snapshot, &request, deadline, told.as_mut().map(|told| &mut told.store_time))
             .await
             .map_err(|undecided| self.unavailable(&undecided))?;
+        if let Some(told) = told {
+            let path = |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
+            told.rules = decision.statuses().iter().map(path).collect();
+            told.is_over_limit = Some(decision.is_over_limit());
+        }
         response::write(&decision, &self.style, answer);
         if self.style.dynamic_metadata {
             let message = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
             response::write_metadata(&metadata::of(&message, &decision), answer);
         }
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+    }
+
+    fn forbidden(&self, domain: &str, rights: &Rights) -> Status {
+        self.metrics.guard.forbidden.inc();
+        if let Some(times) = self.forbidden.times() {
+            warn!(domain, client = %rights, times, "--allow: a client asked for a domain that is not its own");
+        }
+        Status::permission_denied(format!("domain {domain:?} is not one that this client may ask for"))
     }
 
     fn refusal(&self, unreadable: &Unreadable) -> Status {

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::{net, os::unix};
 
@@ -12,9 +12,20 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-/// An accepted connection, which is of no runtime yet; non-blocking.
+use super::places::Place;
+
+/// An accepted connection, which is of no runtime yet, with its place among all that there may be.
 #[derive(Debug)]
-pub enum Accepted {
+pub struct Accepted {
+    /// What carries it.
+    pub carrier: Carrier,
+    /// Kept as long as it is.
+    pub place: Place,
+}
+
+/// A connection of the system; non-blocking.
+#[derive(Debug)]
+pub enum Carrier {
     /// From an address.
     Tcp(net::TcpStream),
     /// From a path.
@@ -27,7 +38,15 @@ pub(super) type Socket = Either<TcpStream, UnixStream>;
 /// The same with what is on top of it.
 pub(super) type Stream = Either<Socket, TlsStream<Socket>>;
 
-impl Accepted {
+impl Carrier {
+    /// Where its client is, where that has an address.
+    pub(super) fn peer(&self) -> Option<net::SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Registers it with the runtime that this is called in.
     pub(super) fn register(self) -> io::Result<Socket> {
         Ok(match self {
@@ -37,22 +56,43 @@ impl Accepted {
     }
 }
 
-/// A stream that tells how often something was read from it.
+/// A stream that tells how often something was read from it, and whether its client reads what is written.
 #[derive(Debug)]
 pub(super) struct Audible {
     stream: Stream,
     heard: Arc<Heard>,
 }
 
-/// How often something was heard from a client. Read and written on one thread; only the compiler does not know that.
+/// How often something was heard from a client, and taken by it. Read and written on one thread; only the compiler does not
+/// know that.
 #[derive(Debug, Default)]
-pub(super) struct Heard(AtomicU32);
+pub(super) struct Heard {
+    times: AtomicU32,
+    taken: AtomicU32,
+    is_full: AtomicBool,
+}
 
 impl Heard {
     /// A number that is another one after each time.
     pub(super) fn times(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.times.load(Ordering::Relaxed)
     }
+
+    /// Where the client has to read before more can be written: a number that is another one after it has read.
+    pub(super) fn waits(&self) -> Option<u32> {
+        self.is_full.load(Ordering::Relaxed).then(|| self.taken.load(Ordering::Relaxed))
+    }
+
+    fn note_write<T>(&self, written: &Poll<T>) {
+        self.is_full.store(written.is_pending(), Ordering::Relaxed);
+        if written.is_ready() {
+            add_one(&self.taken);
+        }
+    }
+}
+
+fn add_one(count: &AtomicU32) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
 impl Audible {
@@ -70,7 +110,7 @@ impl AsyncRead for Audible {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
-            self.heard.0.store(self.heard.times().wrapping_add(1), Ordering::Relaxed);
+            add_one(&self.heard.times);
         }
         read
     }
@@ -78,7 +118,9 @@ impl AsyncRead for Audible {
 
 impl AsyncWrite for Audible {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.heard.note_write(&written);
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -94,7 +136,9 @@ impl AsyncWrite for Audible {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.heard.note_write(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -12,6 +12,7 @@
 //! | [`summary`] | the keys that came most often, of many more |
 //! | `page` | what one worker has denied, minute by minute |
 //! | `reading` | the pages of all workers, put together |
+//! | [`told`] | what processes on the same store tell each other |
 //! | [`rates`] | how much each rule decides, over a second, a minute, a quarter of an hour |
 
 pub mod key;
@@ -20,16 +21,19 @@ pub mod rates;
 mod reading;
 mod record;
 pub mod summary;
+pub mod told;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
 pub use self::page::Lost;
-use self::page::Page;
+use self::page::{Page, SLICE, SLICES};
 pub use self::reading::{Denials, Found, Span};
 pub use self::record::{Denial, Record, Why};
+pub use self::told::Told;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::Entry;
 
@@ -88,9 +92,37 @@ impl Journal {
         }
     }
 
-    /// All that is known.
+    /// All that is known here.
     pub fn read(&self) -> Denials {
-        Denials::of(self.pages().iter().map(|page| page.lock().slices()), now())
+        self.read_with(Vec::new())
+    }
+
+    /// All that is known here, and what others have told.
+    pub fn read_with(&self, told: Vec<Told>) -> Denials {
+        let own = self.pages().into_iter().map(|page| page.lock().slices());
+        Denials::of(own.chain([told.into_iter().map(|told| told.0).collect()]), now())
+    }
+
+    /// The minutes of which anything may be known, numbered since the epoch: the one that is being written is the last.
+    pub fn minutes() -> RangeInclusive<u64> {
+        let last = now().index(SLICE);
+        last.saturating_sub(SLICES.saturating_sub(1))..=last
+    }
+
+    /// Those of them that a span touches.
+    pub fn minutes_of(span: &Span<'_>) -> RangeInclusive<u64> {
+        let (known, wanted) = (Self::minutes(), span.minutes());
+        *known.start().max(wanted.start())..=*known.end().min(wanted.end())
+    }
+
+    /// The instant at which something denied now is taken down.
+    pub fn now() -> Timestamp {
+        now()
+    }
+
+    /// What to tell others of a minute; `None`: nothing was denied in it.
+    pub fn tell(&self, minute: u64) -> Option<String> {
+        self.read().tell(minute)
     }
 
     fn pages(&self) -> Vec<Arc<Mutex<Page>>> {

@@ -129,7 +129,23 @@ impl Page {
     }
 }
 
+impl OfRule {
+    /// What was told of a rule.
+    pub(super) fn told(domain: Box<str>, rule: Box<str>, keys: Summary<Record>) -> Self {
+        Self { hash: 0, domain, rule, bytes: 0, keys }
+    }
+}
+
 impl Slice {
+    /// What was told of a minute, to be read.
+    pub(super) fn told(number: u64, of_rules: impl Iterator<Item = OfRule>, dropped: u64) -> Self {
+        let mut rules = HashTable::new();
+        for (hash, of_rule) in (0..).zip(of_rules) {
+            rules.insert_unique(hash, OfRule { hash, ..of_rule }, |rule| rule.hash);
+        }
+        Self { number, rules, bytes: 0, dropped }
+    }
+
     pub(super) fn rules(&self) -> impl Iterator<Item = &OfRule> {
         self.rules.iter()
     }

@@ -1,11 +1,12 @@
 //! The pages of all workers, put together: who was denied most, and what happened to whom.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::page::{OfRule, SLICE, SLICES, Slice};
 use super::record::Record;
-use crate::algorithm::time::Timestamp;
+use crate::algorithm::time::{Micros, Timestamp};
 
 /// What was denied in the last quarter of an hour, as it stood when it was read.
 #[derive(Debug)]
@@ -43,6 +44,20 @@ pub struct Found {
     pub record: Record,
     /// Denials beyond those of the record that there may have been, while there was no room for this key.
     pub missed_at_most: u64,
+}
+
+impl Span<'_> {
+    /// Of one minute.
+    pub(super) fn of_minute(minute: u64) -> Self {
+        let (since, next) = (Timestamp::at_index(minute, SLICE), Timestamp::at_index(minute.saturating_add(1), SLICE));
+        Self { since: Some(since), until: Some(next - Micros::new(1)), ..Self::default() }
+    }
+
+    /// The minutes that it touches, numbered since the epoch.
+    pub(super) fn minutes(&self) -> RangeInclusive<u64> {
+        let index = |at: Timestamp| at.index(SLICE);
+        self.since.map_or(0, index)..=self.until.map_or(u64::MAX, index)
+    }
 }
 
 impl Denials {
@@ -96,10 +111,19 @@ impl Denials {
         found
     }
 
+    /// How often a key may have been denied in a span that is not among those known, at most, by domain and rule.
+    pub(super) fn others(&self, span: &Span<'_>) -> HashMap<(String, String), u64> {
+        let mut others = HashMap::<_, u64>::new();
+        for part in self.of_span(span).flat_map(Slice::rules) {
+            let most = others.entry((part.domain.to_string(), part.rule.to_string())).or_default();
+            *most = most.saturating_add(part.keys.floor());
+        }
+        others
+    }
+
     fn of_span<'s>(&'s self, span: &Span<'_>) -> impl Iterator<Item = &'s Slice> {
-        let first = span.since.map_or(0, |since| since.index(SLICE));
-        let last = span.until.map_or(u64::MAX, |until| until.index(SLICE));
-        self.slices.iter().map(AsRef::as_ref).filter(move |slice| (first..=last).contains(&slice.number))
+        let minutes = span.minutes();
+        self.slices.iter().map(AsRef::as_ref).filter(move |slice| minutes.contains(&slice.number))
     }
 
     fn merge(&self, span: &Span<'_>) -> Vec<Found> {

@@ -16,6 +16,8 @@ pub struct Summary<T> {
     /// All slots, none lighter than its parent: a binary heap. Empty until a key has to go; from then on there are no more slots
     /// than now.
     heap: Vec<Weighed>,
+    /// How often a key may have come that is not here, for what was told by others.
+    others: u64,
 }
 
 /// A slot in the heap, with its weight beside it: to find the lightest, slots are not looked at.
@@ -75,7 +77,7 @@ impl<T> Slot<T> {
 
 impl<T> Default for Summary<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new() }
+        Self { slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), others: 0 }
     }
 }
 
@@ -101,6 +103,13 @@ impl<T> Summary<T> {
         Some((noted, &mut self.slots.get_mut(index(number))?.value))
     }
 
+    /// One that was told, to be read: keys with their counts, what each may have had besides, and what is known of it. `others`:
+    /// how often a key may have come that is not among them.
+    pub(super) fn told(keys: impl Iterator<Item = (Box<str>, u64, u64, T)>, others: u64) -> Self {
+        let slot = |(key, counted, inherited, value)| Slot { key, hash: 0, place: 0, counted, inherited, value };
+        Self { slots: keys.map(slot).collect(), others, ..Self::default() }
+    }
+
     /// Whether a key is here.
     #[cfg(test)]
     pub(super) fn has(&self, key: &str, hash: u64) -> bool {
@@ -114,7 +123,7 @@ impl<T> Summary<T> {
 
     /// How often a key may have come that is not here, at most.
     pub(super) fn floor(&self) -> u64 {
-        self.heap.first().map_or(0, |lightest| lightest.weight)
+        self.heap.first().map_or(self.others, |lightest| lightest.weight)
     }
 
     fn find(&self, key: &str, hash: u64) -> Option<u32> {

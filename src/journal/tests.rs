@@ -132,6 +132,51 @@ fn many_rules_share_the_room() {
     assert!(known > 50 && found.dropped(&Span::default()) == 10_000 - u64::try_from(known).unwrap(), "{known}");
 }
 
+fn told(page: &Page, minute: u64) -> Told {
+    let text = read(&[page], at(15)).tell(at(minute).index(SLICE)).unwrap();
+    assert!(text.len() < told::MAX_TOLD + 1_000, "{}", text.len());
+    Told::read(at(minute).index(SLICE), text.as_bytes()).unwrap()
+}
+
+#[test]
+fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
+    let (mut own, mut other) = (Page::new(1 << 20), Page::new(1 << 20));
+    for (minute, user) in [(1, "ann"), (2, "ann"), (2, "bob")] {
+        note(&mut own, "r", "ann", at(minute));
+        note(&mut other, "r", user, at(minute) + Micros::from_secs(7));
+        note(&mut other, "q", user, at(minute) + Micros::from_secs(9));
+    }
+    let slices = [own.slices(), vec![told(&other, 1).0, told(&other, 2).0]];
+    let (together, as_pages) = (Denials::of(slices, at(15)), read(&[&own, &other], at(15)));
+    for span in [Span::default(), Span { until: Some(at(1)), ..Span::default() }] {
+        assert_eq!(together.find(&span), as_pages.find(&span));
+    }
+    assert!(read(&[&own], at(15)).tell(at(9).index(SLICE)).is_none(), "nothing was denied in that minute");
+    assert!(Told::read(0, b"{\"rules\": 7}").is_none() && Told::read(0, b"\xff").is_none());
+}
+
+#[test]
+fn what_is_told_is_bounded_and_says_what_it_leaves_out() {
+    let mut page = Page::new(64 << 20);
+    for number in 0..5_000 {
+        let times = if number < 10 { 3 } else { 2 };
+        (0..times).for_each(|_| note(&mut page, "flood", &format!("u{number}"), at(0)));
+    }
+    note(&mut page, "quiet", "ann", at(0));
+    let denials = Denials::of([vec![told(&page, 0).0]], at(15));
+    let found = denials.top(&Span::default());
+    assert!(found.len() > 100 && found.len() < 1_000, "{}", found.len());
+    let heavy = found.iter().filter(|found| found.record.count == 3).count();
+    assert_eq!((heavy, shown(&found).contains(&("user=ann", 1))), (10, true), "the heavy, and those of other rules");
+    let own = Denials::of([vec![told(&page, 0).0], page.slices()], at(15));
+    let top = own.find(&Span { key: Some("u4999"), ..Span::default() });
+    assert_eq!(
+        (top[0].record.count, top[0].missed_at_most),
+        (2, 2),
+        "the other may have denied it as often as those left out"
+    );
+}
+
 #[test]
 fn without_room_nothing_is_written() {
     let journal = Journal::new(0, 3);

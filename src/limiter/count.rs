@@ -11,7 +11,7 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
-use crate::policy::{self, Imposes, MetricKey, Policy, PolicySet, Rule};
+use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
 use crate::telemetry::candidates::From;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::telemetry::stats::{Name, RuleStats, Stats};
@@ -155,7 +155,7 @@ impl Statistics {
                 }
             },
             Target::Limited { rule: None, .. } => {
-                policy::write_override_key(policy.domain(), &descriptor.entries, &mut |part| name.push(part));
+                policy.write_override_key(&descriptor.entries, &mut |part| name.push(part));
                 Some(Counted::ByRequest(self.stats.of_request(&mut name, policy.domain())))
             }
         }

@@ -7,6 +7,7 @@ use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
 use crate::algorithm::{Limit, OnStoreError};
+use crate::descriptor::Keyed;
 use crate::policy::Rule;
 use crate::store::{Outcomes, StoreError};
 
@@ -26,7 +27,13 @@ pub struct Status<'a>(Kind<'a>);
 enum Kind<'a> {
     Nothing,
     Unlimited(&'a Rule),
-    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, role: Role, outcome: Result<Outcome, StoreError> },
+    Limited {
+        rule: Option<&'a Rule>,
+        limit: Imposed<'a>,
+        keyed: Option<&'a Keyed>,
+        role: Role,
+        outcome: Result<Outcome, StoreError>,
+    },
 }
 
 /// How a descriptor stands with its limit.
@@ -64,9 +71,9 @@ impl<'a> Decision<'a> {
         let status = |(target, role)| match target {
             Target::Nothing => Kind::Nothing,
             Target::Unlimited(rule) => Kind::Unlimited(rule),
-            Target::Limited { rule, limit, .. } => {
+            Target::Limited { rule, limit, keyed, .. } => {
                 let outcome = outcomes.next().unwrap_or(Err(StoreError::Unreadable));
-                Kind::Limited { rule, limit, role, outcome }
+                Kind::Limited { rule, limit, keyed, role, outcome }
             }
         };
         let statuses = targets.into_iter().zip(roles).map(status).map(Status).collect();
@@ -119,6 +126,14 @@ impl<'a> Status<'a> {
             (Ok(_), _) => Standing::Denied,
             (Err(_), OnStoreError::Deny) if !is_shadow => Standing::PresumedDenied,
             (Err(_), _) => Standing::PresumedAllowed,
+        }
+    }
+
+    /// What hashes the values of the descriptor where people read them; `None`: they may be read.
+    pub fn keyed(&self) -> Option<&'a Keyed> {
+        match &self.0 {
+            Kind::Limited { keyed, .. } => *keyed,
+            Kind::Nothing | Kind::Unlimited(_) => None,
         }
     }
 

@@ -14,7 +14,7 @@ mod trial;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
@@ -156,7 +156,21 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> Result<Decision<'a>, Undecided> {
-        self.judge(snapshot, request, deadline, true).await
+        self.judge(snapshot, request, deadline, true, None).await
+    }
+
+    /// The same, and says how long the store was waited for, where somebody wants to know.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub async fn decide_timed<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+        store_time: Option<&mut Option<Duration>>,
+    ) -> Result<Decision<'a>, Undecided> {
+        self.judge(snapshot, request, deadline, true, store_time).await
     }
 
     /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) does, and counts it nowhere.
@@ -169,7 +183,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> Result<Decision<'a>, Undecided> {
-        self.judge(snapshot, request, deadline, false).await
+        self.judge(snapshot, request, deadline, false, None).await
     }
 
     async fn judge<'a>(
@@ -178,6 +192,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
         counts: bool,
+        store_time: Option<&mut Option<Duration>>,
     ) -> Result<Decision<'a>, Undecided> {
         let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
         let policy = live.in_force.policies.find(request.domain);
@@ -210,7 +225,14 @@ impl<S: Store> Limiter<S> {
         checks.extend(trials.iter().filter_map(|trial| trial.check(request, &keys)));
         let mut outcomes = match checks.is_empty() {
             true => Outcomes::new(),
-            false => self.store.decide(&checks, prior, deadline).await,
+            false => {
+                let begun = store_time.map(|time| (time, Instant::now()));
+                let outcomes = self.store.decide(&checks, prior, deadline).await;
+                if let Some((time, begun)) = begun {
+                    *time = Some(begun.elapsed());
+                }
+                outcomes
+            }
         };
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);

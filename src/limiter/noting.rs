@@ -5,7 +5,7 @@ use super::{Limiter, Live};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
-use crate::descriptor::Request;
+use crate::descriptor::{Keyed, Request};
 use crate::journal::{Denial, Why};
 use crate::store::Store;
 
@@ -35,7 +35,7 @@ impl<S: Store> Limiter<S> {
                 retry_after: status.wait(),
                 recorded,
             };
-            self.pen.note(&denial, &descriptor.entries);
+            Keyed::show(status.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
         }
     }
 
@@ -55,7 +55,7 @@ impl<S: Store> Limiter<S> {
                 retry_after: tried.wait(),
                 recorded: &[],
             };
-            self.pen.note(&denial, &descriptor.entries);
+            Keyed::show(tried.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
         }
     }
 

@@ -6,7 +6,7 @@ use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::verdict::Role;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
-use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Override, Request};
+use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Override, Request};
 use crate::policy::{Imposes, Policy, Rule};
 
 /// Bytes of a recorded value: who it was, not all that was said.
@@ -18,8 +18,8 @@ pub(super) enum Target<'a> {
     Nothing,
     /// A rule that says so.
     Unlimited(&'a Rule),
-    /// A limit.
-    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, key: KeyRange },
+    /// A limit. `keyed`: what hashes its values, where they may not be read.
+    Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, key: KeyRange, keyed: Option<&'a Keyed> },
 }
 
 /// A rule's limit, or one that the request brought along.
@@ -41,8 +41,8 @@ impl<'a> Target<'a> {
             Imposes::Nothing => Self::Nothing,
             Imposes::Unlimited => Self::Unlimited(rule),
             Imposes::Limit(limit) => {
-                let key = keys.finish(rule.identity(), None);
-                Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key }
+                let (key, keyed) = (policy.finish(rule, keys, None), policy.keyed_for(rule));
+                Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key, keyed }
             }
         }
     }
@@ -65,8 +65,8 @@ impl<'a> Target<'a> {
             let own = limit.windows().iter().all(|own| own.period() == window.period());
             let period = (!own).then_some(window.period());
             if let Ok(limit) = limit.with_window(window.clone()) {
-                let key = keys.finish(rule.identity(), period);
-                return Self::Limited { rule: Some(rule), limit: Imposed::ByRequest(Box::new(limit)), key };
+                let (key, keyed) = (policy.finish(rule, keys, period), policy.keyed_for(rule));
+                return Self::Limited { rule: Some(rule), limit: Imposed::ByRequest(Box::new(limit)), key, keyed };
             }
         }
         keys.begin();
@@ -74,9 +74,9 @@ impl<'a> Target<'a> {
             keys.push(entry.key);
             keys.push(entry.value);
         }
-        let key = keys.finish(policy.override_identity(), Some(wanted.period));
+        let (key, keyed) = (policy.finish_override(keys, wanted.period), policy.keyed_for_overrides());
         match fixed(window, policy.override_charge()) {
-            Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key },
+            Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key, keyed },
             Err(_) => Self::Nothing,
         }
     }
@@ -84,7 +84,7 @@ impl<'a> Target<'a> {
     /// A rule's own limit, and the key of its counter; nothing where the request has set the limit.
     pub(super) fn of_rule(self) -> Option<(&'a Rule, &'a Limit, KeyRange)> {
         match self {
-            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key } => Some((rule, limit, key)),
+            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key, .. } => Some((rule, limit, key)),
             Self::Limited { .. } | Self::Nothing | Self::Unlimited(_) => None,
         }
     }
@@ -92,6 +92,14 @@ impl<'a> Target<'a> {
     pub(super) fn key(&self) -> Option<&KeyRange> {
         match self {
             Self::Limited { key, .. } => Some(key),
+            Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+
+    /// What hashes the values that its counter is of; `None`: they may be read.
+    pub(super) fn keyed(&self) -> Option<&'a Keyed> {
+        match self {
+            Self::Limited { keyed, .. } => *keyed,
             Self::Nothing | Self::Unlimited(_) => None,
         }
     }
@@ -125,17 +133,14 @@ impl<'a> Target<'a> {
 
     /// The entries of the request that the rule records, as `key=value`; of several with one key the first.
     pub(super) fn recorded(&self, request: &Request<'_>) -> Vec<Vec<u8>> {
-        let keys = match self {
-            Self::Limited { rule: Some(rule), .. } => rule.record(),
-            Self::Limited { rule: None, .. } | Self::Unlimited(_) | Self::Nothing => &[],
-        };
+        let Self::Limited { rule: Some(rule), .. } = self else { return Vec::new() };
         let first = |key: &[u8]| {
             let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
             let entry = entries.into_iter().find(|entry| entry.key == key)?;
-            let value = entry.value.get(..MAX_RECORDED).unwrap_or(entry.value);
-            Some([entry.key, b"=", value].concat())
+            let write = |value: &[u8]| [entry.key, b"=", value.get(..MAX_RECORDED).unwrap_or(value)].concat();
+            Some(self.keyed().map_or_else(|| write(entry.value), |keyed| write(keyed.shown(entry.value).as_bytes())))
         };
-        keys.iter().filter_map(|key| first(key)).collect()
+        rule.record().iter().filter_map(|key| first(key)).collect()
     }
 
     fn rule(&self) -> Option<&'a Rule> {

@@ -48,8 +48,12 @@ fn overridden(entries: &str, limit: u32, seconds: u64) -> Ask<'_> {
 }
 
 fn load(text: &str) -> PolicySet {
+    load_by(text, Options::default())
+}
+
+fn load_by(text: &str, options: Options) -> PolicySet {
     let source = Source { name: "policy.yaml".into(), text: text.into() };
-    policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}")).policies
+    policy::load(&[source], &options).unwrap_or_else(|report| panic!("{report}")).policies
 }
 
 fn bench_of(policies: PolicySet, modes: Modes, max_bytes: usize) -> Bench {

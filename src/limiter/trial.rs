@@ -8,7 +8,7 @@ use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, Outcome};
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
-use crate::descriptor::{KeyBuffer, KeyRange, Request};
+use crate::descriptor::{KeyBuffer, KeyRange, Keyed, Request};
 use crate::policy::{Imposes, Policy, Rule};
 use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::candidates::CandidateMetrics;
@@ -27,6 +27,8 @@ pub(super) struct Trial<'a> {
     limit: &'a Limit,
     candidate: &'a Candidate,
     key: KeyRange,
+    /// What hashes the values, by it or by the limit that applies.
+    keyed: Option<&'a Keyed>,
     in_one_slot: bool,
     descriptor: usize,
 }
@@ -37,6 +39,7 @@ pub struct Tried<'a> {
     rule: &'a Rule,
     candidate: &'a Candidate,
     descriptor: usize,
+    keyed: Option<&'a Keyed>,
     outcome: Result<Outcome, StoreError>,
 }
 
@@ -45,7 +48,7 @@ impl<'a> Trial<'a> {
     pub(super) fn all(
         live: &'a Live,
         request: &Request<'_>,
-        targets: &[Target<'_>],
+        targets: &[Target<'a>],
         keys: &mut KeyBuffer,
     ) -> Vec<Self> {
         let mut trials = Vec::new();
@@ -56,14 +59,15 @@ impl<'a> Trial<'a> {
             && let Some(policy) = candidates.policies.find(request.domain)
         {
             let find = |descriptor| Target::find(policy, descriptor, keys);
-            let mut targets: Few<Target<'a>> = request.descriptors.iter().map(find).collect();
-            drop_replaced(&mut targets);
-            let trial = |(descriptor, target)| {
-                let (rule, limit, key) = Target::of_rule(target)?;
+            let mut tried: Few<Target<'a>> = request.descriptors.iter().map(find).collect();
+            drop_replaced(&mut tried);
+            let trial = |(descriptor, (target, applying)): (usize, (Target<'a>, &Target<'a>))| {
+                let keyed = target.keyed().or(applying.keyed());
+                let (rule, limit, key) = target.of_rule()?;
                 let candidate = candidates.counters.of_candidate(rule)?;
-                Some(Self { rule, limit, candidate, key, in_one_slot: policy.in_one_slot(), descriptor })
+                Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
             };
-            trials.extend(targets.into_iter().enumerate().filter_map(trial));
+            trials.extend(tried.into_iter().zip(targets).enumerate().filter_map(trial));
         }
         trials
     }
@@ -74,7 +78,7 @@ impl<'a> Trial<'a> {
         live: &'a Live,
         policy: &'a Policy,
         request: &Request<'_>,
-        targets: &[Target<'_>],
+        targets: &[Target<'a>],
         keys: &mut KeyBuffer,
     ) -> impl Iterator<Item = Self> {
         targets.iter().enumerate().filter_map(move |(descriptor, target)| {
@@ -84,8 +88,9 @@ impl<'a> Trial<'a> {
             let rule = host.candidate().filter(|_| !is_replaced)?;
             let Imposes::Limit(limit) = rule.imposes() else { return None };
             let candidate = live.in_force.counters.of_candidate(rule)?;
-            let key = keys.finish(rule.identity(), None);
-            Some(Self { rule, limit, candidate, key, in_one_slot: policy.in_one_slot(), descriptor })
+            // Where the limit beside it hashes values, so does it.
+            let (key, keyed) = (policy.finish(rule, keys, None), policy.keyed_for(rule));
+            Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
         })
     }
 
@@ -105,8 +110,13 @@ impl<'a> Tried<'a> {
             return Vec::new();
         }
         let outcomes = outcomes.drain(from.min(outcomes.len())..);
-        let tried =
-            |(Trial { rule, candidate, descriptor, .. }, outcome)| Self { rule, candidate, descriptor, outcome };
+        let tried = |(Trial { rule, candidate, descriptor, keyed, .. }, outcome)| Self {
+            rule,
+            candidate,
+            descriptor,
+            keyed,
+            outcome,
+        };
         trials.into_iter().zip(outcomes).map(tried).collect()
     }
 
@@ -118,6 +128,11 @@ impl<'a> Tried<'a> {
     /// Which of the request's descriptors it was tried on.
     pub fn descriptor(&self) -> usize {
         self.descriptor
+    }
+
+    /// What hashes the values of the descriptor where people read them; `None`: they may be read.
+    pub fn keyed(&self) -> Option<&'a Keyed> {
+        self.keyed
     }
 
     /// Whether it would have denied; `None`: that is not known.

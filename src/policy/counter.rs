@@ -41,7 +41,7 @@ impl PolicySet {
         let rule = policy.find(entries, keys).ok_or(NoCounter::Rule)?;
         match rule.imposes() {
             Imposes::Limit(_) => {
-                let range = keys.finish(rule.identity(), None);
+                let range = policy.finish(rule, keys, None);
                 Ok((rule, keys.key(domain, &range).in_one_slot(policy.in_one_slot())))
             }
             Imposes::Nothing | Imposes::Unlimited => Err(NoCounter::Limit(rule.path().to_owned())),

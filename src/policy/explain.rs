@@ -196,6 +196,7 @@ fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = [
         (rule.shadow_mode(), "shadow", "judged and counted, never denies"),
         (rule.quota_mode(), "quota", "a vote: the request is denied where all limits in this mode deny"),
+        (rule.hashes_values(), "hashed", "its values, with the key of the process, before they are stored or shown"),
         (rule.inherits_override(), "override", "a limit in the request replaces this one's amount and period"),
     ];
     all.into_iter().filter(|(on, ..)| *on).map(|(_, word, meaning)| (word, meaning))

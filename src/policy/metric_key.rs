@@ -6,7 +6,7 @@
 
 use super::matcher::at;
 use super::rule::Rule;
-use super::{Policy, PolicySet};
+use super::{Policy, PolicySet, shown};
 use crate::algorithm::judge::Few;
 use crate::descriptor::Entry;
 
@@ -59,6 +59,7 @@ impl Policy {
             level = &rule.children;
         }
         let is_detailed = path.last().is_some_and(|rule| rule.detailed_metric());
+        let keyed = path.last().and_then(|rule| self.keyed_for(rule));
         let shares = path.iter().any(|rule| rule.is_shared());
         write(self.domain.as_bytes());
         for (entry, rule) in entries.iter().zip(path) {
@@ -66,16 +67,20 @@ impl Policy {
                 rule.write_path(write);
             } else {
                 // An empty value leaves its `_` only where everything is written as the request has it.
-                write_entry(entry, is_detailed && !shares, write);
+                let value = &shown(keyed, entry.value);
+                write_entry(&Entry { key: entry.key, value }, is_detailed && !shares, write);
             }
         }
     }
-}
 
-/// Writes the name of a limit that a request brings along, which no rule has a part in.
-pub fn write_override_key(domain: &str, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
-    write(domain.as_bytes());
-    entries.iter().for_each(|entry| write_entry(entry, false, write));
+    /// Writes the name of a limit that a request brings along, which no rule has a part in.
+    pub fn write_override_key(&self, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
+        write(self.domain.as_bytes());
+        for entry in entries {
+            let value = &shown(self.keyed_for_overrides(), entry.value);
+            write_entry(&Entry { key: entry.key, value }, false, write);
+        }
+    }
 }
 
 fn write_entry(entry: &Entry<'_>, keeps_empty: bool, write: &mut impl FnMut(&[u8])) {

@@ -38,19 +38,21 @@ pub mod trial;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use counter::NoCounter;
 pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
 pub use matcher::Taken;
-pub use metric_key::{MetricKey, write_override_key};
+pub use metric_key::MetricKey;
 pub use report::Report;
 pub use rule::{Imposes, Lease, LeaseSize, Rule};
 pub use trace::Step;
 
 use crate::algorithm::Charge;
-use crate::descriptor::{Entry, Identity, KeyBuffer};
+use crate::algorithm::time::Micros;
+use crate::descriptor::{Entry, HashKey, Identity, KeyBuffer, KeyRange, Keyed};
 use matcher::Level;
 
 /// The text of one policy file.
@@ -71,8 +73,16 @@ pub struct Options {
     pub dialect: Dialect,
     /// When hits are written of fixed windows that do not say so themselves; `None`: `always`.
     pub fixed_window_charge: Option<Charge>,
+    /// The secret that values are hashed with where a limit says so; without one no limit may.
+    pub hash_key: Option<HashKey>,
     /// Whether the policies are tried out beside those in force: their counters are others.
     pub are_candidates: bool,
+}
+
+impl Options {
+    fn window_charge(&self) -> Charge {
+        self.fixed_window_charge.unwrap_or(Charge::Always)
+    }
 }
 
 /// How strictly policies are read.
@@ -111,6 +121,8 @@ pub struct Policy {
     has_candidates: bool,
     override_identity: Identity,
     override_charge: Charge,
+    /// Where a limit hashes values.
+    keyed: Option<Keyed>,
     top: Level,
     rules: Vec<Rule>,
 }
@@ -154,8 +166,8 @@ impl Policy {
 
     /// The rule that `entries` hit to their full depth, without allocation.
     ///
-    /// Begins a key and adds the matched values; the caller finishes it with [`Rule::identity`]. A rule without a limit is a
-    /// hit too, and imposes [`Imposes::Nothing`].
+    /// Begins a key and adds the matched values; the caller [finishes](Self::finish) it. A rule without a limit is a hit too, and
+    /// imposes [`Imposes::Nothing`].
     pub fn find<'p>(&'p self, entries: &[Entry<'_>], key: &mut KeyBuffer) -> Option<&'p Rule> {
         matcher::find(&self.top, &self.rules, entries, key)
     }
@@ -175,8 +187,33 @@ impl Policy {
         self.override_charge
     }
 
-    /// What the counters of limits that requests bring along have in common.
-    pub fn override_identity(&self) -> &Identity {
-        &self.override_identity
+    /// Ends the key of a rule's counter. `period`: that of an override which is not the rule's own.
+    pub fn finish(&self, rule: &Rule, key: &mut KeyBuffer, period: Option<Micros>) -> KeyRange {
+        key.finish_keyed(&rule.identity, period, self.keyed_for(rule))
     }
+
+    /// Ends the key of a limit that a request brings along.
+    pub fn finish_override(&self, key: &mut KeyBuffer, period: Micros) -> KeyRange {
+        key.finish_keyed(&self.override_identity, Some(period), self.keyed_for_overrides())
+    }
+
+    /// A value of a request as it may be shown where this rule applies: in tallies, logs, names of series.
+    pub fn shown<'v>(&self, rule: &Rule, value: &'v [u8]) -> Cow<'v, [u8]> {
+        shown(self.keyed_for(rule), value)
+    }
+
+    /// What hashes the values that a rule's counters are of; `None`: they may be read.
+    pub fn keyed_for(&self, rule: &Rule) -> Option<&Keyed> {
+        self.keyed.as_ref().filter(|_| rule.hashes_values())
+    }
+
+    /// The same of limits that requests bring along. Where any limit of the domain hashes values, so do these: whose they are,
+    /// nobody says.
+    pub fn keyed_for_overrides(&self) -> Option<&Keyed> {
+        self.keyed.as_ref()
+    }
+}
+
+fn shown<'v>(keyed: Option<&Keyed>, value: &'v [u8]) -> Cow<'v, [u8]> {
+    keyed.map_or(Cow::Borrowed(value), |keyed| Cow::Owned(keyed.shown(value).into_bytes()))
 }

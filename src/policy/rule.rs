@@ -83,6 +83,7 @@ pub(super) struct Extras {
     pub(super) algorithm: &'static str,
     pub(super) replaces: Box<[Box<str>]>,
     pub(super) record: Box<[Box<[u8]>]>,
+    pub(super) hashes_values: bool,
     pub(super) lease: Option<Lease>,
     pub(super) metadata: Option<serde_json::Value>,
     pub(super) candidate: Option<Box<Rule>>,
@@ -145,6 +146,11 @@ impl Rule {
         &self.identity
     }
 
+    /// Whether its counters go on where another rule stood here before: they count the same under the same keys.
+    pub(super) fn has_counters_of(&self, before: &Self) -> bool {
+        self.identity == before.identity && self.hashes_values() == before.hashes_values()
+    }
+
     /// What the policy calls the limit.
     pub fn name(&self) -> Option<&str> {
         self.extras.as_ref()?.name.as_deref()
@@ -193,6 +199,11 @@ impl Rule {
     /// Entry keys whose values are tallied for each counter.
     pub fn record(&self) -> &[Box<[u8]>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.record)
+    }
+
+    /// Whether the values that its counters are of must not be read outside of the process.
+    pub fn hashes_values(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.hashes_values)
     }
 
     /// What may be taken from a shared store in advance.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{Problem, Problems, tls};
-use crate::grpc::tls::{Speaks, TlsFiles};
+use crate::grpc::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -61,7 +61,8 @@ impl Flags {
             authorities: "--admin-tls-client-ca",
         };
         let (certificate, key, authorities) = (self.admin_tls_cert, self.admin_tls_key, self.admin_tls_client_ca);
-        let tls = tls::files(&flags, (certificate, key), authorities.map(|path| (path, None)), Speaks::Http1, problems);
+        let clients = authorities.map(|authorities| Clients { authorities, name: None, allowances: Vec::new() });
+        let tls = tls::files(&flags, (certificate, key), clients, Speaks::Http1, problems);
         let settings = AdminSettings {
             token_file: self.admin_token_file,
             read_token_file: self.admin_read_token_file,

@@ -22,6 +22,12 @@ pub(super) struct Flags {
     /// Requests that one connection may have under way.
     #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "1024")]
     max_streams: String,
+    /// Time for a request to come, once its call is begun.
+    #[arg(long, env = "TOLLGATE_MESSAGE_TIMEOUT", value_name = "DURATION", default_value = "30s")]
+    message_timeout: String,
+    /// Connections of gRPC that there may be; more are closed at once, so that their clients go to another replica.
+    #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS", value_name = "N", default_value = "16384")]
+    max_connections: String,
     /// Silence after which a connection is asked for a sign of life.
     #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s")]
     keepalive: String,
@@ -60,6 +66,8 @@ impl Flags {
         let max_age = problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
         let connections = Connections {
             max_message_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
+            message_timeout: problems.read("--message-timeout", &self.message_timeout, parse::some_time),
+            max_connections: problems.read("--max-connections", &self.max_connections, parse::count),
             keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
             keepalive_timeout: Duration::from_secs(20),
             max_streams: u32::try_from(streams).unwrap_or(u32::MAX),

@@ -17,6 +17,7 @@ mod shutdown;
 mod stats;
 mod store;
 mod tls;
+mod tracing;
 mod xds;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{Place, StoreSettings, place};
+pub use self::tracing::TracingSettings;
 use crate::grpc::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
@@ -65,6 +67,8 @@ pub struct Flags {
     #[command(flatten)]
     observation: observation::Flags,
     #[command(flatten)]
+    tracing: tracing::Flags,
+    #[command(flatten)]
     log: log::Flags,
 }
 
@@ -95,6 +99,8 @@ pub struct Settings {
     pub stats: StatsSettings,
     /// What it remembers of what it decided.
     pub observation: ObservationSettings,
+    /// Where spans go, and of which calls there are any; `None`: of none.
+    pub tracing: Option<TracingSettings>,
     /// What it says meanwhile.
     pub log: LogSettings,
 }
@@ -145,6 +151,7 @@ impl Flags {
             shutdown: self.shutdown.resolve(&mut problems),
             stats: self.stats.resolve(&mut problems),
             observation: self.observation.resolve(&mut problems),
+            tracing: self.tracing.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };
         (settings, problems.0)

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Problem, Problems};
 use crate::algorithm::Charge;
+use crate::descriptor::HashKey;
 use crate::policy::source::files::{Places, Which};
 use crate::policy::{Dialect, Options};
 
@@ -62,6 +63,13 @@ pub struct Reading {
     /// A file of options for rules that somebody else writes, by patterns of domain, key, value and name. May be given again.
     #[arg(long, env = "TOLLGATE_OVERLAY", value_name = "FILE", value_delimiter = ',')]
     overlay: Vec<PathBuf>,
+    /// File that has the secret for limits with `hash_values`, the same for all replicas. Another one begins with empty
+    /// counters. Or TOLLGATE_HASH_KEY.
+    #[arg(long, env = "TOLLGATE_HASH_KEY_FILE", value_name = "FILE", value_parser = hash_key_file)]
+    hash_key_file: Option<HashKey>,
+    /// The secret. Not a flag to use: other users of the machine see command lines.
+    #[arg(long, env = "TOLLGATE_HASH_KEY", hide = true, hide_env_values = true)]
+    hash_key: Option<String>,
 }
 
 /// Where policies come from, and how they are read.
@@ -83,6 +91,10 @@ impl Flags {
         if elsewhere && !self.policy.is_empty() {
             let what = "policies come from --xds or from --policy, not from both".to_owned();
             problems.0.push(Problem { flag: "--policy", what });
+        }
+        // Said here and not where flags are read, which would show what was found.
+        if self.reading.hash_key.as_ref().is_some_and(|key| is_short(key.as_bytes())) {
+            problems.0.push(Problem { flag: "TOLLGATE_HASH_KEY", what: too_short() });
         }
         let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
@@ -110,9 +122,23 @@ impl Reading {
             merge_domains: self.merge_domains,
             dialect: self.policy_dialect,
             fixed_window_charge: Some(self.fixed_window_charge),
+            hash_key: self.hash_key_file.or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
             are_candidates: false,
         }
     }
+}
+
+fn hash_key_file(path: &str) -> Result<HashKey, String> {
+    let secret = std::fs::read(path).map_err(|error| error.to_string())?;
+    if is_short(&secret) { Err(too_short()) } else { Ok(HashKey::of(&secret)) }
+}
+
+fn is_short(secret: &[u8]) -> bool {
+    secret.trim_ascii().len() < HashKey::MIN_BYTES
+}
+
+fn too_short() -> String {
+    format!("a key has at least {} bytes", HashKey::MIN_BYTES)
 }
 
 fn dialect(text: &str) -> Result<Dialect, String> {

@@ -51,8 +51,8 @@ pub struct Flags {
     #[arg(long, env = "TOLLGATE_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
     sentinel_password: Option<String>,
     /// Other servers for the limits whose only period is a second: a URL as --store takes it.
-    #[arg(long, env = "TOLLGATE_PER_SECOND_STORE", value_name = "URL", hide_env_values = true, value_parser = redis_url)]
-    per_second_store: Option<RedisUrl>,
+    #[arg(long, env = "TOLLGATE_PER_SECOND_STORE", value_name = "URL", hide_env_values = true)]
+    per_second_store: Option<String>,
     /// The ACL user there.
     #[arg(long, env = "TOLLGATE_PER_SECOND_USER", value_name = "NAME")]
     per_second_user: Option<String>,
@@ -72,8 +72,13 @@ pub struct Flags {
 
 impl Flags {
     /// Completes what the URL says.
-    pub fn complete(&self, place: Place) -> Place {
-        let Place::Redis(options) = place else { return place };
+    ///
+    /// # Errors
+    /// What is wrong with that of other servers.
+    pub fn complete(&self, place: Place) -> Result<Place, String> {
+        // Read whatever the place is, so that nothing wrong is passed over.
+        let per_second = self.per_second_store.as_deref().map(redis_url).transpose()?;
+        let Place::Redis(options) = place else { return Ok(place) };
         let access = Access {
             user: self.redis_user.clone(),
             password: secret(self.redis_password.as_ref(), self.redis_password_file.as_ref()),
@@ -91,12 +96,12 @@ impl Flags {
             ..access.clone()
         };
         let prefix = self.redis_prefix.clone().into_bytes();
-        let per_second = self.per_second(&access);
-        Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options }))
+        let per_second = per_second.map(|url| self.per_second(url, &access));
+        Ok(Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options })))
     }
 
     /// The servers for limits of a second. Certificates are those of the others.
-    fn per_second(&self, main: &Access) -> Option<Box<RedisOptions>> {
+    fn per_second(&self, url: RedisUrl, main: &Access) -> Box<RedisOptions> {
         let access = Access {
             user: self.per_second_user.clone(),
             password: secret(self.per_second_password.as_ref(), self.per_second_password_file.as_ref()),
@@ -107,8 +112,7 @@ impl Flags {
             password: secret(self.per_second_sentinel_password.as_ref(), None),
             ..main.clone()
         };
-        let at = RedisOptions::at(self.per_second_store.clone()?);
-        Some(Box::new(RedisOptions { access, sentinel_access, ..at }))
+        Box::new(RedisOptions { access, sentinel_access, ..RedisOptions::at(url) })
     }
 }
 

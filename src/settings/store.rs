@@ -74,7 +74,10 @@ impl Flags {
             problems.0.push(Problem { flag: "--memory-max", what });
         }
         StoreSettings {
-            place: self.redis.complete(place),
+            place: self.redis.complete(place).unwrap_or_else(|what| {
+                problems.0.push(Problem { flag: "--per-second-store", what });
+                Place::Memory
+            }),
             memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
             timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
             deny_cache_max: problems.read("--deny-cache-max", &self.deny_cache_max, parse::duration),
@@ -95,7 +98,7 @@ pub fn place(text: &str) -> Result<Place, String> {
         // What comes after the scheme may have a password in it.
         (other, None) => Err(format!(
             "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{}`",
-            other.split_once("://").map_or(other, |(scheme, _)| scheme)
+            other.split([':', '@']).next().unwrap_or_default()
         )),
     }
 }

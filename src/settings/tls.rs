@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Problem, Problems};
+use crate::grpc::rights::Allowance;
 use crate::grpc::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
@@ -21,6 +22,11 @@ pub(super) struct Flags {
     /// A DNS name or URI that the certificates of clients have to be for.
     #[arg(long, env = "TOLLGATE_GRPC_TLS_CLIENT_SAN", value_name = "NAME")]
     grpc_tls_client_san: Option<String>,
+    /// Domains that clients may ask for by a name of their certificate: a DNS name or URI, *.parent, a URI that ends in /*, or *
+    /// for all; a domain may end in *. May be given again; in the environment separated by semicolons. Once given, what is not
+    /// allowed is refused with PERMISSION_DENIED, and decisions in JSON over HTTP are, which knows no clients.
+    #[arg(long, env = "TOLLGATE_ALLOW", value_name = "SAN=DOMAIN,...", value_delimiter = ';')]
+    allow: Vec<String>,
 }
 
 impl Flags {
@@ -29,9 +35,17 @@ impl Flags {
             let what = "needs --grpc-tls-client-ca, or nobody vouches for the name".to_owned();
             problems.0.push(Problem { flag: "--grpc-tls-client-san", what });
         }
+        let mut wrong = |what| problems.0.push(Problem { flag: "--allow", what });
+        if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
+            let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
+            wrong(format!("needs {needed}, or nobody vouches for the names of clients"));
+        }
+        let read = self.allow.iter().map(|text| Allowance::parse(text));
+        let allowances = read.filter_map(|read| read.map_err(&mut wrong).ok()).collect();
         let flags =
             Names { certificate: "--grpc-tls-cert", key: "--grpc-tls-key", authorities: "--grpc-tls-client-ca" };
-        let clients = self.grpc_tls_client_ca.map(|authorities| (authorities, self.grpc_tls_client_san));
+        let name = self.grpc_tls_client_san;
+        let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name, allowances });
         files(&flags, (self.grpc_tls_cert, self.grpc_tls_key), clients, Speaks::Http2, problems)
     }
 }
@@ -43,18 +57,16 @@ pub(super) struct Names {
     pub(super) authorities: &'static str,
 }
 
-/// The certificates of a listener: all that is needed or nothing. `clients`: their authorities, and the name that they have to be
-/// for.
+/// The certificates of a listener: all that is needed or nothing.
 pub(super) fn files(
     flags: &Names,
     identity: (Option<PathBuf>, Option<PathBuf>),
-    clients: Option<(PathBuf, Option<String>)>,
+    clients: Option<Clients>,
     speaks: Speaks,
     problems: &mut Problems,
 ) -> Option<TlsFiles> {
     let Names { certificate, key, authorities } = flags;
     let mut lacks = |flag, what: String| problems.0.push(Problem { flag, what });
-    let clients = clients.map(|(authorities, name)| Clients { authorities, name });
     match (identity, clients) {
         ((Some(certificate), Some(key)), clients) => return Some(TlsFiles { certificate, key, clients, speaks }),
         ((Some(_), None), _) => lacks(certificate, format!("needs {key}")),

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::{Problem, Problems, parse};
-use crate::xds::{ControlPlane, Header, Target, Tls};
+use crate::grpc::client::Header;
+use crate::xds::{ControlPlane, Target, Tls};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

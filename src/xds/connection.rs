@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{ControlPlane, Failure};
@@ -41,34 +40,6 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// A header that calls bear.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Header {
-    name: AsciiMetadataKey,
-    value: AsciiMetadataValue,
-}
-
-impl Header {
-    /// Reads `name=value`.
-    ///
-    /// # Errors
-    /// What was found of the name, and what is expected; the value may be a secret, and is not told.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or("expected name=value, found no `=`")?;
-        let name = name.trim().to_lowercase();
-        let key = AsciiMetadataKey::from_bytes(name.as_bytes());
-        let key = key.map_err(|_| format!("expected the name of a header, found `{name}`"))?;
-        let mut value = AsciiMetadataValue::try_from(value)
-            .map_err(|_| format!("the value of `{name}` has characters that no header may have"))?;
-        value.set_sensitive(true);
-        Ok(Self { name: key, value })
-    }
-
-    pub(super) fn add_to(&self, headers: &mut MetadataMap) {
-        headers.append(self.name.clone(), self.value.clone());
     }
 }
 
@@ -141,17 +112,6 @@ mod tests {
         for text in ["", "host", "host:", ":1", "host:0", "http://host:1", "dns://8.8.8.8/host:1", "a@host:1", "h:1/x"]
         {
             assert!(Target::parse(text).unwrap_err().contains(&format!("found `{text}`")), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_header_is_a_name_and_a_value_which_is_not_shown() {
-        let header = Header::parse("Authorization=Bearer a=b").unwrap();
-        assert_eq!(header.name.as_str(), "authorization");
-        assert_eq!(header.value.to_str().unwrap(), "Bearer a=b");
-        assert!(!format!("{header:?}").contains("Bearer"));
-        for text in ["name", "=value", "two words=value", "name=\n", "raw-bin=value"] {
-            assert!(!Header::parse(text).unwrap_err().contains("value="), "{text}");
         }
     }
 }

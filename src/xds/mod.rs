@@ -31,9 +31,10 @@ use tonic::{Request, Status, Streaming};
 use tracing::{info, warn};
 
 use self::backoff::Backoff;
-pub use self::connection::{Header, Target, Tls};
+pub use self::connection::{Target, Tls};
 use self::delta::Delta;
 use self::sotw::StateOfTheWorld;
+use crate::grpc::client::Header;
 use crate::grpc::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::grpc::proto::google::rpc;

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::json as told;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
+use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
@@ -68,6 +69,50 @@ async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
     let reply = Web::new(alone.admin).get("/api/v1/who?domain=test&descriptor=tenant=acme").await;
     assert!(reply.status == 409 && reply.body.contains("kept in Redis"), "{}", reply.body);
     assert_eq!(told(&Web::new(alone.admin), "/api/v1/store").await, json!({"servers": []}));
+}
+
+/// The journals of two processes on one store are one, in a Cluster too; without the store each has its own, and says so.
+async fn one_journal(url: &str, stop: impl FnOnce()) {
+    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
+    let (policies, flags) = (Policies::of(policy), ["--store", url, "--store-timeout", "15s"]);
+    let [one, other] = [(); 2].map(|()| Tollgate::serve_with(policies.path(), &flags));
+    for (service, user) in [(&one, "ann"), (&other, "ann"), (&other, "bob")] {
+        ready(service).await;
+        Client::connect(service.grpc).await.hit("user", user).await;
+    }
+    for service in [&one, &other] {
+        let admin = Web::new(service.admin);
+        let top = || async { told(&admin, "/api/v1/top").await };
+        let has_both = |top: &Value| top["denials"][0]["count"] == 2 && top["total"] == 2;
+        let top = becomes("each tells what both have denied", PATIENCE, top, has_both).await;
+        assert_eq!(
+            (&top["processes"], &top["missing"], &top["denials"][0]["key"]),
+            (&json!(2), &Value::Null, &json!("user=ann"))
+        );
+        let bob = told(&admin, "/api/v1/denials?key=bob").await;
+        assert_eq!((&bob["total"], &bob["denials"][0]["count"]), (&json!(1), &json!(1)));
+    }
+    let shown = output(["top", "--once", "--admin", &format!("http://{}", one.admin)]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("of 2 processes on the same store"), "{text}");
+    stop();
+    let alone = told(&Web::new(one.admin), "/api/v1/top").await;
+    assert_eq!((&alone["total"], &alone["processes"]), (&json!(1), &json!(1)));
+    assert!(alone["missing"].is_string(), "{alone}");
+}
+
+#[tokio::test]
+async fn processes_on_one_store_have_one_journal() {
+    let redis = Redis::start().await;
+    let url = redis.url();
+    one_journal(&url, move || redis.kill()).await;
+}
+
+#[tokio::test]
+async fn processes_on_one_cluster_have_one_journal() {
+    let cluster = Cluster::start(3, 0).await;
+    let url = cluster.url();
+    one_journal(&url, move || drop(cluster)).await;
 }
 
 /// Waits until the service is connected to its store.

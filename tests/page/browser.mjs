@@ -93,6 +93,17 @@ const subjects = {
     assert.equal(await page.evaluate(() => window.ran), undefined);
   },
 
+  /** A key whose values are hashed is told by its hashes, and not asked for by them. */
+  async hashed() {
+    const page = await tab();
+    await page.goto(at('#/denied'));
+    await page.getByRole('link', { name: /^mail=hash-[0-9a-f]{20}$/ }).click();
+    await page.getByText('1 denials, by minute.', { exact: true }).waitFor();
+    const now = page.locator('section').filter({ has: page.getByRole('heading', { name: 'Now', exact: true }) });
+    await becomes(async () => (await now.textContent()).startsWith('NowIts values are hashed'), true);
+    assert.ok(!(await page.locator('body').textContent()).includes(given.value));
+  },
+
   /** The share that a rule denies, while much else is going on. */
   async rates() {
     const page = await tab();

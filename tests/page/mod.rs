@@ -91,6 +91,20 @@ async fn what_the_page_shows_is_what_was_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_hashed_values_is_shown_by_its_hashes_alone() {
+    let limit = "{ requests_per_unit: 1, unit: day, hash_values: true, record: [user] }";
+    let policies = Policies::of(&format!("domain: test\ndescriptors: [{{ key: mail, rate_limit: {limit} }}]\n"));
+    policies.write("key", "a secret of sixteen bytes");
+    let flags = ["--hash-key-file", &policies.file("key").display().to_string()];
+    let service = Tollgate::serve_with(&policies.file("policy.yaml"), &flags);
+    let client = Client::connect(service.grpc).await;
+    for _ in 0..2 {
+        client.ask(request(vec![descriptor(&[("mail", "ann@example.com")])])).await.unwrap();
+    }
+    look("hashed", &service, json!({"value": "ann@"})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_tree_has_every_rule_and_a_request_is_tried() {
     let busy = Busy::start().await;
     busy.send(&[("ann", 21)]).await;

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use super::{calm, is_ready, policy, serve, start, url_of};
+use super::{calm, is_ready, policy, serve, start};
 use crate::support::policy::Policies;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::tls::{Clients, Tls};
@@ -101,7 +101,7 @@ async fn a_cluster_is_reached_by_tls() {
     let tls = Tls::new(Clients::Anyone);
     let setup = Setup { tls: Some(tls.clone()), ..Setup::default() };
     let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
-    let url = url_of(&cluster).replace("redis-cluster", "rediss-cluster");
+    let url = cluster.url().replace("redis-cluster", "rediss-cluster");
     works_at(&url, &["--redis-ca", tls.authority().to_str().unwrap()]).await;
 }
 
@@ -174,7 +174,7 @@ async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
         let layout = Layout { needs_all_slots, ..calm() };
         let cluster = Cluster::start_as(layout).await;
         let policies = yearly();
-        let (service, _client) = serve(&policies, &url_of(&cluster), &[]).await;
+        let (service, _client) = serve(&policies, &cluster.url(), &[]).await;
         says(&service, "the store is connected");
         let warns = service.process.log().iter().any(|line| line.contains("cluster-require-full-coverage yes"));
         assert_eq!(warns, is_warned_of);

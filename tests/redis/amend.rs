@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::who::{hit_as, lines, row};
-use super::{cluster, policy, remaining, serve, url_of};
+use super::{cluster, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
@@ -18,7 +18,7 @@ const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 2, unit: yea
 async fn a_server_a_cluster_and_the_master_of_sentinels_do_what_is_asked() {
     let (redis, cluster, group) = (Redis::start().await, cluster().await, Sentinels::start().await);
     let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
-    let urls = [redis.url(), url_of(&cluster), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
+    let urls = [redis.url(), cluster.url(), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
     for url in urls {
         for limit in [
             YEARLY,
@@ -83,7 +83,7 @@ async fn other_replicas_see_it_when_it_is_said() {
 async fn what_was_taken_of_a_grant_goes_back_to_it_where_another_slot_denies() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("user", YEARLY), ("full", YEARLY)]));
-    let (service, client) = serve(&policies, &url_of(&cluster), &["--deny-cache-max", "0s"]).await;
+    let (service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
     for key in ["user", "full"] {
         while client.hit(key, "ann").await {}
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
@@ -50,7 +50,7 @@ async fn a_domain_in_one_slot_is_one_call_in_a_cluster() {
     let cluster = cluster().await;
     let rules = policy(&[("a", DAILY), ("b", DAILY), ("c", DAILY)]);
     let policies = Policies::of(&format!("atomicity: domain\n{rules}"));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     assert_eq!(calls_for(&client, &["a", "b", "c"], &nodes_of(&cluster)).await, REQUESTS);
 }
 
@@ -58,7 +58,7 @@ async fn a_domain_in_one_slot_is_one_call_in_a_cluster() {
 async fn three_slots_are_three_calls_in_a_cluster() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("a", DAILY), ("b", DAILY), ("c", DAILY)]));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     assert_eq!(calls_for(&client, &["a", "b", "c"], &nodes_of(&cluster)).await, 3 * REQUESTS);
 }
 
@@ -74,7 +74,7 @@ const ONE_OF_EACH: [(&str, &str); 4] = [
 async fn what_one_slot_denies_leaves_the_counters_of_the_others_as_they_were() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &["--deny-cache-max", "0s"]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
     for (key, _) in ONE_OF_EACH {
         assert!(client.hit(key, "used").await);
     }
@@ -102,7 +102,7 @@ async fn what_one_slot_denies_leaves_the_counters_of_the_others_as_they_were() {
 async fn take_backs_are_counted() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
-    let (service, client) = serve(&policies, &url_of(&cluster), &["--deny-cache-max", "0s"]).await;
+    let (service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
     assert!(client.hit("full", "").await);
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 0);
     let all = ["fixed", "sliding", "log", "gcra", "full"].map(|key| descriptor(&[(key, "")]));

@@ -3,7 +3,7 @@
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -157,7 +157,7 @@ async fn a_cluster_is_asked_where_the_denial_may_come_from_a_charge_that_is_take
     let cluster = cluster().await;
     let rules = [("user", YEARLY), ("always", "requests_per_unit: 1, unit: year")];
     let policies = Policies::of(&policy(&rules));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &LONG).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &LONG).await;
     for (key, calls_of_three) in [("user", 3), ("always", 0)] {
         assert!(client.hit(key, "ann").await);
         assert!(!client.hit(key, "ann").await);

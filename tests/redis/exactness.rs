@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{cluster, policy, remaining, serve, url_of};
+use super::{cluster, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -38,14 +38,14 @@ async fn one_server_admits_exactly_the_limit_of_every_algorithm() {
 #[tokio::test]
 async fn a_cluster_admits_exactly_the_limit_of_every_algorithm() {
     let cluster = cluster().await;
-    exactly_the_limits(&url_of(&cluster)).await;
+    exactly_the_limits(&cluster.url()).await;
 }
 
 #[tokio::test]
 async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
     let cluster = cluster().await;
     let policies = Policies::of(&admitted_only(&LIMITS));
-    let fleet = Fleet::start(&policies, &url_of(&cluster)).await;
+    let fleet = Fleet::start(&policies, &cluster.url()).await;
     // Most limits are in two kinds of requests, so that every denial has charges of others to take back.
     let kinds = [["fixed", "sliding", "gcra"], ["fixed", "log", "bucket"], ["sliding", "log", "windows"]];
     let asked = (0..ASKED).flat_map(|_| kinds.iter().map(|kind| kind.map(|key| descriptor(&[(key, "")])).to_vec()));

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
-use super::{calls, cluster, metric, nodes_of, policy, remaining, serve, url_of};
+use super::{calls, cluster, metric, nodes_of, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -40,13 +40,32 @@ async fn requests_in_flight_are_fewer_calls_than_requests() {
 async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_with_them() {
     let cluster = cluster().await;
     let policies = Policies::of(&format!("atomicity: domain\n{}", policy(&LIMITS)));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     for (key, _) in LIMITS {
         said(&client, vec![one(key, "first")]).await;
         let before = calls(&nodes_of(&cluster), "evalsha").await;
         assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE], "{key}");
         let calls = calls(&nodes_of(&cluster), "evalsha").await - before;
         assert!(calls < as_u64(AT_ONCE) / 4, "{key}: {calls} calls for {AT_ONCE} requests");
+    }
+}
+
+#[tokio::test]
+async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
+    let (key, mut rounds) = ("fixed", 0);
+    let mut calls_of_a_round = async || {
+        let before = calls(&nodes_of(&cluster), "evalsha").await;
+        assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
+        rounds += 1;
+        calls(&nodes_of(&cluster), "evalsha").await - before
+    };
+    // Nodes are asked one after the other whether that can be done.
+    becomes("calls are shared", PATIENCE, &mut calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2).await;
+    for number in [0, 17, AT_ONCE - 1] {
+        assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds);
     }
 }
 

@@ -9,7 +9,7 @@ use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::exactness::Fleet;
 use super::who::{hit_as, lines, row, who};
-use super::{calls, cluster, metric, policy, remaining, serve, url_of};
+use super::{calls, cluster, metric, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -86,7 +86,7 @@ async fn several_processes_admit_exactly_the_limit() {
 #[tokio::test]
 async fn several_processes_admit_exactly_the_limit_of_a_cluster() {
     let cluster = cluster().await;
-    exactly_the_limits(&url_of(&cluster)).await;
+    exactly_the_limits(&cluster.url()).await;
 }
 
 async fn exactly_the_limits(store: &str) {

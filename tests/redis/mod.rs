@@ -15,6 +15,7 @@
 //! | `amend` | what people do to one counter: reset, refund, grant |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
+//! | `hashed` | `hash_values`: values that are nowhere to be read |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
 
@@ -25,6 +26,7 @@ mod deny_cache;
 mod exactness;
 mod faults;
 mod gather;
+mod hashed;
 mod lease;
 mod memory;
 mod per_second;
@@ -56,12 +58,6 @@ async fn cluster() -> Cluster {
 /// Nobody fails here, and nobody shall be thought to have failed where the machine is busy.
 fn calm() -> Layout {
     Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() }
-}
-
-/// Where a cluster is.
-fn url_of(cluster: &Cluster) -> String {
-    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
-    format!("redis-cluster://{}", seeds.join(","))
 }
 
 /// A service whose counters are at `store`, ready; it waits for slow answers, since a busy machine is no subject here.

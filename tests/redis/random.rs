@@ -12,8 +12,8 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
 
+use super::cluster;
 use super::sides::Sides;
-use super::{cluster, url_of};
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
 
@@ -70,7 +70,7 @@ fn they_do_so_when_amounts_change_meanwhile() {
 fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value) -> Case) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
-    let urls = [redis.url(), url_of(&cluster)];
+    let urls = [redis.url(), cluster.url()];
     let mut seed = [test; 32];
     seed[0] = u8::try_from(from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default() % 256).unwrap();
     let config = Config {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::{calm, cluster, nodes_of, url_of};
+use super::{calm, cluster, nodes_of};
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::{Redis, Setup};
@@ -41,7 +41,7 @@ async fn valkey_decides_as_memory_does() {
 #[tokio::test]
 async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
     let cluster = cluster().await;
-    agrees(&url_of(&cluster));
+    agrees(&cluster.url());
     for node in nodes_of(&cluster) {
         assert_eq!(node.command(&["DBSIZE"]).await, Value::Int(0));
     }
@@ -51,7 +51,7 @@ async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
 async fn a_cluster_of_the_oldest_servers_decides_as_memory_does() {
     let setup = Setup { flavor: Flavor::Redis62, ..Setup::default() };
     let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
-    same_lines("1", &IN_MEMORY[0], &replayed("1", &url_of(&cluster)));
+    same_lines("1", &IN_MEMORY[0], &replayed("1", &cluster.url()));
 }
 
 #[tokio::test]

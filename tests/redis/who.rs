@@ -4,7 +4,7 @@ use std::process::Output;
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{cluster, policy, serve, url_of};
+use super::{cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -92,9 +92,9 @@ async fn of_many_users_the_small_ones_are_told_together() {
 async fn a_cluster_is_asked_where_the_counter_lives() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
-    let (_service, client) = serve(&policies, &url_of(&cluster), &[]).await;
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     hit_as(&client, "ann", 2).await;
-    assert_eq!(lines(&who(&policies, &url_of(&cluster), "tenant=acme")), [row(([2, 0], "user=ann"))]);
+    assert_eq!(lines(&who(&policies, &cluster.url(), "tenant=acme")), [row(([2, 0], "user=ann"))]);
 }
 
 #[tokio::test]

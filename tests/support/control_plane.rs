@@ -95,7 +95,7 @@ fn run(files: &TempDir, port: u16, flags: &[String]) -> (Process, u16) {
     (process, port.try_into().unwrap())
 }
 
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let python = root().join(".venv/bin/python");
     assert!(python.exists(), "these tests need packages of Python: run `tests/run` once, which installs them in .venv");
     python

@@ -7,14 +7,45 @@ use tokio::net::TcpStream;
 
 use super::PATIENCE;
 
-const SETTINGS: u8 = 4;
+/// A piece of a body.
+pub(crate) const DATA: u8 = 0;
+/// The beginning of a call.
+pub(crate) const HEADERS: u8 = 1;
+/// How much a stream matters, which nobody reads any more.
+pub(crate) const PRIORITY: u8 = 2;
+/// The end of a stream that is wanted no more.
+pub(crate) const RESET: u8 = 3;
+/// More of the beginning.
+pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const SETTINGS: u8 = 4;
 /// The frame that asks for a sign of life.
 pub(crate) const PING: u8 = 6;
 /// The frame that tells a client to go.
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
+/// Of DATA and HEADERS: there will be no more; of HEADERS: they are whole.
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+/// What a connection ends with where its client does what no client needs to.
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// A client that only keeps its connection alive.
+/// A frame's bytes.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length, &[kind, flags][..], &stream.to_be_bytes(), body].concat()
+}
+
+/// The headers of a call, as HPACK without its tables.
+pub(crate) fn headers(path: &str) -> Vec<u8> {
+    const POST: u8 = 0x83;
+    const HTTP: u8 = 0x86;
+    let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    let (path, authority) = (literal(&[0x04], path), literal(&[0x01], "tollgate"));
+    [&[POST, HTTP][..], &path, &authority, &literal(&[0x0f, 0x10], "application/grpc")].concat()
+}
+
+/// A client that keeps its connection alive, and sends what it is told to.
 pub(crate) struct Http2(TcpStream);
 
 impl Http2 {
@@ -24,6 +55,56 @@ impl Http2 {
         connection.send(SETTINGS, 0, &[]).await;
         assert_eq!(connection.answer_frame().await, Some(SETTINGS));
         connection
+    }
+
+    /// Sends bytes that are frames, or are none.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_all(bytes).await
+    }
+
+    /// Waits until all that was sent has been seen. Whether the connection is there still.
+    pub(crate) async fn is_seen(&mut self) -> bool {
+        self.write(&frame(PING, 0, 0, b"are seen")).await.is_ok() && self.pong().await
+    }
+
+    async fn pong(&mut self) -> bool {
+        let pong = async {
+            while let Some((kind, flags, _)) = self.read_frame().await {
+                match (kind, flags & ACK) {
+                    (PING, ACK) => return true,
+                    (GOAWAY, _) => return false,
+                    (_, _) => {}
+                }
+            }
+            false
+        };
+        tokio::time::timeout(PATIENCE, pong).await.expect("it is answered or closed")
+    }
+
+    /// Reads until the connection is told to end, and says with which code.
+    pub(crate) async fn goaway(&mut self) -> u32 {
+        let goaway = async {
+            loop {
+                let (kind, _, body) = self.read_frame().await.expect("it is told why it ends");
+                if kind == GOAWAY {
+                    return u32::from_be_bytes(body[4..8].try_into().unwrap());
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, goaway).await.expect("it is told to end")
+    }
+
+    /// Reads until there is a frame of this kind, and gives what it holds.
+    pub(crate) async fn body_of(&mut self, wanted: u8) -> Vec<u8> {
+        let found = async {
+            loop {
+                let (kind, _, body) = self.read_frame().await.expect("it is kept");
+                if kind == wanted {
+                    return body;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.expect("the frame comes")
     }
 
     /// Answers what comes, and tells which frames that were.
@@ -37,18 +118,13 @@ impl Http2 {
 
     /// Answers what comes until a frame of this kind is among it.
     pub(crate) async fn frame(&mut self, kind: u8) {
-        let frame = async { while self.answer_frame().await.expect("it is kept") != kind {} };
-        tokio::time::timeout(PATIENCE, frame).await.expect("the frame comes");
+        let comes = async { while self.answer_frame().await.expect("it is kept") != kind {} };
+        tokio::time::timeout(PATIENCE, comes).await.expect("the frame comes");
     }
 
     /// Reads a frame, answers it where it asks for that, and says what it was; nothing at the end.
     async fn answer_frame(&mut self) -> Option<u8> {
-        // Length 3, type 1, flags 1, stream 4.
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).await.ok()?;
-        let [a, b, c, kind, flags, ..] = head;
-        let mut body = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.0.read_exact(&mut body).await.unwrap();
+        let (kind, flags, body) = self.read_frame().await?;
         match (kind, flags & ACK) {
             (SETTINGS, 0) => self.send(SETTINGS, ACK, &[]).await,
             (PING, 0) => self.send(PING, ACK, &body).await,
@@ -57,9 +133,18 @@ impl Http2 {
         Some(kind)
     }
 
+    /// A frame's kind, flags and body; nothing at the end.
+    async fn read_frame(&mut self) -> Option<(u8, u8, Vec<u8>)> {
+        // Length 3, type 1, flags 1, stream 4.
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await.ok()?;
+        let [a, b, c, kind, flags, ..] = head;
+        let mut body = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        self.0.read_exact(&mut body).await.ok()?;
+        Some((kind, flags, body))
+    }
+
     async fn send(&mut self, kind: u8, flags: u8, body: &[u8]) {
-        let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-        let frame = [&length, &[kind, flags, 0, 0, 0, 0][..], body].concat();
-        self.0.write_all(&frame).await.unwrap();
+        self.0.write_all(&frame(kind, flags, 0, body)).await.unwrap();
     }
 }

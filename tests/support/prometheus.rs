@@ -39,7 +39,7 @@ impl Prometheus {
         write_targets(files.path(), &[]);
         let mut command = Command::new("prometheus");
         command.arg("--config.file").arg(file("prometheus.yaml")).arg("--storage.tsdb.path").arg(file("data"));
-        command.args(["--web.listen-address", "127.0.0.1:0"]);
+        command.args(["--web.listen-address", "127.0.0.1:0", "--enable-feature", "exemplar-storage"]);
         let mut process = Process::start("prometheus", &mut command);
         let address = process.wait_for_line("where it listens", |line| {
             line.contains("Listening on").then(|| line.rsplit_once("address=").unwrap().1.parse().unwrap())
@@ -58,6 +58,15 @@ impl Prometheus {
         let samples = answer["data"]["result"].as_array().ok_or_else(|| answer.to_string())?;
         let value = |sample: &Value| sample["value"][1].as_str().unwrap().parse().unwrap();
         Ok(samples.iter().map(|sample| (sample["metric"].clone(), value(sample))).collect())
+    }
+
+    /// The labels of all exemplars of what a query reads.
+    pub(crate) async fn exemplars(&self, query: &str) -> Vec<Value> {
+        let always = "start=2020-01-01T00:00:00Z&end=2100-01-01T00:00:00Z";
+        let answer = self.ask(&format!("/api/v1/query_exemplars?{always}&query={}", escaped(query))).await;
+        let series = answer["data"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
+        let exemplars = series.iter().flat_map(|series| series["exemplars"].as_array().unwrap());
+        exemplars.map(|exemplar| exemplar["labels"].clone()).collect()
     }
 
     /// The names of the alerts that fire.

@@ -8,13 +8,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, Page, Problem, Refusal, rfc3339};
 use crate::algorithm::time::{Micros, Timestamp as Instant};
-use crate::journal::{Denials, Found, Span};
+use crate::journal::{Denials, Found, Journal, Span};
 
 /// Minutes that are looked back, unless told otherwise.
 const TOP_MINUTES: u64 = 5;
 
 /// Keys that were denied.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct DenialsView {
     /// From when on denials are known, RFC 3339.
     pub known_since: String,
@@ -22,6 +22,10 @@ pub struct DenialsView {
     pub total: usize,
     /// Denials in that time of keys that are not among them, for there was no room.
     pub dropped: u64,
+    /// Processes whose denials these are: this one, and those on the same store that have denied something.
+    pub processes: usize,
+    /// Why those of other processes are not all among them; absent: they are, but for their last seconds.
+    pub missing: Option<String>,
     /// This part.
     pub denials: Vec<DenialView>,
 }
@@ -123,8 +127,8 @@ pub(super) async fn denials(
     let (since, until) = (since.transpose()?, until.transpose()?);
     let (domain, rule, key) = (which.domain.as_deref(), which.rule.as_deref(), which.key.as_deref());
     let span = Span { domain, rule, key, since, until };
-    let known = read(&api)?;
-    Ok(Json(view(&known, &span, known.find(&span), page)))
+    let known = read(&api, &span).await?;
+    Ok(Json(known.view(&span, known.denials.find(&span), page)))
 }
 
 /// The keys that were denied most often lately, of one rule or of all.
@@ -139,27 +143,40 @@ pub(super) async fn top(
     Query(lately): Query<Lately>,
     Query(page): Query<Page>,
 ) -> Result<Json<DenialsView>, Refusal> {
-    let known = read(&api)?;
     let back = Micros::from_secs(lately.minutes.unwrap_or(TOP_MINUTES).saturating_mul(60));
-    let since = Some(known.read_at() - back);
+    let since = Some(Journal::now() - back);
     let span = Span { domain: lately.domain.as_deref(), rule: lately.rule.as_deref(), since, ..Span::default() };
-    Ok(Json(view(&known, &span, known.top(&span), page)))
+    let known = read(&api, &span).await?;
+    Ok(Json(known.view(&span, known.denials.top(&span), page)))
 }
 
-fn view(known: &Denials, span: &Span<'_>, found: Vec<Found>, page: Page) -> DenialsView {
-    DenialsView {
-        known_since: rfc3339(known.since()),
-        total: found.len(),
-        dropped: known.dropped(span),
-        denials: page.of(found).into_iter().map(DenialView::from).collect(),
+/// What all processes know.
+struct Known {
+    denials: Denials,
+    processes: usize,
+    missing: Option<String>,
+}
+
+impl Known {
+    fn view(&self, span: &Span<'_>, found: Vec<Found>, page: Page) -> DenialsView {
+        DenialsView {
+            known_since: rfc3339(self.denials.since()),
+            total: found.len(),
+            dropped: self.denials.dropped(span),
+            processes: self.processes,
+            missing: self.missing.clone(),
+            denials: page.of(found).into_iter().map(DenialView::from).collect(),
+        }
     }
 }
 
-fn read(api: &Api) -> Result<Denials, Refusal> {
-    match api.journal.is_on() {
-        true => Ok(api.journal.read()),
-        false => Err(Refusal::Conflict("denials are not taken down: --denial-journal is off".to_owned())),
+async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
+    if !api.journal.is_on() {
+        return Err(Refusal::Conflict("denials are not taken down: --denial-journal is off".to_owned()));
     }
+    let others = api.desk.others(Journal::minutes_of(span)).await;
+    let processes = others.processes.saturating_add(1);
+    Ok(Known { denials: api.journal.read_with(others.told), processes, missing: others.missing })
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, Refusal> {

@@ -32,7 +32,9 @@ export function open(main, parameters, live) {
       write(empty, 'Nobody was denied that fits this.');
       const all = answer.total > answer.denials.length ? `${answer.denials.length} of ${count(answer.total)} keys. ` : '';
       const dropped = answer.dropped ? `${count(answer.dropped)} more denials are of keys for which there was no room. ` : '';
-      write(known, `${all}${dropped}Known since ${clock(answer.known_since)}; counts are of whole minutes.`);
+      const of = answer.processes > 1 ? `Of ${count(answer.processes)} processes on the same store, others up to 5 seconds behind. ` : '';
+      const missing = answer.missing ? `Some of other processes are missing: ${answer.missing}. ` : '';
+      write(known, `${all}${dropped}${of}${missing}Known since ${clock(answer.known_since)}; counts are of whole minutes.`);
     } catch (error) {
       // Without a journal there is nothing to ask for: no failure of the server.
       if (!(error instanceof Problem) || ![400, 409].includes(error.status)) throw error;

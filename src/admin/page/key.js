@@ -8,6 +8,8 @@ import { clock, count, duration, facts, h, route, time, write } from './dom.js';
 const EVERY_MS = 2000;
 const MINUTE_MS = 60_000;
 const MINUTES = 15;
+/** What stands for a value where the limit has `hash_values`. */
+const HASHED = /^hash-[0-9a-f]{20}$/;
 
 export const title = ({ key }) => key ?? 'A key';
 
@@ -26,7 +28,18 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
     h('section', { class: 'card' }, h('h2', {}, 'Which rule, and why'), why),
   );
   const minutes = new Map();
-  live.every(EVERY_MS, async (signal) => now.replaceChildren(standing(await tried(domain, key, signal))));
+  const isHashed = entriesOf(key).some(({ value }) => HASHED.test(value));
+  if (isHashed) {
+    now.append(h('p', { class: 'soft' }, 'Its values are hashed, and a counter is not found by a hash. Try it by its values, under Policy.'));
+    write(why, 'Not known by a hash: try it by its values, under Policy.');
+  } else {
+    live.every(EVERY_MS, async (signal) => now.replaceChildren(standing(await tried(domain, key, signal))));
+    live.every(5 * EVERY_MS, async (signal) => {
+      const told = await get('explain', { domain, descriptor: key }, signal);
+      write(why, told.text);
+      await tallies(who, domain, key, signal);
+    });
+  }
   live.every(EVERY_MS, async (signal) => {
     const found = await denials({ domain, rule, key }, {}, signal);
     story.replaceChildren(told(found));
@@ -34,11 +47,6 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
     bars(chart, minutes);
     const sum = [...minutes.values()].reduce((sum, minute) => sum + minute.count, 0);
     write(total, sum ? `${count(sum)} denials, by minute.` : '');
-  });
-  live.every(5 * EVERY_MS, async (signal) => {
-    const told = await get('explain', { domain, descriptor: key }, signal);
-    write(why, told.text);
-    await tallies(who, domain, key, signal);
   });
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::top::Top;
-use crate::descriptor::{Descriptor, Request};
+use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::journal::key;
 use crate::limiter::{Decision, Status};
 
@@ -39,7 +39,7 @@ impl Denied {
         // Votes deny together, and each of them is a part of why.
         for (status, descriptor) in statuses.filter(|(status, _)| status.is_over_limit()) {
             let top = self.rules.entry(rule_of(status, request.domain)).or_default();
-            top.add(&key_of(descriptor));
+            top.add(&key_of(descriptor, status.keyed()));
         }
     }
 
@@ -50,7 +50,8 @@ impl Denied {
         for tried in denying.filter(|_| !decision.is_over_limit()) {
             is_any = true;
             let top = self.rules.entry((request.domain.to_owned(), tried.rule().path().to_owned())).or_default();
-            request.descriptors.get(tried.descriptor()).into_iter().for_each(|descriptor| top.add(&key_of(descriptor)));
+            let descriptor = request.descriptors.get(tried.descriptor());
+            descriptor.into_iter().for_each(|descriptor| top.add(&key_of(descriptor, tried.keyed())));
         }
         self.requests = self.requests.saturating_add(u64::from(is_any));
     }
@@ -89,9 +90,9 @@ fn rule_of(status: &Status<'_>, domain: &str) -> (String, String) {
 }
 
 /// The descriptor as the journal of a running service calls it.
-fn key_of(descriptor: &Descriptor<'_>) -> String {
+fn key_of(descriptor: &Descriptor<'_>, keyed: Option<&Keyed>) -> String {
     let mut text = String::new();
-    key::write_text(&descriptor.entries, &mut text);
+    Keyed::show(keyed, &descriptor.entries, |entries| key::write_text(entries, &mut text));
     text
 }
 

@@ -120,7 +120,7 @@ impl Replay {
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        let place = self.redis.complete(place(&self.store)?);
+        let place = self.redis.complete(place(&self.store)?)?;
         let policies = self.policies(&self.policy)?;
 
         let clock = Arc::new(ManualClock::default());

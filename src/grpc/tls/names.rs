@@ -13,21 +13,41 @@ const URI: u8 = 0x86;
 /// 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Whether a certificate, in DER, is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A
-/// wildcard stands for one label, the first.
-pub(super) fn is_for(certificate: &[u8], name: &str) -> bool {
-    let Some(names) = alternative_names(certificate) else { return false };
-    elements(names).any(|(tag, found)| match (tag, std::str::from_utf8(found)) {
-        (DNS_NAME, Ok(dns)) => covers(dns, name),
-        (URI, Ok(uri)) => uri == name,
-        (_, _) => false,
+/// A name that a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::grpc) enum Name<'a> {
+    /// A wildcard as it is written.
+    Dns(&'a str),
+    Uri(&'a str),
+}
+
+impl<'a> Name<'a> {
+    pub(in crate::grpc) fn text(self) -> &'a str {
+        match self {
+            Self::Dns(text) | Self::Uri(text) => text,
+        }
+    }
+}
+
+/// The DNS names and URIs of a certificate, in DER.
+pub(in crate::grpc) fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
+    elements(alternative_names(certificate).unwrap_or_default()).filter_map(|(tag, text)| {
+        let text = std::str::from_utf8(text).ok()?;
+        match tag {
+            DNS_NAME => Some(Name::Dns(text)),
+            URI => Some(Name::Uri(text)),
+            _ => None,
+        }
     })
 }
 
-/// The first DNS name or URI that a certificate, in DER, is for.
-pub(super) fn first(certificate: &[u8]) -> Option<&str> {
-    let mut names = elements(alternative_names(certificate)?).filter(|(tag, _)| [DNS_NAME, URI].contains(tag));
-    names.find_map(|(_, name)| std::str::from_utf8(name).ok())
+/// Whether a certificate is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A wildcard
+/// stands for one label, the first.
+pub(in crate::grpc) fn is_for(certificate: &[u8], name: &str) -> bool {
+    names(certificate).any(|found| match found {
+        Name::Dns(dns) => covers(dns, name),
+        Name::Uri(uri) => uri == name,
+    })
 }
 
 fn covers(dns: &str, name: &str) -> bool {
@@ -84,7 +104,8 @@ mod tests {
     #[test]
     fn names_wildcards_and_uris_count_and_nothing_near_them() {
         let certificate = certificate(&["a.example", "*.gateway"], Some("spiffe://mesh/ns/edge"));
-        assert_eq!(first(&certificate), Some("a.example"));
+        let all = [Name::Dns("a.example"), Name::Dns("*.gateway"), Name::Uri("spiffe://mesh/ns/edge")];
+        assert_eq!(names(&certificate).collect::<Vec<_>>(), all);
         for name in ["a.example", "A.Example", "envoy.gateway", "*.gateway", "spiffe://mesh/ns/edge"] {
             assert!(is_for(&certificate, name), "{name}");
         }

@@ -1,6 +1,7 @@
 //! What is taken down of requests: denials, and what lets more pass than the limits say.
 
 use super::*;
+use crate::descriptor::HashKey;
 use crate::journal::{Found, Journal, Span};
 
 const RULES: &str = "
@@ -34,6 +35,46 @@ fn denials_are_taken_down_with_whether_the_request_passed() {
         row("s", "s=1", [1, 1, 1]),
     ];
     assert_eq!(noted(&journal), expected);
+}
+
+#[test]
+fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
+    let ban = "unit: day, requests_per_unit: 0";
+    let text = format!(
+        "domain: d\ndescriptors:
+  - {{key: mail, rate_limit: {{{ban}, hash_values: true, record: [user]}}}}
+  - {{key: tried, rate_limit: {{unit: day, requests_per_unit: 9, hash_values: true}}, candidate: {{{ban}}}}}
+  - {{key: alone, candidate: {{{ban}, hash_values: true}}}}
+  - {{key: plan, rate_limit: {{{ban}}}}}
+"
+    );
+    // Of the set that is tried out only the limits in force hash anything.
+    let other = format!("domain: d\ndescriptors: [{{key: tried, rate_limit: {{{ban}}}}}]\n");
+    let options = Options { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..Options::default() };
+    let (mut bench, journal) = (bench_of(load_by(&text, options), Modes::default(), 1 << 20), Journal::new(1 << 20, 1));
+    bench.in_force.try_out(load_by(&other, Options { are_candidates: true, ..options }));
+    bench.limiter = bench.limiter.with_pen(journal.pen());
+    for ask in ["mail=ann", "tried=ann", "alone=ann", "plan=free"].map(take) {
+        bench.ask(&[ask, take("user=ann")]);
+    }
+    bench.ask(&[overridden("any=ann", 0, 60)]);
+    let found = journal.read().find(&Span::default());
+    let told: Vec<_> = found.iter().map(|found| (found.rule.as_str(), found.key.split('=').collect())).collect();
+    let mut told: Vec<(&str, Vec<&str>)> = told;
+    told.sort();
+    let hash = told[0].1[1];
+    assert!(hash.starts_with("hash-") && hash.len() == 25, "{hash}");
+    let expected = [
+        ("(limit of the request)", vec!["any", hash]),
+        ("alone (candidate)", vec!["alone", hash]),
+        ("mail", vec!["mail", hash]),
+        ("plan", vec!["plan", "free"]),
+        ("tried (candidate policy)", vec!["tried", hash]),
+        ("tried (candidate)", vec!["tried", hash]),
+    ];
+    assert_eq!(told, expected);
+    let recorded: Vec<_> = found.iter().flat_map(|found| &found.record.recorded).collect();
+    assert_eq!(recorded, [&Box::from(format!("user={hash}"))]);
 }
 
 #[test]

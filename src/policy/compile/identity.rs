@@ -137,6 +137,9 @@ impl Version {
             Imposes::Unlimited => self.add("unlimited"),
             Imposes::Limit(limit) => self.amounts(limit),
         }
+        if rule.hashes_values() {
+            self.add("hash_values");
+        }
     }
 
     fn lease(&mut self, rule: &Rule) {

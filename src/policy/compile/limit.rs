@@ -10,6 +10,7 @@ use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::policy::Options;
 use crate::policy::document::written::{self, AlgorithmWord};
 use crate::policy::report::{Finding, Span, Spanned, shown};
 use crate::policy::rule::{Imposes, Lease};
@@ -30,22 +31,23 @@ pub(super) struct Terms {
     pub(super) inherits_override: bool,
     pub(super) name: Option<Box<str>>,
     pub(super) record: Box<[Box<[u8]>]>,
+    pub(super) hashes_values: bool,
     pub(super) lease: Option<Lease>,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        let (name, record) = (None, Box::default());
-        Self { imposes: Imposes::Nothing, algorithm: "", inherits_override: false, name, record, lease: None }
+        let (name, record, hashes_values) = (None, Box::default(), false);
+        let inherits_override = false;
+        Self { imposes: Imposes::Nothing, algorithm: "", inherits_override, name, record, hashes_values, lease: None }
     }
 }
 
-/// Compiles a limit; where it cannot work, it imposes nothing and says why. `fixed_window_charge`: when hits of fixed windows are
-/// written where nobody says so.
+/// Compiles a limit; where it cannot work, it imposes nothing and says why.
 pub(super) fn compile<'w>(
     limit: &'w written::Limit,
     layers: &Layers<'w>,
-    fixed_window_charge: Charge,
+    options: &Options,
     report: &mut dyn FnMut(Finding),
 ) -> Terms {
     check_names(limit, report);
@@ -56,7 +58,7 @@ pub(super) fn compile<'w>(
     }
     let algorithm = layers.said(|options| &options.algorithm);
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
-    let mut compiler = Compiler { limit, fixed_window_charge, chooser: Chooser { layers, algorithm, report } };
+    let mut compiler = Compiler { limit, options, chooser: Chooser { layers, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
         return Terms::default();
@@ -69,8 +71,22 @@ pub(super) fn compile<'w>(
         algorithm: algorithm.word(),
         name,
         record: compiler.record(),
+        hashes_values: hashes_values(layers, options, compiler.chooser.report),
         lease: compiler.lease(),
     }
+}
+
+/// Whether values are hashed, which takes a key.
+pub(super) fn hashes_values(layers: &Layers<'_>, options: &Options, report: &mut dyn FnMut(Finding)) -> bool {
+    let Some(said) = layers.said(|options| &options.hash_values).filter(|said| *said.value) else {
+        return false;
+    };
+    if options.hash_key.is_none() {
+        let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
+        let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
+        report(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
+    }
+    true
 }
 
 fn check_names(limit: &written::Limit, report: &mut dyn FnMut(Finding)) {
@@ -107,7 +123,7 @@ struct Placed {
 
 struct Compiler<'w, 'r> {
     limit: &'w written::Limit,
-    fixed_window_charge: Charge,
+    options: &'r Options,
     chooser: Chooser<'w, 'r>,
 }
 
@@ -266,7 +282,7 @@ impl<'w> Compiler<'w, '_> {
             }
         };
         // A sliding log cannot be charged without a bound; defaults that say so are meant for other limits.
-        let usual = if word == AlgorithmWord::FixedWindow { self.fixed_window_charge } else { Charge::Admitted };
+        let usual = if word == AlgorithmWord::FixedWindow { self.options.window_charge() } else { Charge::Admitted };
         let bounded = |charge: &Said<'_, Charge>| matches!(charge.value, Charge::Admitted | Charge::Blamed);
         let charge = charge.filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge));
         let mode = charge.map_or(usual, |charge| *charge.value);

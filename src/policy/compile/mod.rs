@@ -25,7 +25,7 @@ use super::matcher::{Level, Pattern};
 use super::report::{Finding, Findings, Span, text_of};
 use super::rule::{Extras, Imposes, Modes, Rule};
 use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
-use crate::algorithm::Charge;
+use crate::descriptor::Keyed;
 use identity::{Path, Version};
 use layers::{Entry, Layers};
 use limit::Terms;
@@ -86,8 +86,7 @@ struct Compiler<'a> {
     domain: Arc<str>,
     place: String,
     first_id: usize,
-    fixed_window_charge: Charge,
-    are_candidates: bool,
+    options: Options,
     rules: Vec<Rule>,
     /// The entries of overlays that are for the domain.
     overlays: Vec<&'a Entry<'a>>,
@@ -113,8 +112,7 @@ impl<'a> Compiler<'a> {
         version: &'a mut Version,
     ) -> Self {
         Self {
-            fixed_window_charge: options.fixed_window_charge.unwrap_or(Charge::Always),
-            are_candidates: options.are_candidates,
+            options,
             domain: domain.into(),
             place: format!("domain `{domain}`"),
             first_id,
@@ -131,7 +129,7 @@ impl<'a> Compiler<'a> {
 
     fn policy(mut self, documents: &[written::Document]) -> Policy {
         let rules = documents.iter().flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
-        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.are_candidates));
+        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.options.are_candidates));
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // Where something could not be read, that may be the limit which is missed here.
@@ -145,10 +143,13 @@ impl<'a> Compiler<'a> {
         let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
         let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
-        let override_charge = self.fixed_window_charge;
+        let override_charge = self.options.window_charge();
         let has_candidates = self.rules.iter().any(|rule| rule.candidate().is_some());
+        let mut limits = self.rules.iter().chain(self.rules.iter().filter_map(Rule::candidate));
+        let hashes_any = limits.any(Rule::hashes_values);
+        let keyed = self.options.hash_key.as_ref().filter(|_| hashes_any).map(Keyed::new);
         let Self { domain, rules, .. } = self;
-        Policy { domain, in_one_slot, has_candidates, override_identity, override_charge, top, rules }
+        Policy { domain, in_one_slot, has_candidates, override_identity, override_charge, keyed, top, rules }
     }
 
     /// Compiles rules that stand side by side.
@@ -188,8 +189,10 @@ impl<'a> Compiler<'a> {
         let path = above.below(rule, modes.share_threshold);
         let terms = self.terms(rule, &layers, &path);
         let identity = path.identity(terms.algorithm, &terms.imposes);
-        let candidate =
-            rule.candidate.as_ref().map(|candidate| self.candidate(rule, candidate, defaults, (&path, index)));
+        let candidate = rule.candidate.as_ref().map(|candidate| {
+            let hashes_values = terms.hashes_values;
+            self.candidate(rule, (candidate, defaults), hashes_values, (&path, index))
+        });
         let compiled = Rule {
             id: self.first_id.saturating_add(index),
             domain: Arc::clone(&self.domain),
@@ -210,19 +213,26 @@ impl<'a> Compiler<'a> {
         u32::try_from(index).ok()
     }
 
-    /// The limit that is tried out at a path, as a rule that shares the number of the one it stands beside.
+    /// The limit that is tried out at a path, as a rule that shares the number of the one it stands beside. `hashes_values`: that
+    /// one does, and so this one does.
     fn candidate(
         &mut self,
         rule: &written::Rule,
-        candidate: &written::Limit,
-        defaults: &written::Options,
+        (candidate, defaults): (&written::Limit, &written::Options),
+        hashes_values: bool,
         (path, index): (&Path, usize),
     ) -> Rule {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let layers = Layers::of_candidate(candidate, defaults);
-        let terms = limit::compile(candidate, &layers, self.fixed_window_charge, &mut report);
+        let terms = limit::compile(candidate, &layers, &self.options, &mut report);
+        let extras = Extras {
+            algorithm: terms.algorithm,
+            hashes_values: hashes_values || terms.hashes_values,
+            lease: terms.lease,
+            ..Extras::default()
+        };
         Rule {
             id: self.first_id.saturating_add(index),
             domain: Arc::clone(&self.domain),
@@ -231,7 +241,7 @@ impl<'a> Compiler<'a> {
             value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
             identity: path.of_candidate().identity(terms.algorithm, &terms.imposes),
             modes: Modes { shadow: true, ..Modes::default() },
-            extras: Some(Box::new(Extras { algorithm: terms.algorithm, lease: terms.lease, ..Extras::default() })),
+            extras: Some(Box::new(extras)),
             imposes: terms.imposes,
             children: Level::default(),
         }
@@ -241,9 +251,15 @@ impl<'a> Compiler<'a> {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
-        let charge = self.fixed_window_charge;
-        let terms = rule.limit.as_ref().map(|limit| limit::compile(limit, layers, charge, &mut report));
-        let terms = terms.unwrap_or_default();
+        let options = &self.options;
+        let terms = match &rule.limit {
+            Some(limit) => limit::compile(limit, layers, options, &mut report),
+            None => {
+                // What is said of the rule is heard by the limit that is tried out there.
+                let hashes_values = rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
+                Terms { hashes_values, ..Terms::default() }
+            }
+        };
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
@@ -288,6 +304,7 @@ fn extras(rule: &written::Rule, terms: &Terms, candidate: Option<Rule>) -> Optio
                 .map(|name| name.value.as_str().into())
                 .collect(),
             record: terms.record.clone(),
+            hashes_values: terms.hashes_values,
             lease: terms.lease,
             metadata: rule.metadata.clone(),
             candidate: candidate.map(Box::new),

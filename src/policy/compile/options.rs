@@ -67,6 +67,7 @@ pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, 
         ("override", at(&options.inherit)),
         ("on_store_error", at(&options.on_store_error)),
         ("record", at(&options.record)),
+        ("hash_values", at(&options.hash_values)),
         ("lease", at(&options.lease)),
     ];
     all.into_iter().filter_map(|(word, span)| Some((word, span?)))

@@ -24,6 +24,7 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     add("value_to_metric", on(rule.value_to_metric()));
     add("replaces", list(rule.replaces().iter().map(|name| name.to_string())));
     add("record", list(rule.record().iter().map(|key| String::from_utf8_lossy(key).into_owned())));
+    add("hash_values", on(rule.hashes_values()));
     add(
         "lease",
         rule.lease().map(|lease| match lease.size {

@@ -158,7 +158,7 @@ impl<'p> Placed<'p> {
         let counters = match (has_counters(was.rule), has_counters(self.rule)) {
             (false, false) => Counters::None,
             (true, false) => Counters::Dropped,
-            (true, true) if was.rule.identity() == self.rule.identity() => Counters::Kept,
+            (true, true) if self.rule.has_counters_of(was.rule) => Counters::Kept,
             (_, true) => Counters::Anew,
         };
         (!details.is_empty()).then(|| self.change(Kind::Changed, details, counters, None))

@@ -188,6 +188,7 @@ impl Reader<'_> {
             inherit: self.one_of(fields, "override", &OVERRIDES),
             on_store_error: self.one_of(fields, "on_store_error", &ON_STORE_ERROR),
             record: self.texts(fields, "record"),
+            hash_values: self.truth(fields, "hash_values"),
             lease: self.section(fields, "lease", Level::Lease).map(|found| super::report::Spanned {
                 value: Lease { size: self.some_text(&found, "size"), ttl: self.some_text(&found, "ttl") },
                 span: found.span,

@@ -132,6 +132,7 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("override", OWN, OneOf(|| names(&OVERRIDES)), "inherit: a limit that a request brings along replaces amount and period of this one only"),
     may("on_store_error", OWN, OneOf(|| names(&ON_STORE_ERROR)), "the answer where the store cannot decide; error unless given"),
     may("record", OWN, Texts, "entry keys whose values are tallied per counter: who used it up"),
+    may("hash_values", OPTION, Truth, "hash the values that counters are of, with the key of the process, before they are stored or shown: for what people are known by"),
     may("lease", OPTION, Map(Lease), "hits that a process may take of a shared store in advance, and then admit in memory"),
 
     must("name", &[Replaced], Text, "the name of a limit"),

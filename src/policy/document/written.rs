@@ -100,6 +100,7 @@ pub(in crate::policy) struct Options {
     pub(in crate::policy) inherit: Option<Spanned<OverrideWord>>,
     pub(in crate::policy) on_store_error: Option<Spanned<OnStoreError>>,
     pub(in crate::policy) record: Option<Spanned<Vec<String>>>,
+    pub(in crate::policy) hash_values: Option<Spanned<bool>>,
     pub(in crate::policy) lease: Option<Spanned<Lease>>,
 }
 

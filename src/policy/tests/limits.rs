@@ -2,7 +2,9 @@
 
 use super::super::{Imposes, LeaseSize, PolicySet};
 use super::{errors, identity, limited, load_all, policies};
+use crate::algorithm::time::Micros;
 use crate::algorithm::{Algorithm, Charge, OnStoreError};
+use crate::descriptor::KeyBuffer;
 
 fn version(text: &str) -> String {
     policies(text).version().to_owned()
@@ -133,7 +135,13 @@ fn rules_are_numbered_over_the_whole_set() {
     let set = policies(text);
     let numbered: Vec<_> = set.rules().map(|rule| (rule.id(), rule.path().to_owned())).collect();
     assert_eq!(numbered, [(0, "c".into()), (1, "a".into()), (2, "a > b".into())]);
-    assert_ne!(set.find("a").unwrap().override_identity(), set.find("z").unwrap().override_identity());
+    let override_key = |domain| {
+        let mut keys = KeyBuffer::default();
+        keys.begin();
+        let range = set.find(domain).unwrap().finish_override(&mut keys, Micros::from_secs(1));
+        keys.key(domain, &range).bytes().to_vec()
+    };
+    assert_ne!(override_key("a"), override_key("z"));
 }
 
 #[test]

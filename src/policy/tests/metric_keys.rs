@@ -66,6 +66,7 @@ fn detailed_metric_names_all_values_of_the_request() {
 fn a_limit_of_the_request_is_named_by_its_entries() {
     let mut text = Vec::new();
     let pairs = entries(&[("a", "1"), ("b", "")]);
-    crate::policy::write_override_key("d", &pairs, &mut |part| text.extend_from_slice(part));
+    let set = policies("domain: d\ndescriptors: []\n");
+    set.find("d").unwrap().write_override_key(&pairs, &mut |part| text.extend_from_slice(part));
     assert_eq!(String::from_utf8(text).unwrap(), "d.a_1.b");
 }

@@ -2,6 +2,7 @@
 
 mod dialect;
 mod examples;
+mod hashed;
 mod limits;
 mod matching;
 mod metric_keys;
@@ -52,8 +53,9 @@ fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
 /// The path of the rule that is hit in domain `d`, and the counter's key.
 fn hit(set: &PolicySet, pairs: &[(&str, &str)]) -> Option<(String, Vec<u8>)> {
     let mut buffer = KeyBuffer::default();
-    let rule = set.find("d")?.find(&entries(pairs), &mut buffer)?;
-    let range = buffer.finish(rule.identity(), None);
+    let policy = set.find("d")?;
+    let rule = policy.find(&entries(pairs), &mut buffer)?;
+    let range = policy.finish(rule, &mut buffer, None);
     Some((rule.path().to_owned(), buffer.key("d", &range).bytes().to_vec()))
 }
 

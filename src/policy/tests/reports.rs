@@ -25,7 +25,7 @@ descriptors:
     7 |     rate_limit: {unit: minute, requests_per_unit: 100, bursts: 20}
       |                                                        ^^^^^^
       = did you mean `burst`?
-      = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, lease
+      = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
       = in rule `plan=free > user` of domain `edge`
 
     error: `minutes` is not a unit
@@ -75,7 +75,7 @@ descriptors:
     3 | defaults: {algoritm: gcra, unit: day}
       |            ^^^^^^^^
       = did you mean `algorithm`?
-      = allowed in defaults: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, lease
+      = allowed in defaults: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
       = in domain `d`
 
     error: `unit` does not belong in defaults
@@ -111,7 +111,7 @@ descriptors:
     10 |   rate_limit: {unit: day, requests_per_unit: 1, calender: yes}
        |                                                 ^^^^^^^^
        = did you mean `calendar`?
-       = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, lease
+       = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
        = in rule `c` of domain `d`
     "##);
 }

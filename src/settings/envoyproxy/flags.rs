@@ -18,6 +18,7 @@ pub(super) fn put(reader: &mut Reader<'_>) {
     answers(reader);
     store(reader);
     per_second(reader);
+    tracing(reader);
 }
 
 fn listen(reader: &mut Reader<'_>) {
@@ -329,6 +330,34 @@ fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
         let text = reader.text(name);
         if !text.is_empty() {
             reader.put(flag, text);
+        }
+    }
+}
+
+/// Spans are sent by gRPC alone. Where to, OpenTelemetry's own variables say, as there.
+fn tracing(reader: &mut Reader<'_>) {
+    let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+    let has_endpoint = endpoints.iter().any(|name| reader.variables.contains_key(*name));
+    if !reader.boolean("TRACING_ENABLED") {
+        return reader.switch("--no-spans", has_endpoint);
+    }
+    if reader.text("TRACING_EXPORTER_PROTOCOL") != "grpc" {
+        let way = "set TRACING_EXPORTER_PROTOCOL=grpc, and the collector's port for that";
+        reader.note("TRACING_ENABLED", &format!("spans are sent by gRPC only, and none are now; {way}"));
+        return reader.switch("--no-spans", true);
+    }
+    if !has_endpoint {
+        reader.put("--otlp-endpoint", "http://localhost:4317");
+    }
+    reader.put("--trace-sampler", "parentbased_traceidratio");
+    reader.put("--trace-sampler-arg", reader.text("TRACING_SAMPLING_RATE"));
+    reader.put("--service-name", reader.text("TRACING_SERVICE_NAME"));
+    let attributes =
+        [("service.namespace", "TRACING_SERVICE_NAMESPACE"), ("service.instance.id", "TRACING_SERVICE_INSTANCE_ID")];
+    for (key, name) in attributes {
+        match reader.text(name) {
+            "" => {}
+            value => reader.put("--resource-attribute", format!("{key}={value}")),
         }
     }
 }

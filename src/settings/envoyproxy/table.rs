@@ -164,12 +164,12 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("MEMCACHE_TLS_CACERT", Text, "", NeedNot(IDLE_MEMCACHE)),
     v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", NeedNot(IDLE_MEMCACHE)),
 
-    v("TRACING_ENABLED", Bool, "false", Instead(TRACING)),
-    v("TRACING_SERVICE_NAME", Text, "RateLimit", NeedNot(TRACING)),
-    v("TRACING_SERVICE_NAMESPACE", Text, "", NeedNot(TRACING)),
-    v("TRACING_SERVICE_INSTANCE_ID", Text, "", NeedNot(TRACING)),
-    v("TRACING_EXPORTER_PROTOCOL", Text, "http", NeedNot(TRACING)),
-    v("TRACING_SAMPLING_RATE", Float, "1", NeedNot(TRACING)),
+    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --trace-sampler --trace-sampler-arg")),
+    v("TRACING_SERVICE_NAME", Text, "RateLimit", Part("--service-name")),
+    v("TRACING_SERVICE_NAMESPACE", Text, "", Part("--resource-attribute")),
+    v("TRACING_SERVICE_INSTANCE_ID", Text, "", Part("--resource-attribute")),
+    v("TRACING_EXPORTER_PROTOCOL", Text, "http", Part("--no-spans")),
+    v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler-arg")),
 ];
 
 const POOL: &str = "requests share a connection a worker and node, and never wait for one";
@@ -177,7 +177,6 @@ const PIPELINE: &str = "commands of requests that wait at the same time go out t
 const STARTUP: &str = "Redis is tried again after 10 ms, doubled up to 1 s";
 const MEMCACHE: &str = "memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
 const IDLE_MEMCACHE: &str = "memcached is not used";
-const TRACING: &str = "no spans are sent yet";
 
 const fn v(name: &'static str, kind: Kind, default: &'static str, worth: Worth) -> Variable {
     Variable { name, kind, default, worth }

@@ -101,6 +101,11 @@ const CASES: &[(&str, &str)] = &[
     ("LOCAL_CACHE_SIZE_IN_BYTES=1024", "--deny-cache-max 60s"),
     ("REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=tcp REDIS_PERSECOND_URL=h:2 REDIS_PERSECOND_AUTH=u:p", "--per-second-store redis://h:2 + --per-second-user u + --per-second-password p"),
     ("REDIS_PERSECOND_URL=h:2", ""),
+    ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SAMPLING_RATE=0.1 TRACING_SERVICE_NAMESPACE=ns", "--otlp-endpoint http://localhost:4317 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 0.1 + --service-name RateLimit + --resource-attribute service.namespace=ns"),
+    ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "--trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
+    ("TRACING_ENABLED=true", "--no-spans"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT=http://h:4317", "--no-spans"),
+    ("TRACING_SAMPLING_RATE=0.1", ""),
     ("PORT= USE_STATSD= REDIS_TIMEOUT=", ""),
 ];
 
@@ -206,7 +211,8 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
 #[test]
 fn what_comes_about_otherwise_is_noted() {
     let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
-    assert_eq!(notes(&[("TRACING_ENABLED", "true")]), ["TRACING_ENABLED: no spans are sent yet"]);
+    let told = notes(&[("TRACING_ENABLED", "true")]);
+    assert!(told.len() == 1 && told[0].starts_with("TRACING_ENABLED: spans are sent by gRPC only"), "{told:?}");
     assert_eq!(
         notes(&[("TRACING_ENABLED", "0"), ("REDIS_POOL_SIZE", "5"), ("EXPIRATION_JITTER_MAX_SECONDS", "0")]).len(),
         0

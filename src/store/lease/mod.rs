@@ -114,7 +114,7 @@ impl<S: Lender> Leases<S> {
             let (desk, block, owned) = (Arc::clone(&self.desk), Arc::clone(&taken.block), OwnedCheck::of(check));
             let begun = self.under_way.spawn(async move { desk.give_back(&owned, &block, hits.into()).await });
             if !begun {
-                self.desk.metrics.lease_hits_lost.inc_by(hits.into());
+                self.desk.metrics.leases.lost.inc_by(hits.into());
             }
         }
     }
@@ -136,12 +136,12 @@ impl<S: Lender> Desk<S> {
         let block = receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, asked, ttl)));
         let is_held = self.book.lock().answered(&wanted, lent.as_ref(), block.as_ref());
         if let (Err(StoreError::Late | StoreError::Lost), Hits::Charge(hits)) = (&lent, wanted.hits) {
-            self.metrics.lease_hits_lost.inc_by(hits.into());
+            self.metrics.leases.lost.inc_by(hits.into());
         }
         let Some(block) = block else { return };
-        self.metrics.lease_blocks.inc();
+        self.metrics.leases.blocks.inc();
         let hits = i64::try_from(block.hits()).unwrap_or(i64::MAX);
-        self.metrics.lease_hits_outstanding.inc_by(hits);
+        self.metrics.leases.outstanding.inc_by(hits);
         if is_held {
             tokio::select! {
                 () = tokio::time::sleep_until(block.end().into()) => {}
@@ -149,9 +149,9 @@ impl<S: Lender> Desk<S> {
             }
         }
         let unused = block.close();
-        self.metrics.lease_hits_outstanding.dec_by(hits);
-        self.metrics.lease_hits_used.inc_by(block.hits().saturating_sub(unused));
-        self.metrics.lease_hits_unused.inc_by(unused);
+        self.metrics.leases.outstanding.dec_by(hits);
+        self.metrics.leases.used.inc_by(block.hits().saturating_sub(unused));
+        self.metrics.leases.unused.inc_by(unused);
         self.give_back(&wanted, &block, unused).await;
     }
 
@@ -167,7 +167,7 @@ impl<S: Lender> Desk<S> {
                 // Nothing was asked; any other error may have come after the hits were taken back.
                 Err(StoreError::Unavailable) if within(again) < deadline => tokio::time::sleep(again).await,
                 Err(_) => {
-                    self.metrics.lease_hits_lost.inc_by(hits);
+                    self.metrics.leases.lost.inc_by(hits);
                     return;
                 }
             }

@@ -111,11 +111,11 @@ impl Bench {
     }
 
     fn blocks(&self) -> u64 {
-        self.metrics.lease_blocks.get()
+        self.metrics.leases.blocks.get()
     }
 
     fn outstanding(&self) -> i64 {
-        self.metrics.lease_hits_outstanding.get()
+        self.metrics.leases.outstanding.get()
     }
 }
 
@@ -133,8 +133,8 @@ async fn a_hot_key_is_answered_of_blocks_and_what_is_not_used_goes_back() {
     assert!(by_block > 950 && asked < 50, "{by_block} hits of {} blocks", bench.blocks());
     bench.leases.settled().await;
     assert_eq!(bench.left("a", &limit).await, 9_000);
-    assert_eq!((bench.outstanding(), bench.metrics.lease_hits_used.get()), (0, by_block));
-    assert_eq!(bench.metrics.lease_hits_lost.get(), 0);
+    assert_eq!((bench.outstanding(), bench.metrics.leases.used.get()), (0, by_block));
+    assert_eq!(bench.metrics.leases.lost.get(), 0);
     assert_eq!(bench.ask(&[hit("a", &limit)]).await[0].by, JudgedBy::Store, "no more blocks after the end");
 }
 
@@ -294,7 +294,7 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
         other.ask(&[Ask { lease: None, ..hit("a", &limit) }]).await;
     }
     bench.leases.settled().await;
-    assert!(bench.metrics.lease_hits_unused.get() > 0);
+    assert!(bench.metrics.leases.unused.get() > 0);
     assert_eq!(bench.left("a", &limit).await, 800);
 }
 

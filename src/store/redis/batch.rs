@@ -81,10 +81,17 @@ impl Command {
         Self { how: asked.how, needs, given, asked: vec![asked] }
     }
 
-    /// Whether one more request may go with the others.
-    fn fits(&self, more: &Asked) -> bool {
+    /// Whether one more request may go with the others; `of_any_slot`: that of another slot too, if its script knows how.
+    fn fits(&self, more: &Asked, of_any_slot: bool) -> bool {
         let is_judged_alike = self.given == more.question.given && self.needs.and(more.question.needs).is_some();
-        self.how == more.how && !more.how.alone && is_judged_alike
+        let any_slot = of_any_slot && self.needs == Needs::STRAIGHT && !more.how.asking;
+        let slot = if any_slot { self.how.slot } else { more.how.slot };
+        self.how == How { slot, ..more.how } && !more.how.alone && is_judged_alike
+    }
+
+    /// Whether a request's keys are in the slot that the node looks at.
+    fn is_declared(&self, asked: &Asked) -> bool {
+        asked.how.slot == self.how.slot
     }
 
     fn add_to(&self, pipeline: &mut Pipeline) {
@@ -96,8 +103,9 @@ impl Command {
             true => call_of("EVAL", &script.text),
             false => call_of("EVALSHA", &script.sha),
         };
-        command.arg(questions.clone().map(|question| question.keys.len()).fold(0, usize::saturating_add));
-        for key in questions.clone().flat_map(|question| &question.keys) {
+        let declared = || self.asked.iter().take_while(|asked| self.is_declared(asked)).map(|asked| &*asked.question);
+        command.arg(declared().map(|question| question.keys.len()).fold(0, usize::saturating_add));
+        for key in declared().flat_map(|question| &question.keys) {
             command.arg(key.as_slice());
         }
         match self.given {
@@ -107,6 +115,10 @@ impl Command {
         if self.needs == Needs::STRAIGHT {
             let texts: Vec<&[u8]> = questions.map(|question| question.text.as_slice()).collect();
             command.arg(texts.concat());
+            let others = self.asked.iter().skip_while(|asked| self.is_declared(asked));
+            for key in others.flat_map(|asked| &asked.question.keys) {
+                command.arg(key.as_slice());
+            }
         } else {
             for question in questions {
                 command.arg(question.text.as_slice());
@@ -133,16 +145,21 @@ impl Command {
         };
         let may_be_of_another = matches!(failure, Failure::Forbidden(_)) && self.asked.len() > 1;
         let failure = if may_be_of_another { Failure::InCompany } else { failure };
-        self.asked.iter_mut().for_each(|asked| asked.answer(Err(failure.clone())));
+        let is_of_slot = matches!(failure, Failure::Moved(_) | Failure::Ask(_));
+        let slot = self.how.slot;
+        for asked in &mut self.asked {
+            let is_told_of = !is_of_slot || asked.how.slot == slot;
+            asked.answer(Err(if is_told_of { failure.clone() } else { Failure::InCompany }));
+        }
     }
 }
 
 impl Batch {
-    /// Sorts requests into commands.
-    pub(super) fn of(asked: impl IntoIterator<Item = Asked>) -> Self {
+    /// Sorts requests into commands; `of_any_slot`: those of several slots into one, where their script knows how.
+    pub(super) fn of(asked: impl IntoIterator<Item = Asked>, of_any_slot: bool) -> Self {
         let mut commands: Vec<Command> = Vec::new();
         for more in asked {
-            match commands.iter_mut().rev().find(|command| command.fits(&more)) {
+            match commands.iter_mut().rev().find(|command| command.fits(&more, of_any_slot)) {
                 Some(command) => {
                     command.needs = command.needs.and(more.question.needs).unwrap_or(command.needs);
                     command.asked.push(more);

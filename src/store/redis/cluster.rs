@@ -9,6 +9,7 @@ use redis::Value;
 use tracing::{info, warn};
 
 use super::calls::within;
+use super::locality;
 use super::node::Node;
 use super::routes::{Map, Routes};
 use super::slot::SLOTS;
@@ -21,7 +22,7 @@ const REFRESH_EVERY: Duration = Duration::from_secs(10);
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
 /// Keeps the map up to date until the routes are gone. `seeds` are asked with the masters.
-pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
+pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Vec<u8>) {
     let mut complained = false;
     while let Some(routes) = routes.upgrade() {
         let mut known = routes.masters();
@@ -48,6 +49,7 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>) {
         if complained {
             routes.doubt();
         }
+        locality::prove(&routes, &prefix).await;
         routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;
     }
 }

@@ -126,7 +126,7 @@ impl Desk {
 
     /// Sends those who wait, as many as go at once.
     async fn send(&mut self, node: &Node) {
-        let mut batch = Batch::of(self.next_ones());
+        let mut batch = Batch::of(self.next_ones(), node.refuses_foreign_keys());
         let Some(link) = node.linked() else { return batch.answer(Err(Failure::NotSent)) };
         let (number, pipeline, replies) = (self.next, batch.pipeline(), batch.replies());
         if replies == 0 {

@@ -17,10 +17,12 @@
 //! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
 //! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
+//! | `locality` | which nodes of a Cluster may be asked about several slots at once |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | what people do to one counter |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
+//! | `board` | what processes leave for each other |
 //! | `health` | how the servers are |
 //! | `check_up` | what to warn of at the start, and how many replicas there are |
 
@@ -28,6 +30,7 @@ mod access;
 mod amend;
 mod answer;
 mod batch;
+mod board;
 mod calls;
 mod check_up;
 mod cluster;
@@ -37,6 +40,7 @@ mod gather;
 mod health;
 mod key;
 mod lend;
+mod locality;
 mod node;
 mod options;
 mod plan;
@@ -60,6 +64,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
+pub use self::board::Left;
 use self::calls::{Core, within};
 pub use self::health::{NodeHealth, ServerTold};
 use self::node::Node;
@@ -112,7 +117,7 @@ impl RedisStore {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
                 let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
-                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds));
+                tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds, options.prefix.clone()));
             }
             Kind::Sentinel { master, sentinels } => {
                 let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });

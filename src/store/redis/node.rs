@@ -52,6 +52,8 @@ pub(super) struct Node {
     changed: Notify,
     late: AtomicU32,
     open: AtomicBool,
+    /// Whether it is known to refuse keys of slots that it does not serve, however they are named.
+    refuses_foreign_keys: AtomicBool,
     /// Whether it was tried to connect, with whatever success.
     tried: AtomicBool,
     /// What the keeper waits for: something to look at.
@@ -122,6 +124,7 @@ impl Node {
             changed: Notify::new(),
             late: AtomicU32::new(0),
             open: AtomicBool::new(false),
+            refuses_foreign_keys: AtomicBool::new(false),
             tried: AtomicBool::new(false),
             look: Notify::new(),
             latency: metrics.node_latency(&address.to_string()),
@@ -145,6 +148,16 @@ impl Node {
     /// Whether it is known if there is a connection to be had.
     pub(super) fn is_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is known to refuse keys of slots that it does not serve, however they are named.
+    pub(super) fn refuses_foreign_keys(&self) -> bool {
+        self.refuses_foreign_keys.load(Ordering::Relaxed)
+    }
+
+    /// Says that it does.
+    pub(super) fn keeps_to_its_keys(&self) {
+        self.refuses_foreign_keys.store(true, Ordering::Relaxed);
     }
 
     /// What is known of it.

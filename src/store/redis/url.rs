@@ -81,6 +81,11 @@ impl RedisUrl {
         let database = if database_text.is_empty() { 0 } else { database(database_text)? };
         if scheme.ends_with("-sentinel") {
             let master = access.filter(|master| !master.is_empty()).ok_or("the master's name is missing before `@`")?;
+            if master.contains(':') {
+                return Err(
+                    "before `@` stands the master's name alone; passwords have settings of their own".to_owned()
+                );
+            }
             let kind = Kind::Sentinel { master: decoded(master)?, sentinels: addresses(hosts, SENTINEL_PORT)? };
             return Ok(Self { kind, tls, database, user: None, password: None });
         }
@@ -99,7 +104,7 @@ impl RedisUrl {
 }
 
 fn database(text: &str) -> Result<i64, String> {
-    let number = text.parse::<u16>().map_err(|_| format!("a database is a number, found `{text}`"))?;
+    let number = text.parse::<u16>().map_err(|_| "a database is a number".to_owned())?;
     Ok(number.into())
 }
 
@@ -138,7 +143,8 @@ impl Address {
         if host.is_empty() {
             return Err("a host is missing".to_owned());
         }
-        let port = port_text.map_or(Ok(port), |text| text.parse().map_err(|_| format!("`{text}` is not a port")))?;
+        let port = port_text
+            .map_or(Ok(port), |text| text.parse().map_err(|_| format!("what follows `{host}:` is not a port")))?;
         Ok(Self::Tcp(host.to_owned(), port))
     }
 }
@@ -173,15 +179,33 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// A URL as it may be shown.
+/// A URL as it may be shown: without the password, and without what may be one whose `@` was forgotten.
 pub fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    match rest.rsplit_once('@') {
-        Some((access, hosts)) if access.contains(':') => {
-            format!("{scheme}://{}:***@{hosts}", access.split(':').next().unwrap_or_default())
-        }
-        _ => text.to_owned(),
+    if rest.starts_with('/') {
+        return text.to_owned();
     }
+    let (access, rest) = rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
+    let access = access.map(|access| match access.split_once(':') {
+        Some((user, _)) => format!("{user}:***@"),
+        None => format!("{access}@"),
+    });
+    let (hosts, database) = rest.split_once('/').map_or((rest, None), |(hosts, rest)| (hosts, Some(rest)));
+    let hosts: Vec<_> = hosts.split(',').map(without_word).collect();
+    let database = database.map(|text| if is_number(text) { format!("/{text}") } else { "/***".to_owned() });
+    format!("{scheme}://{}{}{}", access.unwrap_or_default(), hosts.join(","), database.unwrap_or_default())
+}
+
+/// A host and its port, where that is a number.
+fn without_word(host: &str) -> String {
+    match host.rsplit_once(':') {
+        Some((before, after)) if !is_number(after) && !after.ends_with(']') => format!("{before}:***"),
+        _ => host.to_owned(),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -218,7 +242,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_the_password() {
         let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err();
-        assert_eq!(problem("redis://u:secret@h:port"), "`port` is not a port, in `redis://u:***@h:port`");
+        assert_eq!(problem("redis://u:secret@h:port"), "what follows `h:` is not a port, in `redis://u:***@h:***`");
+        assert_eq!(problem("redis://u:secret"), "what follows `u:` is not a port, in `redis://u:***`");
+        assert_eq!(problem("redis://:secret"), "a host is missing, in `redis://:***`");
+        assert_eq!(problem("redis://u:1/secret"), "a database is a number, in `redis://u:1/***`");
+        assert!(!problem("redis-sentinel://:secret@m").contains("secret"));
         assert_eq!(
             problem("redis://a,b"),
             "one host is allowed, found 2; a Cluster is `redis-cluster://`, in `redis://a,b`"

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -16,12 +16,29 @@ use prometheus_client::registry::Unit;
 const BOUNDS_US: [u64; 14] =
     [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 50_000, 100_000, 500_000, 1_000_000];
 
+/// How many buckets there are: one more than bounds.
+const BUCKETS: usize = BOUNDS_US.len() + 1;
+
 /// A part of a histogram. For one worker: others may write to it, and would wait for each other's cache lines.
 #[derive(Debug, Default)]
 pub struct Latency {
-    counts: [AtomicU64; BOUNDS_US.len() + 1],
+    counts: [AtomicU64; BUCKETS],
     sum_us: AtomicU64,
+    exemplars: Mutex<Exemplars>,
 }
+
+/// A call that stands for those of a bucket, and the span by which it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exemplar {
+    pub(super) trace: [u8; 16],
+    pub(super) span: [u8; 8],
+    pub(super) length: Duration,
+    /// When it was over.
+    pub(super) at: SystemTime,
+}
+
+/// Of each bucket the latest.
+pub(super) type Exemplars = [Option<Exemplar>; BUCKETS];
 
 /// The histograms of one name, by the value of their label; the empty value is no label.
 #[derive(Debug)]
@@ -36,11 +53,23 @@ impl Latency {
     /// Takes down a time.
     pub fn record(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        if let Some(count) = self.counts.get(BOUNDS_US.partition_point(|bound| *bound < us)) {
+        if let Some(count) = self.counts.get(bucket(us)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
+
+    /// Remembers by which span the call is found whose time was just [taken down](Self::record), to stand for others of its bucket.
+    pub fn remember(&self, length: Duration, trace: [u8; 16], span: [u8; 8]) {
+        let us = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
+        let exemplar = Exemplar { trace, span, length, at: SystemTime::now() };
+        self.exemplars.lock().get_mut(bucket(us)).into_iter().for_each(|place| *place = Some(exemplar));
+    }
+}
+
+/// The bucket of a time in microseconds.
+fn bucket(us: u64) -> usize {
+    BOUNDS_US.partition_point(|bound| *bound < us)
 }
 
 impl Latencies {
@@ -59,11 +88,25 @@ impl Latencies {
         part
     }
 
+    /// The latest exemplars of the histogram of this label's value.
+    pub(super) fn exemplars(&self, value: &str) -> Exemplars {
+        let parts = self.parts.lock();
+        let mut latest = Exemplars::default();
+        for part in parts.get(value).into_iter().flatten().filter_map(Weak::upgrade) {
+            let newer = |known: Option<Exemplar>, found: Option<Exemplar>| {
+                found.filter(|found| known.is_none_or(|known| known.at < found.at)).or(known)
+            };
+            let found = *part.exemplars.lock();
+            latest.iter_mut().zip(found).for_each(|(known, found)| *known = newer(*known, found));
+        }
+        latest
+    }
+
     /// The counts of buckets, not added up, and the sum in microseconds.
     fn read(parts: &[Arc<Latency>]) -> (Vec<u64>, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let all = |of: &dyn Fn(&Latency) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);
-        let counts = (0..=BOUNDS_US.len()).map(|bucket| all(&|part| part.counts.get(bucket).map_or(0, load)));
+        let counts = (0..BUCKETS).map(|bucket| all(&|part| part.counts.get(bucket).map_or(0, load)));
         (counts.collect(), all(&|part| load(&part.sum_us)))
     }
 }
@@ -135,5 +178,20 @@ mod tests {
         }
         drop((one, other));
         assert_eq!(text(&latencies), "# EOF\n");
+    }
+
+    #[test]
+    fn the_latest_call_of_each_bucket_that_is_traced_is_remembered() {
+        let latencies = Latencies::new("call", "Calls", "");
+        let (one, other) = (latencies.part(""), latencies.part(""));
+        one.remember(Duration::from_micros(60), [1; 16], [1; 8]);
+        other.remember(Duration::from_micros(70), [2; 16], [2; 8]);
+        one.remember(Duration::from_secs(5), [3; 16], [3; 8]);
+        let found = latencies.exemplars("").map(|exemplar| exemplar.map(|exemplar| exemplar.trace[0]));
+        let mut expected = [None; BUCKETS];
+        (expected[1], expected[BUCKETS - 1]) = (Some(2), Some(3));
+        assert_eq!(found, expected);
+        drop((one, other));
+        assert_eq!(latencies.exemplars(""), Exemplars::default());
     }
 }

@@ -8,13 +8,15 @@
 //! | `names` | what each metric is called, and what it says |
 //! | `exceptions` | what breaks the promise, as far as it can be seen |
 //! | `rules` | the counters of rules, bounded |
+//! | `leases` | what is taken in advance |
 //! | `latency` | histograms of which each worker writes a part |
 //! | `process` | what the system says of this process |
-//! | `exposition` | the older text format |
+//! | `exposition` | the text formats |
 
 mod exceptions;
 mod exposition;
 mod latency;
+mod leases;
 mod names;
 mod process;
 mod rules;
@@ -35,10 +37,12 @@ use prometheus_client::registry::Registry;
 pub use self::exceptions::Exceptions;
 use self::latency::Latencies;
 pub use self::latency::Latency;
+pub use self::leases::Leases;
 pub use self::process::Process;
 pub use self::rules::RuleMetrics;
 use self::rules::Rules;
 use super::candidates::Candidates;
+use super::guard::Guard;
 use super::stats::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,6 +50,8 @@ struct ErrorLabels {
     kind: &'static str,
 }
 
+/// How long calls take.
+const CALL_DURATION: &str = "call_duration";
 /// What becomes of an attempt to load.
 const LOADED: &str = "loaded";
 const REFUSED: &str = "refused";
@@ -112,16 +118,8 @@ pub struct Metrics {
     pub deny_cache_hits: Counter,
     /// Checks that none did, where denials are remembered.
     pub deny_cache_misses: Counter,
-    /// Blocks of hits that were taken in advance.
-    pub lease_blocks: Counter,
-    /// Hits of blocks that were used, counted when their block ends.
-    pub lease_hits_used: Counter,
-    /// Those that were not: given back, or gone with their window.
-    pub lease_hits_unused: Counter,
-    /// Those of which it is not known whether they were charged, and those that could not be given back.
-    pub lease_hits_lost: Counter,
-    /// Hits of the blocks that are held now.
-    pub lease_hits_outstanding: Gauge,
+    /// What is taken in advance.
+    pub leases: Leases,
     /// 1 while there is a connection to the control plane.
     pub xds_connected: Gauge,
     /// Attempts to connect to it after the first.
@@ -142,6 +140,8 @@ pub struct Metrics {
     pub journal: JournalMetrics,
     evicted_keys: Family<NodeLabels, Gauge>,
     clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
+    /// What is kept out.
+    pub guard: Guard,
     stats: Option<Arc<Stats>>,
 }
 
@@ -171,7 +171,7 @@ impl Metrics {
             registry: Mutex::default(),
             options,
             rules: Rules::new(options.max_rules),
-            calls: Latencies::new("call_duration", "Time from a request to its answer", ""),
+            calls: Latencies::new(CALL_DURATION, "Time from a request to its answer", ""),
             node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
             candidates: Candidates::new(options.max_rules),
             store_errors: Family::default(),
@@ -189,11 +189,7 @@ impl Metrics {
             local_decisions: Counter::default(),
             deny_cache_hits,
             deny_cache_misses,
-            lease_blocks: Counter::default(),
-            lease_hits_used: Counter::default(),
-            lease_hits_unused: Counter::default(),
-            lease_hits_lost: Counter::default(),
-            lease_hits_outstanding: Gauge::default(),
+            leases: Leases::default(),
             xds_connected: Gauge::default(),
             xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
@@ -206,6 +202,7 @@ impl Metrics {
             journal: JournalMetrics::default(),
             evicted_keys: Family::default(),
             clock_offset: Family::default(),
+            guard: Guard::default(),
             stats,
         };
         metrics.register();
@@ -227,7 +224,6 @@ impl Metrics {
         }
     }
 
-    /// The counters of one rule; the same ones after a reload.
     /// What metrics are kept.
     pub fn options(&self) -> &Options {
         &self.options
@@ -335,14 +331,13 @@ impl Metrics {
         self.tls_handshake_failures.get_or_create(&ErrorLabels { kind }).inc();
     }
 
-    /// All metrics in the OpenMetrics text format.
+    /// All metrics in the OpenMetrics text format, with exemplars of calls that are traced.
     ///
     /// # Errors
     /// Where the text cannot be written, which a string always can.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry.lock())?;
-        Ok(text)
+        let name = format!("tollgate_{CALL_DURATION}_seconds");
+        self.encode().map(|text| exposition::with_exemplars(&text, &name, &self.calls.exemplars("")))
     }
 
     /// The same in the older text format of Prometheus, for readers that do not ask for the other.
@@ -350,7 +345,13 @@ impl Metrics {
     /// # Errors
     /// As [`render`](Self::render).
     pub fn render_plain(&self) -> Result<String, std::fmt::Error> {
-        self.render().map(|text| exposition::plain(&text))
+        self.encode().map(|text| exposition::plain(&text))
+    }
+
+    fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry.lock())?;
+        Ok(text)
     }
 }
 
@@ -373,16 +374,6 @@ fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gau
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_older_format_names_counters_as_their_samples_are_and_is_the_same_otherwise() {
-        let (open, plain) = (
-            "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-            "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-        );
-        let gauge = "# HELP g Of g.\n# TYPE g gauge\ng 2\n";
-        assert_eq!(exposition::plain(&format!("{open}{gauge}# EOF\n")), format!("{plain}{gauge}"));
-    }
 
     #[test]
     fn what_was_loaded_and_refused_is_shown_before_either_happened() {

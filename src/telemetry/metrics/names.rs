@@ -16,6 +16,7 @@ impl Metrics {
         self.rules.register(registry);
         self.candidates.register(registry);
         self.exceptions.register(registry);
+        self.guard.register(registry);
         self.register_observation(registry);
         registry.register_collector(Box::new(Arc::clone(&self.calls)));
         registry.register_collector(Box::new(Arc::clone(&self.node_calls)));
@@ -47,7 +48,7 @@ impl Metrics {
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
         let asked = "Checks that no remembered denial answered, where denials are remembered";
         registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
-        self.register_leases(registry);
+        self.leases.register(registry);
         let connected = "1 while there is a connection to the control plane";
         registry.register("xds_connected", connected, self.xds_connected.clone());
         let again = "Attempts to connect to the control plane after the first";
@@ -59,18 +60,6 @@ impl Metrics {
         registry.register("store_connects", connects, self.store_connects.clone());
         registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
         registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
-    }
-
-    fn register_leases(&self, registry: &mut Registry) {
-        registry.register("lease_blocks", "Blocks of hits taken in advance", self.lease_blocks.clone());
-        let used = "Hits of ended blocks that were used, without asking the store";
-        registry.register("lease_hits_used", used, self.lease_hits_used.clone());
-        let unused = "Hits of ended blocks that were not: given back, or gone with their window";
-        registry.register("lease_hits_unused", unused, self.lease_hits_unused.clone());
-        let lost = "Hits of blocks that were perhaps charged and never held, or could not be given back";
-        registry.register("lease_hits_lost", lost, self.lease_hits_lost.clone());
-        let outstanding = "Hits of the blocks that are held";
-        registry.register("lease_hits_outstanding", outstanding, self.lease_hits_outstanding.clone());
     }
 
     fn register_observation(&self, registry: &mut Registry) {

@@ -15,11 +15,6 @@ fn layout() -> Layout {
     Layout { needs_all_slots: false, ..Layout::default() }
 }
 
-pub(super) fn url(cluster: &Cluster) -> String {
-    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
-    format!("redis-cluster://{}", seeds.join(","))
-}
-
 /// Values of `key` whose counters are at a node, and the others, after one hit of each.
 pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<String>, Vec<String>) {
     let all: Vec<String> = values(60).iter().map(|value| format!("{key}-{value}")).collect();
@@ -42,7 +37,7 @@ pub(super) async fn load_of(service: &Service, node: &Node) -> Load {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
     let cluster = Cluster::start_as(layout()).await;
-    let service = Service::start(&url(&cluster), &[]).await;
+    let service = Service::start(&cluster.url(), &[]).await;
     let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
     let load = load_of(&service, master).await;
     load.go_on(500).await;
@@ -65,7 +60,7 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_replaced() {
     let cluster = Cluster::start(3, 1).await;
-    let service = Service::start(&url(&cluster), &[]).await;
+    let service = Service::start(&cluster.url(), &[]).await;
     let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
     let load = load_of(&service, master).await;
     load.go_on(500).await;
@@ -86,7 +81,7 @@ async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_master_that_hangs_fails_its_own_keys_until_it_is_replaced_and_follows_when_it_goes_on() {
     let cluster = Cluster::start_as(layout()).await;
-    let service = Service::start(&url(&cluster), &[]).await;
+    let service = Service::start(&cluster.url(), &[]).await;
     let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
     let load = load_of(&service, master).await;
     load.go_on(500).await;
@@ -112,7 +107,7 @@ async fn a_master_that_hangs_fails_its_own_keys_until_it_is_replaced_and_follows
 async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
     for isolation in [Isolation::FromAll, Isolation::FromNodes] {
         let cluster = Cluster::start_as(Layout { is_wired: true, ..layout() }).await;
-        let service = Service::start(&url(&cluster), &[]).await;
+        let service = Service::start(&cluster.url(), &[]).await;
         let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
         let load = load_of(&service, master).await;
         load.go_on(500).await;
@@ -136,7 +131,7 @@ async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
 async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_the_others() {
     let cluster = Cluster::start_as(Layout { replicas: 0, ..layout() }).await;
     cluster.nodes[0].redis.kill();
-    let service = Service::begin(&url(&cluster), &[]).await;
+    let service = Service::begin(&cluster.url(), &[]).await;
     service.becomes_ready().await;
     let load = service.load(vec![all("user", &values(60))]).await;
     load.go_on(1_000).await;
@@ -154,7 +149,7 @@ async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_t
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_cannot_be_taken_back_is_counted() {
     let cluster = Cluster::start_as(Layout { replicas: 0, ..layout() }).await;
-    let service = Service::start(&url(&cluster), &[]).await;
+    let service = Service::start(&cluster.url(), &[]).await;
     let (charged, silent) = (&cluster.nodes[0], &cluster.nodes[1]);
     let (of_charged, _) = split(&service, "user", charged).await;
     let (of_silent, _) = split(&service, "user", silent).await;

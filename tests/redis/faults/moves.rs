@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{split, url};
+use super::cluster::split;
 use super::{NOISE, Service, all, seen, unharmed, values};
 use crate::support::redis::cluster::{Cluster, Node};
 use crate::support::{PATIENCE, becomes};
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, becomes};
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_planned_failover_fails_few_calls_for_a_moment() {
     let cluster = Cluster::start(3, 1).await;
-    let service = Service::start(&url(&cluster), &[]).await;
+    let service = Service::start(&cluster.url(), &[]).await;
     let load = service.load(vec![all("user", &values(60))]).await;
     // Each master once: those who vote do so for the successor of one master every few seconds.
     let mut begins = Vec::new();
@@ -34,7 +34,7 @@ async fn a_planned_failover_fails_few_calls_for_a_moment() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn slots_that_move_fail_nothing_and_admit_no_more_than_the_limits() {
     let cluster = Cluster::start(3, 0).await;
-    let service = Service::start(&url(&cluster), &[]).await;
+    let service = Service::start(&cluster.url(), &[]).await;
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let (here, _) = split(&service, "few", from).await;
     let moving: Vec<String> = here.into_iter().take(4).collect();

@@ -84,6 +84,12 @@ impl Cluster {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
+    /// The same, as a store is named.
+    pub(crate) fn url(&self) -> String {
+        let seeds: Vec<String> = self.seeds().iter().map(ToString::to_string).collect();
+        format!("redis-cluster://{}", seeds.join(","))
+    }
+
     /// The slot of a key.
     pub(crate) async fn slot_of(&self, key: &str) -> u16 {
         self.reachable()[0].redis.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap()

@@ -3,7 +3,9 @@
 -- it passes on with nothing written, for the caller to ask decide.lua: any other value than one in the short form, and a write
 -- that is refused.
 --
--- KEYS    the counter of each request; the same may come again.
+-- KEYS    the counter of each request; the same may come again. Of a Cluster's node that is known to refuse the keys of others
+--   (`locality.rs`), those of other slots than the first one's come after ARGV[3] instead: a key that is not its own it refuses
+--   one by one, and that is passed on.
 -- ARGV[1] and ARGV[2] as in decide.lua.
 -- ARGV[3] each request's: algorithm (1), writes (1: 1 where allowed, 2 where denied, 3 always, 0 never), hits that must fit (4), then
 --   fixed_window: limit (4), period us (7);
@@ -20,8 +22,9 @@ if not now then
 end
 local least_ms, text, at, reply = tonumber(ARGV[2]), ARGV[3], 1, {}
 
-for i = 1, #KEYS do
-  local key, algorithm, writes, hits, most, unit = KEYS[i]
+local declared = #KEYS
+for i = 1, declared + #ARGV - 3 do
+  local key, algorithm, writes, hits, most, unit = KEYS[i] or ARGV[3 + i - declared]
   algorithm, writes, hits, most, unit, at = unpack_from('>BBI4I4I7', text, at)
   local value, instant = pcall('GET', key), now
   local known, allowed, written, left, reset, retry, new, lives_until

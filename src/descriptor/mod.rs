@@ -2,6 +2,8 @@
 //!
 //! Values only. Everything borrows from the request; a key is encoded once, hashed once, and passed on by reference.
 
+mod keyed;
+
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -9,6 +11,7 @@ use std::sync::LazyLock;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+pub use self::keyed::{HashKey, Keyed};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Micros;
 
@@ -138,11 +141,12 @@ pub struct KeyBuffer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange(Range<usize>);
 
-/// What of a key is written out.
+/// What of a key is written out. The bit between is that of a period.
 #[derive(Clone, Copy)]
 enum Kind {
     Text = 0,
     Digest = 1,
+    Keyed = 4,
 }
 
 impl KeyBuffer {
@@ -166,19 +170,25 @@ impl KeyBuffer {
 
     /// Ends the key. `period`: that of an override which is not the rule's own.
     pub fn finish(&mut self, identity: &Identity, period: Option<Micros>) -> KeyRange {
+        self.finish_keyed(identity, period, None)
+    }
+
+    /// The same where the values must not be read in the key.
+    pub fn finish_keyed(&mut self, identity: &Identity, period: Option<Micros>, keyed: Option<&Keyed>) -> KeyRange {
         if let Some(period) = period {
             self.bytes.extend_from_slice(&period.get().to_be_bytes());
         }
         let text_at = self.start.saturating_add(PREFIX_BYTES);
         let text = self.bytes.get(text_at..).unwrap_or_default();
-        let kind = if text.len() > MAX_TEXT {
-            let digest: [u8; DIGEST_BYTES] = truncated(Sha256::new_with_prefix(text));
+        let (kind, digest): (_, Option<[u8; DIGEST_BYTES]>) = match keyed {
+            Some(keyed) => (Kind::Keyed, Some(keyed.of_counter(text))),
+            None if text.len() > MAX_TEXT => (Kind::Digest, Some(truncated(Sha256::new_with_prefix(text)))),
+            None => (Kind::Text, None),
+        };
+        if let Some(digest) = digest {
             self.bytes.truncate(text_at);
             self.bytes.extend_from_slice(&digest);
-            Kind::Digest
-        } else {
-            Kind::Text
-        };
+        }
         // The first byte tells apart what could otherwise read the same: full text, digest, with and without a period.
         let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
         let prefix = std::iter::once(tag).chain(identity.0);
@@ -239,6 +249,25 @@ mod tests {
         let imitation = &long[PREFIX_BYTES + 1..];
         assert_ne!(key(&rule, &[imitation], None), long);
         assert_ne!(key(&rule, &[&[7; 60_000]], None), key(&rule, &[&[7; 60_001]], None));
+    }
+
+    #[test]
+    fn what_is_keyed_is_another_counter_for_each_value_and_each_key_and_shows_none() {
+        let rule = Identity::of([b"rule".as_slice()]);
+        let key = |secret: &[u8], part: &[u8]| {
+            let mut buffer = KeyBuffer::default();
+            buffer.begin();
+            buffer.push(part);
+            let range = buffer.finish_keyed(&rule, None, Some(&Keyed::new(&HashKey::of(secret))));
+            buffer.key("d", &range).bytes().to_vec()
+        };
+        let ann = key(b"secret", b"ann");
+        assert_eq!(ann.len(), PREFIX_BYTES + DIGEST_BYTES);
+        assert!(!ann.windows(3).any(|bytes| bytes == b"ann"));
+        assert_eq!(ann, key(b"secret", b"ann"));
+        assert_ne!(ann, key(b"secret", b"bob"));
+        assert_ne!(ann, key(b"another", b"ann"));
+        assert_eq!(key(b"secret", &[7; 60_000]).len(), ann.len());
     }
 
     #[test]

@@ -1,0 +1,59 @@
+//! How many connections there may be at once.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::warn;
+
+use crate::telemetry::guard::Cut;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::seldom::Seldom;
+
+/// The places that connections take.
+pub struct Places {
+    free: Arc<Semaphore>,
+    max: usize,
+    metrics: Arc<Metrics>,
+    refused: Seldom,
+}
+
+/// A connection's place, given back when dropped.
+pub struct Place {
+    metrics: Arc<Metrics>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Places {
+    /// As many as `max`.
+    pub fn new(max: usize, metrics: Arc<Metrics>) -> Self {
+        let max = max.min(Semaphore::MAX_PERMITS);
+        Self { free: Arc::new(Semaphore::new(max)), max, metrics, refused: Seldom::default() }
+    }
+
+    /// A place, if there is one. Who gets none is to be closed at once and not left waiting: a client that is told goes to
+    /// another replica, while one in the kernel's queue believes to be connected and times out, call by call.
+    pub fn take(&self) -> Option<Place> {
+        let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
+            self.metrics.guard.cut(Cut::Full);
+            if let Some(times) = self.refused.times() {
+                let max = self.max;
+                warn!(times, "--max-connections: there are {max} connections of gRPC, more were closed at once");
+            }
+            return None;
+        };
+        self.metrics.guard.connections.inc();
+        Some(Place { metrics: Arc::clone(&self.metrics), _permit: permit })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.metrics.guard.connections.dec();
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Place")
+    }
+}

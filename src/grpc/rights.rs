@@ -1,0 +1,205 @@
+//! Which domains a client may ask for, by the names that its certificate is for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::tls::names::{self, Name};
+
+/// What those are allowed whose certificates are for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    client: Client,
+    /// Names, or their beginnings before a `*`.
+    domains: Vec<Box<str>>,
+}
+
+/// Whose certificates count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Client {
+    /// All that are verified.
+    Any,
+    /// A DNS name or a URI, as a certificate says it or as one of its wildcards stands for it.
+    Named(Box<str>),
+    /// Any one label before this parent domain.
+    Below(Box<str>),
+    /// Any URI that begins so, up to a slash.
+    Under(Box<str>),
+}
+
+/// What the client of one connection may ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Rights {
+    /// Any domain: nothing is set, or everything is allowed.
+    #[default]
+    All,
+    /// These, and no other.
+    These(Arc<These>),
+}
+
+/// Some domains, of somebody.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct These {
+    domains: Vec<Box<str>>,
+    /// The names of the certificate, for logs.
+    client: Vec<Box<str>>,
+}
+
+impl Allowance {
+    /// Reads `SAN=domain,…`.
+    ///
+    /// # Errors
+    /// What was found, and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let form = || format!("expected NAME=DOMAIN[,DOMAIN…], found `{text}`");
+        let (name, domains) = text.trim().split_once('=').ok_or_else(form)?;
+        let domains: Vec<Box<str>> = domains.split(',').map(|domain| domain.trim().into()).collect();
+        if domains.iter().any(|domain| domain.is_empty()) {
+            return Err(form());
+        }
+        if let Some(domain) = domains.iter().find(|domain| domain.trim_end_matches('*').contains('*')) {
+            return Err(format!("a domain has `*` at its end only, found `{domain}`"));
+        }
+        Ok(Self { client: Client::parse(name.trim()).ok_or_else(form)??, domains })
+    }
+}
+
+impl Client {
+    /// `None` where nothing is there.
+    fn parse(name: &str) -> Option<Result<Self, String>> {
+        let named = |text: &str| !text.is_empty() && !text.contains('*');
+        Some(Ok(match (name.strip_prefix("*."), name.strip_suffix("/*")) {
+            _ if name.is_empty() => return None,
+            _ if name == "*" => Self::Any,
+            (Some(parent), _) if named(parent) => Self::Below(parent.into()),
+            (_, Some(above)) if named(above) && above.contains("://") => Self::Under(format!("{above}/").into()),
+            _ if named(name) => Self::Named(name.into()),
+            _ => {
+                let allowed = "expected a DNS name, *.parent, a URI, or a URI that ends in /*";
+                return Some(Err(format!("{allowed}, found `{name}`")));
+            }
+        }))
+    }
+
+    fn is(&self, certificate: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Named(name) => names::is_for(certificate, name),
+            Self::Below(parent) => names::names(certificate).any(|name| match name {
+                Name::Dns(dns) => dns
+                    .split_once('.')
+                    .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent)),
+                Name::Uri(_) => false,
+            }),
+            Self::Under(above) => names::names(certificate).any(|name| match name {
+                Name::Dns(_) => false,
+                Name::Uri(uri) => uri.strip_prefix(&**above).is_some_and(|rest| !rest.is_empty() && !is_upwards(rest)),
+            }),
+        }
+    }
+}
+
+/// Whether a path has a part that leads out of where it begins, for whoever resolves it.
+fn is_upwards(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "." | ".."))
+}
+
+impl Rights {
+    /// Of who comes with this certificate, in DER. Where nothing is set, everybody may do everything.
+    pub(super) fn of(allowances: &[Allowance], certificate: &[u8]) -> Self {
+        if allowances.is_empty() {
+            return Self::All;
+        }
+        let own = allowances.iter().filter(|allowance| allowance.client.is(certificate));
+        let domains: Vec<Box<str>> = own.flat_map(|allowance| allowance.domains.iter().cloned()).collect();
+        if domains.iter().any(|domain| &**domain == "*") {
+            return Self::All;
+        }
+        let client = names::names(certificate).map(|name| name.text().into()).collect();
+        Self::These(Arc::new(These { domains, client }))
+    }
+
+    /// Whether a domain is among them.
+    pub(super) fn include(&self, domain: &str) -> bool {
+        let Self::These(these) = self else { return true };
+        these.domains.iter().any(|own| match own.strip_suffix('*') {
+            Some(beginning) => domain.starts_with(beginning),
+            None => domain == &**own,
+        })
+    }
+}
+
+impl fmt::Display for Rights {
+    /// Whose they are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("anybody"),
+            Self::These(these) => f.write_str(&these.client.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    fn certificate(name: &str) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![match name.contains("://") {
+            true => SanType::URI(name.try_into().unwrap()),
+            false => SanType::DnsName(name.try_into().unwrap()),
+        }];
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    fn may(allowances: &[&str], client: &str, domain: &str) -> bool {
+        let allowances: Vec<_> = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
+        Rights::of(&allowances, &certificate(client)).include(domain)
+    }
+
+    #[test]
+    fn a_name_may_ask_for_its_domains_and_for_no_other() {
+        let allowed = ["edge.example=edge,shop", "spiffe://mesh/ns/pay=pay", "edge.example=more"];
+        for (client, domain, is_allowed) in [
+            ("edge.example", "edge", true),
+            ("EDGE.example", "shop", true),
+            ("edge.example", "more", true),
+            ("edge.example", "pay", false),
+            ("edge.example", "edge2", false),
+            ("spiffe://mesh/ns/pay", "pay", true),
+            ("spiffe://mesh/ns/pay/more", "pay", false),
+            ("other.example", "edge", false),
+        ] {
+            assert_eq!(may(&allowed, client, domain), is_allowed, "{client} {domain}");
+        }
+        assert!(may(&[], "other.example", "edge"), "nothing is set");
+    }
+
+    #[test]
+    fn stars_stand_for_one_label_for_the_rest_of_a_uri_for_anybody_and_for_the_rest_of_a_domain() {
+        let allowed = ["*.edge=edge/*", "spiffe://mesh/ns/pay/*=pay", "*=all", "root.example=*"];
+        for (client, domain, is_allowed) in [
+            ("a.edge", "edge/eg/http", true),
+            ("a.edge", "edge", false),
+            ("*.edge", "edge/", true),
+            ("a.b.edge", "edge/eg", false),
+            ("edge", "edge/eg", false),
+            ("spiffe://mesh/ns/pay/sa/one", "pay", true),
+            ("spiffe://mesh/ns/pay/", "pay", false),
+            ("spiffe://mesh/ns/pay/../shop", "pay", false),
+            ("spiffe://mesh/ns/payments/sa", "pay", false),
+            ("nobody.example", "all", true),
+            ("nobody.example", "pay", false),
+            ("root.example", "pay", true),
+        ] {
+            assert_eq!(may(&allowed, client, domain), is_allowed, "{client} {domain}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        for text in ["", "edge", "=edge", "edge=", "edge=a,,b", "e*ge=a", "spiffe://mesh*=a", "*.*=a", "a=b*c"] {
+            assert!(Allowance::parse(text).unwrap_err().contains("found `"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What processes on the same store tell each other of a minute: the keys that were denied most often, in bounded room.
+//!
+//! As JSON, which processes of other versions read too: what they do not know they pass over, what they lack is nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::page::{OfRule, Slice};
+use super::reading::{Denials, Found, Span};
+use super::record::Record;
+use super::summary::Summary;
+use crate::algorithm::time::Timestamp;
+
+/// Bytes of what is told of a minute.
+pub const MAX_TOLD: usize = 32 * 1024;
+/// What is read of another process at most: later versions may tell more.
+const MAX_READ: usize = 1 << 20;
+
+/// What another process told of a minute.
+#[derive(Clone, Debug)]
+pub struct Told(pub(super) Arc<Slice>);
+
+#[derive(Serialize, Deserialize)]
+struct Minute {
+    rules: Vec<Rule>,
+    /// Denials for which there was no room.
+    #[serde(default)]
+    dropped: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Rule {
+    domain: String,
+    rule: String,
+    /// Denials that a key may have had which is not among these, at most.
+    #[serde(default)]
+    others: u64,
+    keys: Vec<Key>,
+}
+
+/// A key's record; times are in us since the epoch.
+#[derive(Serialize, Deserialize)]
+struct Key {
+    key: String,
+    first: u64,
+    last: u64,
+    count: u64,
+    #[serde(default)]
+    missed: u64,
+    #[serde(default)]
+    passed: u64,
+    #[serde(default)]
+    presumed: u64,
+    #[serde(default)]
+    hits: u64,
+    #[serde(default)]
+    retry_at: Option<u64>,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    recorded: Vec<Box<str>>,
+}
+
+impl Denials {
+    /// What to tell others of a minute; `None`: nothing was denied in it. Each rule's first keys come before any one's second,
+    /// so that a flood at one leaves room for the others.
+    pub(super) fn tell(&self, minute: u64) -> Option<String> {
+        let span = Span::of_minute(minute);
+        let mut ranked: Vec<(usize, Found)> = Vec::new();
+        let mut ranks: HashMap<(String, String), usize> = HashMap::new();
+        for found in self.top(&span) {
+            let rank = ranks.entry((found.domain.clone(), found.rule.clone())).or_default();
+            ranked.push((*rank, found));
+            *rank = rank.saturating_add(1);
+        }
+        // Stable: among those of a rank the heaviest stay first.
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let mut others = self.others(&span);
+        let dropped = self.dropped(&span);
+        let (mut bytes, mut rules) = (0usize, HashMap::<(String, String), Vec<Key>>::new());
+        for (_, found) in ranked {
+            let of = (found.domain.clone(), found.rule.clone());
+            let weight = found.record.count.saturating_add(found.missed_at_most);
+            let key = Key::from(found);
+            let key_bytes = serde_json::to_string(&key).map_or(usize::MAX, |text| text.len().saturating_add(1));
+            let rule_bytes =
+                if rules.contains_key(&of) { 0 } else { of.0.len().saturating_add(of.1.len()).saturating_add(64) };
+            let need = bytes.saturating_add(key_bytes).saturating_add(rule_bytes);
+            if need > MAX_TOLD {
+                let most = others.entry(of).or_default();
+                *most = (*most).max(weight);
+                continue;
+            }
+            bytes = need;
+            rules.entry(of).or_default().push(key);
+        }
+        if rules.is_empty() && dropped == 0 {
+            return None;
+        }
+        let rule = |((domain, rule), keys)| {
+            let of = (domain, rule);
+            let others = others.get(&of).copied().unwrap_or_default();
+            Rule { domain: of.0, rule: of.1, others, keys }
+        };
+        let mut rules: Vec<Rule> = rules.into_iter().map(rule).collect();
+        // The same denials, the same text.
+        rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
+        serde_json::to_string(&Minute { rules, dropped }).ok()
+    }
+}
+
+impl Told {
+    /// What was told of a minute. `None`: the text is none that was told.
+    pub fn read(minute: u64, text: &[u8]) -> Option<Self> {
+        let text = text.get(..MAX_READ.min(text.len()))?;
+        let told: Minute = serde_json::from_slice(text).ok()?;
+        let rules = told.rules.into_iter().map(|rule| {
+            let keys = rule.keys.into_iter().map(|key| (key.key.clone().into(), key.count, key.missed, key.into()));
+            OfRule::told(rule.domain.into(), rule.rule.into(), Summary::told(keys, rule.others))
+        });
+        Some(Self(Arc::new(Slice::told(minute, rules, told.dropped))))
+    }
+}
+
+impl From<Found> for Key {
+    fn from(Found { key, record, missed_at_most, .. }: Found) -> Self {
+        Self {
+            key,
+            first: record.first.as_micros(),
+            last: record.last.as_micros(),
+            count: record.count,
+            missed: missed_at_most,
+            passed: record.passed,
+            presumed: record.presumed,
+            hits: record.hits,
+            retry_at: record.retry_at.map(Timestamp::as_micros),
+            version: record.version.to_string(),
+            recorded: record.recorded,
+        }
+    }
+}
+
+impl From<Key> for Record {
+    fn from(key: Key) -> Self {
+        Self {
+            first: Timestamp::from_micros(key.first),
+            last: Timestamp::from_micros(key.last),
+            count: key.count,
+            passed: key.passed,
+            presumed: key.presumed,
+            hits: key.hits,
+            retry_at: key.retry_at.map(Timestamp::from_micros),
+            version: key.version.into(),
+            recorded: key.recorded,
+        }
+    }
+}

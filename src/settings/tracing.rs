@@ -1,0 +1,136 @@
+//! Where spans of calls are sent, and of which calls there are any. OpenTelemetry's own variables say it as well.
+
+use super::{Problem, Problems};
+use crate::grpc::client::Header;
+use crate::otlp::Collector;
+use crate::spans::Sampler;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "Tracing")]
+pub(super) struct Flags {
+    /// Send spans of calls to the collector at this URL, by OTLP over gRPC; empty: none are recorded.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", default_value = "")]
+    otlp_endpoint: String,
+    /// The same by the variable that is for traces alone, which wins.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL", hide = true)]
+    otlp_traces_endpoint: Option<String>,
+    /// A header of the calls to it. May be given again; in the environment separated by commas.
+    #[arg(
+        long,
+        env = "OTEL_EXPORTER_OTLP_HEADERS",
+        value_name = "NAME=VALUE",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    otlp_header: Vec<String>,
+    /// How spans are sent: there is one way.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", value_name = "PROTOCOL", default_value = "grpc", hide = true)]
+    otlp_protocol: String,
+    /// Of which calls spans are recorded: parentbased_always_off: of those whose callers say so by `traceparent`;
+    /// parentbased_traceidratio: and of a share of those that are in no trace; parentbased_always_on: and of all of those;
+    /// always_on, always_off and traceidratio: whatever callers say.
+    #[arg(long, env = "OTEL_TRACES_SAMPLER", value_name = "SAMPLER", default_value = "parentbased_always_off")]
+    trace_sampler: String,
+    /// That share, from 0 to 1.
+    #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", value_name = "SHARE", default_value = "1")]
+    trace_sampler_arg: String,
+    /// What this service is called in spans.
+    #[arg(long, env = "OTEL_SERVICE_NAME", value_name = "NAME", default_value = "tollgate")]
+    service_name: String,
+    /// What else they say of this process. May be given again; in the environment separated by commas.
+    #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES", value_name = "KEY=VALUE", value_delimiter = ',')]
+    resource_attribute: Vec<String>,
+    /// Record no spans, whatever else is said.
+    #[arg(long, env = "OTEL_SDK_DISABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    no_spans: String,
+}
+
+/// Where spans go, and of which calls there are any.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracingSettings {
+    /// Where to.
+    pub collector: Collector,
+    /// Of which.
+    pub sampler: Sampler,
+}
+
+impl Flags {
+    pub(super) fn resolve(self, problems: &mut Problems) -> Option<TracingSettings> {
+        let endpoint = self.otlp_traces_endpoint.as_ref().unwrap_or(&self.otlp_endpoint).trim().to_owned();
+        if endpoint.is_empty() || self.no_spans.eq_ignore_ascii_case("true") {
+            return None;
+        }
+        if self.otlp_protocol.trim() != "grpc" {
+            let (way, found) = ("spans are sent by grpc, whose port usually is 4317", &self.otlp_protocol);
+            let what = format!("{way}; OTEL_EXPORTER_OTLP_PROTOCOL says `{found}`, and --no-spans sends none");
+            problems.0.push(Problem { flag: "--otlp-endpoint", what });
+        }
+        let endpoint = if endpoint.contains("://") { endpoint } else { format!("http://{endpoint}") };
+        let is_whole = endpoint.parse::<http::Uri>().is_ok_and(|url| {
+            matches!(url.scheme_str(), Some("http" | "https"))
+                && url.authority().is_some_and(|at| !at.as_str().contains('@'))
+        });
+        if !is_whole {
+            let what = "expected a URL such as http://collector:4317, or one with https".to_owned();
+            problems.0.push(Problem { flag: "--otlp-endpoint", what });
+        }
+        let sampler = self.sampler(problems);
+        let collector = Collector { endpoint, headers: self.headers(problems), resource: self.resource(problems) };
+        Some(TracingSettings { collector, sampler })
+    }
+
+    fn sampler(&self, problems: &mut Problems) -> Sampler {
+        let share = self.trace_sampler_arg.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+        let word = self.trace_sampler.trim();
+        let (by_parent, word) = word.strip_prefix("parentbased_").map_or((false, word), |word| (true, word));
+        let share = match (word, share) {
+            ("always_off", _) => 0.0,
+            ("always_on", _) => 1.0,
+            ("traceidratio", Some(share)) => share,
+            ("traceidratio", None) => {
+                let what = format!("expected a share from 0 to 1, found `{}`", self.trace_sampler_arg);
+                problems.0.push(Problem { flag: "--trace-sampler-arg", what });
+                0.0
+            }
+            (_, _) => {
+                let known = "always_on, always_off or traceidratio, each also with parentbased_ before it";
+                let what = format!("expected {known}, found `{}`", self.trace_sampler);
+                problems.0.push(Problem { flag: "--trace-sampler", what });
+                0.0
+            }
+        };
+        Sampler { by_parent, share }
+    }
+
+    fn headers(&self, problems: &mut Problems) -> Vec<Header> {
+        let mut headers = Vec::new();
+        for text in self.otlp_header.iter().filter(|text| !text.trim().is_empty()) {
+            match Header::parse(text) {
+                Ok(header) => headers.push(header),
+                Err(what) => problems.0.push(Problem { flag: "--otlp-header", what }),
+            }
+        }
+        headers
+    }
+
+    fn resource(&self, problems: &mut Problems) -> Vec<(String, String)> {
+        let mut attributes = Vec::new();
+        for text in self.resource_attribute.iter().filter(|text| !text.trim().is_empty()) {
+            match text.split_once('=').filter(|(key, _)| !key.trim().is_empty()) {
+                Some((key, value)) => attributes.push((key.trim().to_owned(), value.trim().to_owned())),
+                None => {
+                    let what = format!("expected key=value, found `{text}`");
+                    problems.0.push(Problem { flag: "--resource-attribute", what });
+                }
+            }
+        }
+        // The name has a flag, whose default is no better than a name among the attributes.
+        let is_named = attributes.iter().any(|(key, _)| key == "service.name");
+        if !is_named || self.service_name != "tollgate" {
+            attributes.retain(|(key, _)| key != "service.name");
+            attributes.insert(0, ("service.name".to_owned(), self.service_name.clone()));
+        }
+        attributes
+    }
+}

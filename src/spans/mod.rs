@@ -1,0 +1,192 @@
+//! Spans of calls whose callers trace them: which are recorded, what they say, and the queue where they wait to be sent.
+//!
+//! Who is not traced pays a look-up of one header. Does not know how spans are sent.
+
+mod context;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc;
+
+pub use self::context::Parent;
+use crate::telemetry::metrics::Metrics;
+
+/// Spans that may wait to be sent; more are dropped, and counted.
+const MAX_WAITING: usize = 4096;
+/// Bytes of `tracestate`, which is passed on as it came; a longer one is not.
+const MAX_STATE: usize = 512;
+
+/// Which calls are recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampler {
+    /// Whether a call that is part of a trace is recorded as its caller is.
+    pub by_parent: bool,
+    /// The share of the others that is, from 0 to 1.
+    pub share: f64,
+}
+
+/// Records spans. Clones share the queue.
+#[derive(Clone)]
+pub struct Tracer {
+    sampler: Sampler,
+    queue: mpsc::Sender<Span>,
+    metrics: Arc<Metrics>,
+}
+
+/// A call that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The trace.
+    pub trace: [u8; 16],
+    /// The caller's span; `None` where the trace begins here.
+    pub parent: Option<[u8; 8]>,
+    /// This one.
+    pub id: [u8; 8],
+    /// What others have to say of the trace.
+    pub state: String,
+    /// When it began.
+    pub begun: SystemTime,
+    /// How long it took.
+    pub length: Duration,
+    /// What became of it.
+    pub told: Told,
+}
+
+/// What a span says of its call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The domain.
+    pub domain: String,
+    /// The paths of the rules that descriptors came to; empty where one came to none.
+    pub rules: Vec<String>,
+    /// Whether the answer is OVER_LIMIT; `None`: there is none.
+    pub is_over_limit: Option<bool>,
+    /// How long the store was waited for; `None`: it was not asked.
+    pub store_time: Option<Duration>,
+    /// The code of gRPC that the call ended with; `None`: its caller gave it up.
+    pub status: Option<i32>,
+}
+
+/// A call that is recorded; its span is sent when this is dropped.
+pub struct Recording {
+    tracer: Tracer,
+    since: Instant,
+    span: Span,
+}
+
+impl Sampler {
+    fn samples(self, parent: Option<&Parent>) -> bool {
+        if let (true, Some(parent)) = (self.by_parent, parent) {
+            return parent.is_sampled;
+        }
+        // By the trace where there is one, so that all its calls are recorded or none.
+        let draw =
+            || parent.and_then(|parent| parent.trace.last_chunk().copied()).unwrap_or_else(rand::random::<[u8; 4]>);
+        self.share > 0.0 && f64::from(u32::from_be_bytes(draw())) / f64::from(u32::MAX) <= self.share
+    }
+}
+
+impl Tracer {
+    /// Records by `sampler`, and where spans come out.
+    pub fn new(sampler: Sampler, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<Span>) {
+        let (queue, spans) = mpsc::channel(MAX_WAITING);
+        (Self { sampler, queue, metrics }, spans)
+    }
+
+    /// Begins to record a call with these headers, if it is one that shall be.
+    pub fn begin<'h>(&self, header: impl Fn(&str) -> Option<&'h [u8]>) -> Option<Box<Recording>> {
+        let parent = header("traceparent").and_then(Parent::read);
+        if !self.sampler.samples(parent.as_ref()) {
+            return None;
+        }
+        let state = header("tracestate").filter(|state| parent.is_some() && state.len() <= MAX_STATE);
+        let span = Span {
+            trace: parent.map_or_else(rand::random, |parent| parent.trace),
+            parent: parent.map(|parent| parent.span),
+            id: rand::random(),
+            state: state.and_then(|state| std::str::from_utf8(state).ok()).unwrap_or_default().to_owned(),
+            begun: SystemTime::now(),
+            length: Duration::ZERO,
+            told: Told::default(),
+        };
+        Some(Box::new(Recording { tracer: self.clone(), since: Instant::now(), span }))
+    }
+}
+
+impl Recording {
+    /// The trace, and the call's span in it.
+    pub fn ids(&self) -> ([u8; 16], [u8; 8]) {
+        (self.span.trace, self.span.id)
+    }
+
+    /// What is to be told.
+    pub fn told(&mut self) -> &mut Told {
+        &mut self.span.told
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let told = std::mem::take(&mut self.span.told);
+        let state = std::mem::take(&mut self.span.state);
+        let span = Span { length: self.since.elapsed(), told, state, ..self.span };
+        if self.tracer.queue.try_send(span).is_err() {
+            self.tracer.metrics.guard.spans.dropped.inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn begins(sampler: Sampler, parent: Option<&str>) -> bool {
+        let (tracer, _spans) = Tracer::new(sampler, Metrics::new());
+        let parent = parent.map(str::as_bytes);
+        tracer.begin(|name| parent.filter(|_| name == "traceparent")).is_some()
+    }
+
+    #[test]
+    fn a_call_is_recorded_as_its_caller_is_and_without_one_by_the_share() {
+        let unsampled = SAMPLED.replace("-01", "-00");
+        for (by_parent, share, parent, is_recorded) in [
+            (true, 0.0, Some(SAMPLED), true),
+            (true, 0.0, Some(&*unsampled), false),
+            (true, 1.0, Some(&*unsampled), false),
+            (true, 0.0, None, false),
+            (true, 1.0, None, true),
+            (true, 0.0, Some("nonsense"), false),
+            (false, 0.0, Some(SAMPLED), false),
+            (false, 1.0, Some(&*unsampled), true),
+        ] {
+            assert_eq!(begins(Sampler { by_parent, share }, parent), is_recorded, "{by_parent} {share} {parent:?}");
+        }
+    }
+
+    #[test]
+    fn a_span_has_the_callers_trace_and_is_sent_at_the_end() {
+        let (tracer, mut spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
+        let header = |name: &str| Some(if name == "traceparent" { SAMPLED.as_bytes() } else { b"a=b" });
+        let mut recording = tracer.begin(header).unwrap();
+        recording.told().domain = "edge".to_owned();
+        spans.try_recv().unwrap_err();
+        drop(recording);
+        let span = spans.try_recv().unwrap();
+        assert_eq!((span.trace[0], span.parent.unwrap()[0], &*span.state), (0x0a, 0xb7, "a=b"));
+        assert_eq!((&*span.told.domain, span.told.status), ("edge", None));
+        assert_ne!(span.id, [0; 8]);
+    }
+
+    #[test]
+    fn spans_that_nobody_sends_are_dropped_and_counted() {
+        let metrics = Metrics::new();
+        let (tracer, spans) = Tracer::new(Sampler { by_parent: true, share: 1.0 }, Arc::clone(&metrics));
+        for _ in 0..MAX_WAITING + 3 {
+            drop(tracer.begin(|_| None));
+        }
+        assert_eq!((spans.len(), metrics.guard.spans.dropped.get()), (MAX_WAITING, 3));
+    }
+}

@@ -1,0 +1,76 @@
+//! A board on which the processes on the same store leave what others may read: a text of each for each minute, kept a while.
+#![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+
+use super::RedisStore;
+use super::calls::within;
+use super::slot::slot_of;
+use crate::store::StoreError;
+
+/// Time for one question.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a text is kept after it was last written.
+const KEPT_MS: u64 = 17 * 60 * 1000;
+/// What a minute's key begins with; in its hash each process has a field.
+const BOARD: &str = "tollgate:denials:";
+const LEAVE: &str = "\
+    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+    return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
+
+/// What a process left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The process.
+    pub by: String,
+    /// Of which minute, numbered since the epoch.
+    pub minute: u64,
+    /// The text.
+    pub text: Vec<u8>,
+}
+
+impl RedisStore {
+    /// Leaves a text in the place of what the process `by` left for the minute.
+    ///
+    /// # Errors
+    /// Where the store cannot be asked.
+    pub async fn leave(&self, by: &str, minute: u64, text: &str) -> Result<(), StoreError> {
+        let key = self.board(minute);
+        let mut command = redis::cmd("EVAL");
+        command.arg(LEAVE).arg(1).arg(&key).arg(by).arg(text).arg(KEPT_MS);
+        self.ask_board(&key, &command).await.map(drop)
+    }
+
+    /// What all have left for these minutes.
+    ///
+    /// # Errors
+    /// Where the store cannot be asked.
+    pub async fn left(&self, minutes: RangeInclusive<u64>) -> Result<Vec<Left>, StoreError> {
+        let asked = join_all(minutes.map(|minute| self.left_for(minute))).await;
+        let all: Vec<_> = asked.into_iter().collect::<Result<_, _>>()?;
+        Ok(all.concat())
+    }
+
+    async fn left_for(&self, minute: u64) -> Result<Vec<Left>, StoreError> {
+        let key = self.board(minute);
+        let mut command = redis::cmd("HGETALL");
+        command.arg(&key);
+        let reply = self.ask_board(&key, &command).await?;
+        let pairs: Vec<(String, Vec<u8>)> = redis::from_redis_value(reply).map_err(|_| StoreError::Unreadable)?;
+        Ok(pairs.into_iter().map(|(by, text)| Left { by, minute, text }).collect())
+    }
+
+    fn board(&self, minute: u64) -> Vec<u8> {
+        [self.core.prefix.as_slice(), format!("{BOARD}{minute}").as_bytes()].concat()
+    }
+
+    async fn ask_board(&self, key: &[u8], command: &Cmd) -> Result<Value, StoreError> {
+        let slot = if self.core.by_slot { slot_of(key) } else { 0 };
+        let node = self.core.routes.node(slot).ok_or(StoreError::Unavailable)?;
+        Ok(node.call(command, within(PATIENCE)).await?)
+    }
+}

@@ -1,0 +1,265 @@
+//! Clients that flood, hoard, dawdle or do not read: they are bounded or cut off, and others are served on.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use h2::client::SendRequest;
+use http::Request;
+use prost::bytes::Bytes;
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use crate::support::http2::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PRIORITY, RESET, SETTINGS,
+    WINDOW_UPDATE, frame, headers,
+};
+use crate::support::policy::{Policies, daily};
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const CANCEL: [u8; 4] = [0, 0, 0, 8];
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+
+#[tokio::test]
+async fn who_opens_calls_only_to_reset_them_is_cut_off_and_others_are_served() {
+    let service = serve(&[]);
+    let other = Client::connect(service.grpc).await;
+    let (mut client, mut stream) = (Http2::connect(service.grpc).await, 1);
+    // Each call is begun before it is reset, so that h2's own bound, of calls that were not, says nothing.
+    let mut rounds = 0;
+    while client.is_seen().await {
+        assert!(rounds < 100, "it goes on for ever");
+        let streams: Vec<u32> = (0..100).map(|number| stream + 2 * number).collect();
+        client.write(&opened(&streams)).await.unwrap();
+        if !client.is_seen().await {
+            break;
+        }
+        let resets: Vec<u8> = streams.iter().flat_map(|stream| frame(RESET, 0, *stream, &CANCEL)).collect();
+        client.write(&resets).await.unwrap();
+        (stream, rounds) = (stream + 200, rounds + 1);
+        assert!(other.hit("other", "ann").await);
+    }
+    assert!(rounds > 10, "real clients give up now and then, this one was cut off after {rounds} times 100");
+    assert_eq!(cut(&service, "given_up_calls").await, 1);
+    assert!(other.hit("other", "ann").await);
+}
+
+#[tokio::test]
+async fn a_real_client_that_resets_what_it_opens_is_cut_off() {
+    let service = serve(&[]);
+    let ended = async {
+        let (mut requests, connection) = connect(service.grpc).await;
+        let ended = tokio::spawn(connection);
+        while let Ok(ready) = requests.ready().await {
+            requests = ready;
+            let Ok((_, mut body)) = requests.send_request(call(), false) else { break };
+            tokio::task::yield_now().await;
+            body.send_reset(h2::Reason::CANCEL);
+        }
+        ended.await.unwrap().unwrap_err()
+    };
+    let error = tokio::time::timeout(PATIENCE, ended).await.expect("it is cut off");
+    // It is told so, unless it was about to write, and sees the closed connection before it reads.
+    assert!(error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) && error.is_remote() || error.is_io(), "{error}");
+    let counted = || async { cut(&service, "flood").await + cut(&service, "given_up_calls").await };
+    becomes("it is counted", PATIENCE, counted, |count| *count == 1).await;
+    assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
+}
+
+#[tokio::test]
+async fn resets_that_waited_for_a_stalled_process_part_nobody_from_it_and_a_flood_of_them_does() {
+    let service = serve(&[]);
+    let opened_and_reset = |from: u32, count: u32| -> Vec<u8> {
+        let streams = (0..count).map(|number| from + 2 * number);
+        streams.flat_map(|stream| [opened(&[stream]), frame(RESET, 0, stream, &CANCEL)].concat()).collect()
+    };
+    let mut client = Http2::connect(service.grpc).await;
+    client.write(&opened_and_reset(1, 400)).await.unwrap();
+    assert!(client.is_seen().await);
+    // More than fits into what is read at once: the bound is of what has not been looked at.
+    let _ = client.write(&opened_and_reset(801, 20_000)).await;
+    assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
+}
+
+#[tokio::test]
+async fn streams_beyond_the_bound_are_refused_and_who_goes_on_opening_them_is_cut_off() {
+    let service = serve(&["--max-streams", "10"]);
+    let mut client = Http2::connect(service.grpc).await;
+    client.write(&opened(&(0..11).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await.unwrap();
+    assert_eq!(client.body_of(RESET).await, REFUSED_STREAM);
+    assert!(client.is_seen().await);
+    let _ = client.write(&opened(&(11..2_000).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await;
+    assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
+    becomes("it is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 1).await;
+}
+
+#[tokio::test]
+async fn headers_without_end_and_bodies_of_nothing_are_floods() {
+    let service = serve(&[]);
+    let other = Client::connect(service.grpc).await;
+    let continued: Vec<u8> = (0..100).flat_map(|_| frame(CONTINUATION, 0, 1, &[])).collect();
+    let without_end = [frame(HEADERS, 0, 1, &headers(PATH)), continued].concat();
+    let nothing: Vec<u8> = (0..200).flat_map(|_| frame(DATA, 0, 1, &[])).collect();
+    let of_nothing = [opened(&[1]), nothing].concat();
+    for flood in [without_end, of_nothing] {
+        let mut client = Http2::connect(service.grpc).await;
+        let _ = client.write(&flood).await;
+        assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
+        assert!(other.hit("other", "ann").await);
+    }
+    becomes("both are counted", PATIENCE, || cut(&service, "flood"), |count| *count == 2).await;
+}
+
+#[tokio::test]
+async fn a_call_with_too_many_headers_is_refused_alone() {
+    let service = serve(&[]);
+    let (mut requests, connection) = connect(service.grpc).await;
+    tokio::spawn(connection);
+    let mut large = call();
+    // Each fits into a frame, together they are beyond the bound of 16 KiB.
+    for number in 0..5 {
+        large
+            .headers_mut()
+            .insert(http::HeaderName::try_from(format!("x-{number}")).unwrap(), "v".repeat(4_000).parse().unwrap());
+    }
+    let answer = requests.send_request(large, true).unwrap().0;
+    assert_eq!(answer.await.unwrap().status(), 431);
+    let answer = requests.ready().await.unwrap().send_request(call(), true).unwrap().0;
+    assert_eq!(answer.await.unwrap().status(), 200, "the connection is kept");
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_and_settings_is_answered_and_others_are_served_meanwhile() {
+    const ROUNDS: usize = 200;
+    let service = serve(&["--workers", "1"]);
+    let other = Client::connect(service.grpc).await;
+    let mut client = Http2::connect(service.grpc).await;
+    let one = [frame(6, 0, 0, b"whatever"), frame(SETTINGS, 0, 0, &[])].concat();
+    for _ in 0..ROUNDS {
+        client.write(&one.repeat(100)).await.unwrap();
+        assert!(other.hit("other", "ann").await);
+        assert!(client.is_seen().await);
+    }
+}
+
+#[tokio::test]
+async fn who_talks_on_and_reads_nothing_is_cut_off() {
+    // A question that is answered with tens of kilobytes.
+    const SERVER_REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    const SYMBOL: &[u8] = b"envoy.service.ratelimit.v3.RateLimitService";
+    let service = serve(&["--keepalive", "200ms"]);
+    let mut client = Http2::connect(service.grpc).await;
+    let wide = [[0, 4, 0x7f, 0xff, 0xff, 0xff].as_slice()].concat();
+    client.write(&frame(SETTINGS, 0, 0, &wide)).await.unwrap();
+    client.write(&frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0])).await.unwrap();
+    let symbol = [&[0x22, u8::try_from(SYMBOL.len()).unwrap()], SYMBOL].concat();
+    let question = framed(&symbol);
+    for number in 0..1_000 {
+        let stream = 1 + 2 * number;
+        let ask = frame(HEADERS, END_HEADERS, stream, &headers(SERVER_REFLECTION));
+        client.write(&[ask, frame(DATA, END_STREAM, stream, &question)].concat()).await.unwrap();
+    }
+    let talk = frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]);
+    let cut_off = async {
+        while client.write(&talk).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, cut_off).await.expect("it is cut off");
+    assert_eq!(cut(&service, "unread_answers").await, 1);
+    assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_come_ends_its_call_in_time_and_nothing_else() {
+    let service = serve(&["--message-timeout", "200ms"]);
+    let client = Client::connect(service.grpc).await;
+    let ended = client.begin().await.until_cut_off().await.unwrap_err();
+    assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended}");
+    assert!(ended.message().contains("200ms"), "{ended}");
+    assert!(client.hit("user", "ann").await);
+    assert_eq!(Web::new(service.http).metric("tollgate_slow_calls_total").await, 1);
+}
+
+#[tokio::test]
+async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
+    const MIB: usize = 1 << 20;
+    let service = serve(&["--workers", "1"]);
+    let (mut requests, connection) = connect(service.grpc).await;
+    let connection = tokio::spawn(connection);
+    let (told, mut statuses) = tokio::sync::mpsc::unbounded_channel();
+    // 20 calls of 4 MiB, each without its last byte, where 32 MiB may wait.
+    for _ in 0..20 {
+        requests = requests.ready().await.unwrap();
+        let (answer, mut body) = requests.send_request(call(), false).unwrap();
+        let length = u32::try_from(4 * MIB - 1).unwrap();
+        body.send_data([&[0], &length.to_be_bytes()[..], &vec![0; 4 * MIB - 2]].concat().into(), false).unwrap();
+        let told = told.clone();
+        tokio::spawn(async move {
+            let answer = answer.await;
+            let _ = told.send(answer.map(|answer| answer.headers()["grpc-status"].clone()));
+            drop(body);
+        });
+    }
+    for _ in 0..12 {
+        let status = tokio::time::timeout(PATIENCE, statuses.recv()).await.expect("it is refused").unwrap();
+        assert_eq!(status.unwrap(), "8");
+    }
+    connection.abort();
+    // What the connection held is given back; a message of many pieces finds room.
+    let client = Client::connect(service.grpc).await;
+    let long = "v".repeat(60 << 10);
+    let many: Vec<_> = (0..50).map(|_| descriptor(&[("other", &long)])).collect();
+    let _ = becomes("there is room", PATIENCE, || client.ask(request(many.clone())), Result::is_ok).await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_at_once_and_places_are_given_back() {
+    let service = serve(&["--max-connections", "2"]);
+    let (first, _second) = (Http2::connect(service.grpc).await, Http2::connect(service.grpc).await);
+    let web = Web::new(service.http);
+    assert_eq!(web.metric("tollgate_grpc_connections").await, 2);
+    let third = TcpStream::connect(service.grpc).await.unwrap();
+    let closed = async { third.readable().await.map(|()| third.try_read(&mut [0; 1])) };
+    let read = tokio::time::timeout(PATIENCE, closed).await.expect("it is closed").unwrap();
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    assert_eq!(cut(&service, "full").await, 1);
+    drop(first);
+    let places = || web.metric("tollgate_grpc_connections");
+    becomes("a place is free", PATIENCE, places, |taken| *taken == 1).await;
+    assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
+}
+
+/// Calls that are begun on these streams, without their messages.
+fn opened(streams: &[u32]) -> Vec<u8> {
+    let headers = headers(PATH);
+    streams.iter().flat_map(|stream| frame(HEADERS, END_HEADERS, *stream, &headers)).collect()
+}
+
+fn call() -> Request<()> {
+    let call = Request::post(format!("http://tollgate{PATH}")).header("content-type", "application/grpc");
+    call.body(()).unwrap()
+}
+
+async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, h2::client::Connection<TcpStream, Bytes>) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    h2::client::Builder::new().max_send_buffer_size(16 << 20).handshake(stream).await.unwrap()
+}
+
+/// A message with what stands before it.
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
+}
+
+/// Connections that were cut off for this.
+async fn cut(service: &Tollgate, kind: &str) -> u64 {
+    Web::new(service.http).metric(&format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}")).await
+}
+
+fn serve(flags: &[&str]) -> Tollgate {
+    Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
+}

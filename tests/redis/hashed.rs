@@ -1,0 +1,130 @@
+//! `hash_values`: what people are known by is nowhere to be read outside of the process, and who has the key finds it.
+
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{policy, serve};
+use crate::support::PATIENCE;
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, limit, request};
+use crate::support::tollgate::{Tollgate, output};
+use crate::support::web::Web;
+
+const HASHED: &str = "unit: year, requests_per_unit: 5, hash_values: true, record: [user]";
+/// What must be read nowhere.
+const MARKER: &str = "ann@marker.example";
+
+#[tokio::test]
+async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
+    let (redis, folder) = (Redis::start().await, Policies::none());
+    let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
+    let mut monitor = TcpStream::connect(redis.address).await.unwrap();
+    monitor.write_all(b"MONITOR\r\n").await.unwrap();
+    let flags = ["--hash-key-file", &key, "--log", "trace", "--statsd", "udp://127.0.0.1:9"];
+    let (mut service, client) = serve(&policies, &redis.url(), &flags).await;
+    ask_all(&client).await;
+    // A call that cannot be decided, and so is told of.
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    let _ = client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await;
+    let shown = pages(&service).await;
+    redis.command(&["ECHO", "the-end"]).await;
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("the-end") {
+        let read = tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen)).await.expect("it is told");
+        assert!(read.unwrap() > 0);
+    }
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(seen.to_lowercase().contains("evalsha") && seen.contains("hash-"), "{seen}");
+    service.terminate();
+    let log = service.process.last_words();
+    for (where_, text) in [("Redis", &*seen), ("the log", &log), ("the pages", &shown)] {
+        assert!(!text.contains("marker"), "in {where_}: {text}");
+        assert!(!text.contains("secret-"), "in {where_}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
+    let (redis, folder) = (Redis::start().await, Policies::none());
+    let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
+    let (_service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
+    ask_all(&client).await;
+    let policy = policies.file("policy.yaml");
+    let who = |key: &str, only: &str| {
+        let asked = ["who", "--policy", policy.to_str().unwrap(), "--store", &redis.url(), "--hash-key-file", key];
+        let told = output([&asked[..], &["--only", only, "test", &format!("mail={MARKER}")]].concat());
+        (told.status.code(), String::from_utf8(told.stdout).unwrap())
+    };
+    let (code, told) = who(&key, &format!("user={MARKER}"));
+    assert!(code == Some(0) && told.contains("user=hash-"), "{told}");
+    assert_eq!(who(&key, "user=bob").0, Some(1), "who was not there");
+    assert_eq!(who(&key_in(&folder, "two"), &format!("user={MARKER}")).0, Some(1), "by another key");
+}
+
+#[tokio::test]
+async fn replicas_with_one_key_share_counters_and_another_key_begins_anew() {
+    let (redis, folder) = (Redis::start().await, Policies::none());
+    let policies = Policies::of(&policy(&[("mail", HASHED)]));
+    let mut codes = Vec::new();
+    for name in ["one", "one", "two"] {
+        let (_service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key_in(&folder, name)]).await;
+        let mut all = descriptor(&[("mail", MARKER)]);
+        all.hits_addend = Some(5);
+        codes.push(client.ask(request(vec![all])).await.unwrap().overall_code());
+    }
+    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok]);
+}
+
+#[test]
+fn without_a_key_the_start_says_what_to_do_and_a_short_one_is_not_shown() {
+    let policies = Policies::of(&policy(&[("mail", HASHED)]));
+    let serve = |flags: &[&str]| {
+        let told = output([&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat());
+        (told.status.success(), String::from_utf8(told.stderr).unwrap())
+    };
+    let (started, told) = serve(&[]);
+    assert!(!started && told.contains("needs a key") && told.contains("--hash-key-file"), "{told}");
+    policies.write("key", "short-secret");
+    let short = policies.file("key");
+    for flags in [["--hash-key-file", short.to_str().unwrap()], ["--hash-key", "short-secret"]] {
+        let (started, told) = serve(&flags);
+        assert!(!started && told.contains("at least 16 bytes") && !told.contains("short-secret"), "{told}");
+    }
+}
+
+/// Asks by the marker in every place that a value can be in.
+async fn ask_all(client: &Client) {
+    let mut overridden = descriptor(&[("mail", MARKER)]);
+    overridden.limit = limit(100, 1);
+    let mail = descriptor(&[("mail", MARKER)]);
+    for _ in 0..6 {
+        let all = vec![mail.clone(), overridden.clone(), descriptor(&[("user", MARKER)])];
+        client.ask(request(all)).await.unwrap();
+    }
+}
+
+/// All that HTTP shows.
+async fn pages(service: &Tollgate) -> String {
+    let mut shown = Web::new(service.http).get("/metrics").await.body;
+    let admin = Web::new(service.admin);
+    for line in admin.get("/").await.body.lines() {
+        shown += &admin.get(line.split(':').next().unwrap()).await.body;
+    }
+    for path in ["denials", "top", "rules", "policies"] {
+        let told = admin.get(&format!("/api/v1/{path}")).await;
+        assert_eq!(told.status, 200, "{path}: {}", told.body);
+        shown += &told.body;
+    }
+    assert!(shown.contains(r#""key":"mail=hash-"#) && shown.contains(r#""recorded":["user=hash-"#), "{shown}");
+    shown
+}
+
+fn key_in(folder: &Policies, name: &str) -> String {
+    folder.write(name, &format!("secret-{name}-of-sixteen-bytes\n"));
+    Path::new(&folder.file(name)).to_str().unwrap().to_owned()
+}

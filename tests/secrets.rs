@@ -1,0 +1,129 @@
+//! Secrets, in every place that one can come from: none is said again, whatever goes wrong with it.
+
+use std::process::Command;
+
+use crate::support::policy::{Policies, daily};
+use crate::support::process::Process;
+use crate::support::redis::Redis;
+use crate::support::rls::Client;
+use crate::support::tollgate::{Tollgate, command, quiet};
+use crate::support::web::Web;
+
+/// What must be read nowhere.
+const MARKER: &str = "mArKeR-of-sixteen-bytes";
+
+/// What is a URL for nobody, or for somebody else, with a secret where one may be.
+fn wrong_urls() -> Vec<String> {
+    let wrong = [
+        "redis://u:SECRET@127.0.0.1:bad",
+        "redis://u:SECRET@127.0.0.1:1/x",
+        "redis://u:SECRET@a,b",
+        "redis://u:1/SECRET",
+        "redis://u:SECRET",
+        "redis://:SECRET",
+        "redis:u:SECRET@h",
+        "ftp://u:SECRET@h",
+        "redis-cluster://:SECRET@a,b:x",
+        "redis-sentinel://:SECRET@m",
+        "redis+unix://u:SECRET@h",
+    ];
+    wrong.iter().map(|url| url.replace("SECRET", MARKER)).collect()
+}
+
+#[test]
+fn a_url_that_cannot_be_read_is_told_without_its_password() {
+    let policies = Policies::of(&daily("user", 5));
+    let policy = policies.path().to_str().unwrap();
+    for url in wrong_urls() {
+        for arguments in [
+            vec!["serve", "--policy", policy, "--store", &url],
+            vec!["serve", "--policy", policy, "--per-second-store", &url],
+            vec!["who", "--policy", policy, "--store", &url, "test", "user=ann"],
+            vec!["replay", "--policy", policy, "--store", &url, "-"],
+        ] {
+            let told = told(&mut command(&arguments));
+            assert!(told.contains("error") && !told.contains(MARKER), "{arguments:?}: {told}");
+        }
+        let variables =
+            [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_SOCKET_TYPE", "tcp")];
+        for name in ["REDIS_URL", "REDIS_PERSECOND_URL"] {
+            let mut settings = command(["settings", "--from-env"]);
+            settings.envs(variables).env(name, &url);
+            let told = told(&mut settings);
+            assert!(!told.contains(MARKER), "{name}={url}: {told}");
+        }
+    }
+}
+
+#[test]
+fn settings_and_help_show_no_secret_of_the_environment() {
+    let ours =
+        ["REDIS_PASSWORD", "SENTINEL_PASSWORD", "PER_SECOND_PASSWORD", "PER_SECOND_SENTINEL_PASSWORD", "HASH_KEY"];
+    for name in ours.into_iter().chain(["STORE", "PER_SECOND_STORE", "XDS_HEADER"]) {
+        let mut help = command(["serve", "--help"]);
+        assert!(
+            !told(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h"))).contains(MARKER),
+            "{name}"
+        );
+    }
+    let theirs =
+        ["REDIS_AUTH", "REDIS_SENTINEL_AUTH", "REDIS_PERSECOND_AUTH", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"];
+    for (name, value) in theirs.iter().flat_map(|name| [(name, MARKER.to_owned()), (name, format!("user:{MARKER}"))]) {
+        let mut settings = command(["settings", "--from-env"]);
+        settings.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "h:1").env("REDIS_PERSECOND", "true");
+        assert!(!told(settings.env(name, &value)).contains(MARKER), "{name}={value}");
+    }
+}
+
+#[test]
+fn headers_that_cannot_be_sent_are_told_without_their_values() {
+    for header in [MARKER.to_owned(), format!("a b={MARKER}"), format!("ab={MARKER}\n")] {
+        let told = told(command(["serve", "--xds", "127.0.0.1:1", "--xds-header", &header]).args(quiet(&[])));
+        assert!(told.contains("--xds-header") && !told.contains(MARKER), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_with_secrets_says_none_in_its_log_and_on_its_pages() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&daily("user", 5));
+    // The right server, and the wrong password: nothing is tried more often, or told of more.
+    let url = redis.url().replace("redis://", &format!("redis://u:{MARKER}@"));
+    let flags = ["--policy", policies.path().to_str().unwrap(), "--log", "trace", "--ready-without-store"];
+    let secrets = ["--store", &url, "--per-second-store", &url, "--sentinel-password", MARKER, "--hash-key", MARKER];
+    let mut service = Tollgate::serve_by(&[&flags[..], &secrets, &["--xds-header", &format!("a={MARKER}")]].concat());
+    service.process.wait_for_line("that Redis refuses", |line| line.contains("cannot be reached").then_some(()));
+    let _ = Client::connect(service.grpc).await.ask(crate::support::rls::request(vec![])).await;
+    let mut shown =
+        Web::new(service.http).get("/metrics").await.body + &Web::new(service.http).get("/readyz").await.body;
+    let admin = Web::new(service.admin);
+    for line in admin.get("/").await.body.lines() {
+        shown += &admin.get(line.split(':').next().unwrap()).await.body;
+    }
+    service.terminate();
+    let log = service.process.last_words();
+    assert!(!shown.contains(MARKER), "{shown}");
+    assert!(!log.contains(MARKER), "{log}");
+    for flag in ["--store", "--per-second-store", "--sentinel-password", "--hash-key", "--xds-header"] {
+        assert!(log.contains(&format!("{flag}: a ")), "{flag} is warned of\n{log}");
+    }
+    assert!(log.contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"), "{log}");
+}
+
+#[test]
+fn what_comes_by_the_environment_is_not_warned_of() {
+    let policies = Policies::of(&daily("user", 5));
+    let mut serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
+    serve.args(quiet(&[])).env("TOLLGATE_REDIS_PASSWORD", MARKER).env("TOLLGATE_STORE", "memory");
+    let mut service = Process::start("tollgate", &mut serve);
+    service.wait_for_line("that it listens", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
+    service.signal(rustix::process::Signal::TERM);
+    let log = service.last_words();
+    assert!(!log.contains("on the command line") && !log.contains(MARKER), "{log}");
+}
+
+/// All that a command says, which ends by itself.
+fn told(command: &mut Command) -> String {
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}

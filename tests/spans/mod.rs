@@ -1,0 +1,198 @@
+//! Spans of calls: which there are, what they say, and a collector that is away. The collector is in Python, whose packages
+//! `tests/run` installs.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
+
+use crate::support::control_plane::python;
+use crate::support::envoy::{Envoy, root};
+use crate::support::policy::{Policies, daily};
+use crate::support::process::Process;
+use crate::support::prometheus::Prometheus;
+use crate::support::rls::{channel, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+#[tokio::test]
+async fn a_request_that_is_sampled_before_envoy_gives_a_span_below_envoys_own_and_another_gives_none() {
+    let collector = Collector::start(0);
+    let service = serve(&collector.url(), &[]);
+    let ports = [service.grpc.port(), collector.port].map(|port| port.to_string());
+    let envoy = Envoy::start("../spans/envoy.yaml", &[("TOLLGATE", &ports[0]), ("COLLECTOR", &ports[1])]).await;
+    for (user, flags) in [("bob", "00"), ("ann", "01")] {
+        let traceparent = format!("00-{TRACE}-{PARENT}-{flags}");
+        let headers = [("traceparent", traceparent.as_bytes()), ("x-user", user.as_bytes())];
+        assert_eq!(envoy.edge.get_with("/user", &headers).await.status, 200);
+    }
+    // Envoy sends its spans every five seconds.
+    let all = || async { collector.spans() };
+    let of = |spans: &[Value], service: &str| -> Vec<Value> {
+        spans.iter().filter(|span| span["resource"]["service.name"] == service).cloned().collect()
+    };
+    let is_whole = |spans: &Vec<Value>| of(spans, "edge").len() >= 2 && !of(spans, "tollgate").is_empty();
+    let spans = becomes("both send their spans", PATIENCE, all, is_whole).await;
+    let own = of(&spans, "tollgate");
+    assert_eq!(own.len(), 1, "{own:?}");
+    assert_eq!((&own[0]["trace"], &own[0]["attributes"]["tollgate.domain"]), (&json!(TRACE), &json!("test")));
+    let parent = spans.iter().find(|span| span["id"] == own[0]["parent"]);
+    assert_eq!(parent.unwrap()["resource"]["service.name"], "edge", "the call as Envoy saw it: {spans:?}");
+    assert_eq!(Web::new(service.http).metric("tollgate_spans_dropped_total").await, 0);
+}
+
+#[tokio::test]
+async fn a_span_says_domain_rules_outcome_and_what_the_store_took() {
+    let collector = Collector::start(0);
+    let resource = ["--resource-attribute", "deployment.environment=test", "--otlp-header", "authorization=Bearer x"];
+    let service = serve(&collector.url(), &resource);
+    assert_eq!(ask(&service, Some("01"), 5).await, 0);
+    assert_eq!(ask(&service, None, 0).await, 0, "and who is in no trace gives none");
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    let spans = becomes("both are sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 2).await;
+    for (span, outcome) in spans.iter().zip(["OK", "OVER_LIMIT"]) {
+        let attributes = &span["attributes"];
+        assert_eq!(attributes["tollgate.outcome"], outcome);
+        assert_eq!(attributes["tollgate.rules"], json!(["user", ""]));
+        assert_eq!(attributes["rpc.grpc.status_code"], 0);
+        let store_ns = attributes["tollgate.store_time_us"].as_u64().unwrap() * 1_000;
+        assert!(store_ns <= span["length_ns"].as_u64().unwrap(), "{span}");
+        assert_eq!((&span["parent"], &span["state"], &span["kind"]), (&json!(PARENT), &json!("a=b"), &json!(2)));
+        assert_eq!(span["resource"], json!({ "service.name": "tollgate", "deployment.environment": "test" }));
+        assert_eq!(span["headers"], json!({ "authorization": "Bearer x" }));
+        assert!(!span.to_string().contains("ann"), "values of requests are in none: {span}");
+    }
+    assert_ne!(spans[0]["id"], spans[1]["id"]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_traced_is_found_from_its_bucket_by_prometheus() {
+    let collector = Collector::start(0);
+    let (service, prometheus) = (serve(&collector.url(), &[]), Prometheus::start("groups: []"));
+    let older = || async { Web::new(service.http).get("/metrics").await.body };
+    assert_eq!(ask(&service, None, 1).await, 0);
+    assert_eq!(ask(&service, Some("00"), 1).await, 0);
+    prometheus.scrape(&[("tollgate", service.http, "/metrics")]);
+    let found = || prometheus.exemplars("tollgate_call_duration_seconds_bucket");
+    let counted = || async { prometheus.query("tollgate_call_duration_seconds_count == 2").await.unwrap() };
+    becomes("both are read", PATIENCE, counted, |samples| samples.len() == 1).await;
+    assert_eq!(found().await, [Value::Null; 0], "of calls that are not traced there are none");
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    let exemplars = becomes("it is read", PATIENCE, found, |exemplars| !exemplars.is_empty()).await;
+    let spans = becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 1).await;
+    assert_eq!(exemplars, [json!({ "trace_id": TRACE, "span_id": spans[0]["id"] })]);
+    assert!(!older().await.contains("trace_id"), "the older format knows none");
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_decided_is_an_error_and_roots_are_sampled_where_that_is_asked_for() {
+    let collector = Collector::start(0);
+    let service = serve(&collector.url(), &["--trace-sampler", "parentbased_always_on", "--service-name", "limits"]);
+    assert_eq!(ask(&service, Some("00"), 1).await, 0);
+    assert_eq!(ask(&service, None, 1).await, 0);
+    let invalid = RateLimitServiceClient::new(channel(service.grpc).await).should_rate_limit(request(vec![])).await;
+    assert_eq!(invalid.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let spans = becomes("both are sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 2).await;
+    let codes: Vec<_> = spans.iter().map(|span| span["attributes"]["rpc.grpc.status_code"].clone()).collect();
+    assert_eq!(codes, [0, 3], "that whose caller was not sampled has none");
+    assert!(spans.iter().all(|span| span["parent"] == "" && span["trace"] != TRACE), "{spans:?}");
+    assert!(spans.iter().all(|span| span["resource"]["service.name"] == "limits"), "{spans:?}");
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_keeps_no_call_waiting_and_what_is_lost_is_counted() {
+    let collector = Collector::start(0);
+    let (url, port) = (collector.url(), collector.port);
+    drop(collector);
+    let mut service = serve(&url, &[]);
+    let web = Web::new(service.http);
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    let dropped = || web.metric("tollgate_spans_dropped_total");
+    becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
+    service.wait_for_message("spans could not be sent and are dropped");
+    let collector = Collector::start(port);
+    let sent = || async {
+        ask(&service, Some("01"), 0).await;
+        collector.spans().len()
+    };
+    becomes("a collector that comes back is found", PATIENCE, sent, |spans| *spans > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_waits_is_sent_at_the_end() {
+    let collector = Collector::start(0);
+    let mut service = serve(&collector.url(), &[]);
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    service.terminate();
+    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1).await;
+}
+
+#[test]
+fn settings_that_cannot_be_are_told() {
+    let policies = Policies::of(&daily("user", 5));
+    let cases: [&[&str]; 4] = [
+        &["--otlp-endpoint", "ftp://h"],
+        &["--otlp-endpoint", "h:1", "--trace-sampler", "often"],
+        &["--otlp-endpoint", "h:1", "--trace-sampler", "traceidratio", "--trace-sampler-arg", "2"],
+        &["--otlp-endpoint", "h:1", "--otlp-protocol", "http/protobuf"],
+    ];
+    for flags in cases {
+        let serve = [&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat();
+        let told = crate::support::tollgate::output(serve);
+        let error = String::from_utf8(told.stderr).unwrap();
+        assert!(!told.status.success() && error.contains("error: --"), "{flags:?}: {error}");
+    }
+}
+
+/// Takes hits as a caller of a trace; the code that is answered.
+async fn ask(service: &Tollgate, flags: Option<&str>, hits: u64) -> i32 {
+    let mut user = descriptor(&[("user", "ann")]);
+    user.hits_addend = Some(hits);
+    let mut call = tonic::Request::new(request(vec![user, descriptor(&[("nothing", "here")])]));
+    if let Some(flags) = flags {
+        let traceparent = format!("00-{TRACE}-{PARENT}-{flags}");
+        call.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
+        call.metadata_mut().insert("tracestate", "a=b".parse().unwrap());
+    }
+    let answer = RateLimitServiceClient::new(channel(service.grpc).await).should_rate_limit(call).await;
+    answer.map_or_else(|status| status.code().into(), |_| 0)
+}
+
+fn serve(collector: &str, flags: &[&str]) -> Tollgate {
+    let policies = Policies::of(&daily("user", 5));
+    Tollgate::serve_with(policies.path(), &[&["--otlp-endpoint", collector], flags].concat())
+}
+
+/// A running `tests/spans/collector.py`.
+struct Collector {
+    port: u16,
+    process: Process,
+}
+
+impl Collector {
+    fn start(port: u16) -> Self {
+        let mut command = Command::new(python());
+        command.arg(root().join("tests/spans/collector.py")).arg(port.to_string());
+        let mut process = Process::start("collector", &mut command);
+        let port = process.wait_for_line("where it listens", |line| {
+            let facts: Value = serde_json::from_str(line).ok()?;
+            (facts["event"] == "listening").then(|| facts["port"].as_u64().unwrap())
+        });
+        Self { port: port.try_into().unwrap(), process }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// What it was sent so far.
+    fn spans(&self) -> Vec<Value> {
+        let lines = self.process.log().into_iter();
+        let facts = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        facts.filter(|facts| facts["event"] == "span").collect()
+    }
+}
