@@ -77,7 +77,7 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
         facts.push(("granted", format!("{} hits more until {}", grant.remaining, when(&grant.until, now))));
     }
     match &told.denials {
-        None => facts.push(("denied", "not in the last 15 minutes, as far as this process knows".to_owned())),
+        None => facts.push(("denied", "not in the last 15 minutes, as far as the journal goes".to_owned())),
         Some(denials) => {
             let (first, last) = (when(&denials.first, now), when(&denials.last, now));
             let lately = match denials.recorded.as_slice() {
