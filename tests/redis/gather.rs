@@ -1,5 +1,6 @@
 //! Requests in flight go to Redis together, and none of them has to do with what becomes of another.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -55,17 +56,17 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
-    let (key, mut rounds) = ("fixed", 0);
-    let mut calls_of_a_round = async || {
+    let (key, rounds) = ("fixed", Cell::new(0));
+    let calls_of_a_round = async || {
         let before = calls(&nodes_of(&cluster), "evalsha").await;
         assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
-        rounds += 1;
+        rounds.set(rounds.get() + 1);
         calls(&nodes_of(&cluster), "evalsha").await - before
     };
     // Nodes are asked one after the other whether that can be done.
-    becomes("calls are shared", PATIENCE, &mut calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2).await;
+    becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2).await;
     for number in [0, 17, AT_ONCE - 1] {
-        assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds);
+        assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds.get());
     }
 }
 
