@@ -16,6 +16,7 @@ use tollgate::grpc::rights::Rights;
 use tollgate::grpc::service::{Answered, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{Options, Source, load};
+use tollgate::spans::{Sampler, Tracer};
 use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::telemetry::metrics::Metrics;
@@ -62,6 +63,17 @@ fn nor_does_a_denial() {
 #[test]
 fn nor_does_a_descriptor_that_no_rule_is_for() {
     assert_eq!(allocations("unlimited: true", 2, Answered::Ok), 0);
+}
+
+#[test]
+fn nor_does_a_call_that_is_in_no_trace_or_in_one_that_is_not_recorded() {
+    let (tracer, _spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
+    let unsampled = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00".as_slice();
+    for parent in [None, Some(unsampled)] {
+        let mut is_recorded = true;
+        let count = measure(|| is_recorded = tracer.begin(|_| parent).is_some());
+        assert_eq!((is_recorded, count.count_total), (false, 0), "{parent:?}");
+    }
 }
 
 /// Allocations of the second request alike, of as many descriptors, by a rule that says `what`.

@@ -12,7 +12,7 @@ use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amended, Amendment, Look, WindowLook};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
-use crate::descriptor::{CounterKey, Entry, KeyBuffer};
+use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
 use crate::journal::key::{OwnedEntries, read_text, write_text};
 use crate::limiter::Live;
 use crate::policy::explain::limit_in_words;
@@ -25,7 +25,7 @@ pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Re
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
-    let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let (rule, key, _) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let rule_path = rule.path().to_owned();
     if rule.record().is_empty() {
         return Err(Refusal::NotFound(format!(
@@ -43,7 +43,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
-    let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let limit = limit_of(rule)?;
     let looked = amend(service, rule, key, Amendment::Look).await?;
     let who = match rule.record() {
@@ -53,7 +53,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
     Ok(CounterView {
         domain: domain.to_owned(),
         rule: rule.path().to_owned(),
-        key: text_of(&entries),
+        key: text,
         limit: limit_in_words(rule).unwrap_or_default(),
         algorithm: rule.algorithm().to_owned(),
         is_shadow: rule.shadow_mode(),
@@ -74,14 +74,14 @@ pub(super) async fn change(
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
-    let (rule, key) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let limit = limit_of(rule)?;
     let amended = amend(service, rule, key, amendment).await?;
     let (elsewhere_within, elsewhere) = elsewhere(stores, rule);
     Ok(Changed {
         domain: domain.to_owned(),
         rule: rule.path().to_owned(),
-        key: text_of(&entries),
+        key: text,
         before: view(limit, &amended.before),
         after: view(limit, &amended.after),
         elsewhere_within_us: elsewhere_within.map(Micros::get),
@@ -94,14 +94,23 @@ fn read(descriptor: &str) -> Result<OwnedEntries, Refusal> {
     read_text(descriptor).map_err(|wrong| Refusal::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
 }
 
+/// The counter that a descriptor leads to, its rule, and what the journal calls it.
 fn find<'a>(
     live: Option<&'a Live>,
     domain: &'a str,
     entries: &[Entry<'_>],
     keys: &'a mut KeyBuffer,
-) -> Result<(&'a Rule, CounterKey<'a>), Refusal> {
-    let live = live.ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
-    live.policies().counter(domain, entries, keys).map_err(|none| Refusal::NotFound(none.to_string()))
+) -> Result<(&'a Rule, CounterKey<'a>, String), Refusal> {
+    let policies = live.ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?.policies();
+    let (rule, key) = policies.counter(domain, entries, keys).map_err(|none| Refusal::NotFound(none.to_string()))?;
+    let keyed = policies.find(domain).and_then(|policy| policy.keyed_for(rule));
+    if keyed.is_some() && entries.iter().any(|entry| Keyed::is_shown(entry.value)) {
+        let why = "hashes its values, and no counter is found by a hash: ask by the value itself";
+        return Err(Refusal::NotFound(format!("rule `{}` {why}", rule.path())));
+    }
+    let mut text = String::new();
+    Keyed::show(keyed, entries, |entries| write_text(entries, &mut text));
+    Ok((rule, key, text))
 }
 
 /// A limit that counts something.
@@ -154,12 +163,6 @@ fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
         ),
     };
     (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), text)
-}
-
-fn text_of(entries: &[Entry<'_>]) -> String {
-    let mut text = String::new();
-    write_text(entries, &mut text);
-    text
 }
 
 fn view(limit: &Limit, look: &Look) -> StateView {

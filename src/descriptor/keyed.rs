@@ -12,6 +12,8 @@ use super::Entry;
 
 /// Bytes of a hashed value that is shown: 80 bits, in a tally or a log two alike among 10^9 by one in a million.
 const SHOWN_BYTES: usize = 10;
+/// What it begins with.
+const MARK: &str = "hash-";
 
 /// The secret that values are hashed with.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,14 @@ impl Keyed {
     /// What stands for a value where people read it: in tallies, logs and names of series. The same for one value everywhere.
     pub fn shown(&self, value: &[u8]) -> String {
         let digest: [u8; SHOWN_BYTES] = self.digest(Use::Shown, value);
-        digest.iter().fold("hash-".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+        digest.iter().fold(MARK.to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    }
+
+    /// Whether a text is one that stands for a value, as far as can be seen.
+    pub fn is_shown(text: &[u8]) -> bool {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let digits = text.strip_prefix(MARK.as_bytes());
+        digits.is_some_and(|digits| digits.len() == 2 * SHOWN_BYTES && digits.iter().all(is_digit))
     }
 
     /// Calls `then` with entries as people may read them: their values hashed, where there is a key for that.
@@ -102,7 +111,12 @@ mod tests {
         assert_eq!(own.shown(b"ann"), Keyed::new(&HashKey::of(b" own\n")).shown(b"ann"), "white space is none of it");
         assert_ne!(own.shown(b"ann"), other.shown(b"ann"));
         assert_ne!(own.shown(b"ann"), own.shown(b"bob"));
-        assert_eq!(own.shown(b"").len(), "hash-".len() + 2 * SHOWN_BYTES);
+        assert!(Keyed::is_shown(own.shown(b"").as_bytes()));
+        assert!(
+            ["", "hash-", "ann", "hash-00112233445566778899a", "hash-0011223344556677889G"]
+                .iter()
+                .all(|text| !Keyed::is_shown(text.as_bytes()))
+        );
         let (shown, counted) = (own.shown(b"ann"), own.of_counter::<SHOWN_BYTES>(b"ann"));
         assert!(!shown.contains(&format!("{:02x}{:02x}", counted[0], counted[1])));
     }

@@ -61,6 +61,28 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
 }
 
 #[tokio::test]
+async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes() {
+    let limit = "{ requests_per_unit: 1, unit: day, hash_values: true }";
+    let policies = Policies::of(&format!("domain: test\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"));
+    policies.write("key", "a secret of sixteen bytes");
+    let key = policies.file("key").display().to_string();
+    let mut service = Tollgate::serve_with(&policies.file("policy.yaml"), &["--hash-key-file", &key]);
+    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    assert_eq!([true, false], hits(&client).await);
+    let found = told(&admin, ANN).await;
+    let hashed = text(&found["key"]);
+    assert!(hashed.starts_with("user=hash-"), "{found}");
+    assert_eq!((&found["state"]["remaining"], &found["denials"]["count"]), (&json!(0), &json!(1)));
+    assert_eq!(text(&done(&admin, "reset", json!({})).await["key"]), hashed);
+    assert_eq!([true], hits(&client).await);
+    let by_hash = admin.get(&format!("/api/v1/counter?domain=test&descriptor={hashed}")).await;
+    assert!(by_hash.status == 404 && by_hash.body.contains("no counter is found by a hash"), "{}", by_hash.body);
+    service.terminate();
+    let log = service.process.last_words();
+    assert!(log.contains(hashed) && !log.contains("ann"), "{log}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_is_refused_with_the_reason() {
     let policy = format!(
         "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: day }}\n  - key: free\n",
