@@ -36,7 +36,7 @@
 //! # Invariants
 //!
 //! - Hits admitted less hits refunded never exceed a limit that is charged when `admitted`; with leases, as far as
-//!   [`algorithm::lease`] says.
+//!   [`algorithm::lease`] says; beyond it only what people grant, [`algorithm::amend`].
 //! - A clock that steps back grants nothing and locks nobody out.
 //! - A full store refuses new counters; it never forgets a live one.
 //! - Over limit is a value; an error means that nobody decided.

@@ -13,7 +13,7 @@
 //! one is not, one of 1 hit is; at 12:30 what were left would be gone.
 //!
 //! Both stand beside the state of whatever algorithm, in an [`Extended`] counter, which becomes a plain one again with the first
-//! write after they have no meaning any more.
+//! write after they have no meaning any more: a grant at its end, for what was taken of it may come back until then.
 
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
@@ -113,8 +113,8 @@ impl Limit {
             Amendment::Reset => self.reset(state, now)?,
             Amendment::Refund(hits) => self.refund(state, hits.into(), now)?,
             Amendment::Grant { hits, length } => {
-                let grant = Grant { left: hits.into(), until: now + length };
-                state.extend(self, |extended| extended.grant = Some(grant));
+                let grant = (hits > 0).then(|| Grant { left: hits.into(), until: now + length });
+                state.extend(self, |extended| extended.grant = grant);
                 state.settle(self, now);
                 hits > 0 || before.grant.is_some()
             }
@@ -182,7 +182,7 @@ impl State {
         }
     }
 
-    /// What is granted at `now`.
+    /// What is left of a grant at `now`.
     fn grant(&self, now: Timestamp) -> Option<&Grant> {
         self.extended()?.grant.as_ref().filter(|grant| grant.left > 0 && now < grant.until)
     }
@@ -205,17 +205,15 @@ impl State {
         }
     }
 
-    /// Says whether the grant is still there: of one that was used up or is past nothing is known any more.
+    /// Says whether there still is a grant.
     pub(super) fn give_back_to_grant(&mut self, hits: u64, now: Timestamp) -> bool {
-        if self.granted(now) == 0 || hits == 0 {
-            return false;
-        }
         if let Inner::Extended(extended) = &mut self.0
-            && let Some(grant) = &mut extended.grant
+            && let Some(grant) = extended.grant.as_mut().filter(|grant| now < grant.until)
         {
             grant.left = grant.left.saturating_add(hits);
+            return true;
         }
-        true
+        false
     }
 
     /// Whether a charge was made before a reset.
@@ -237,11 +235,8 @@ impl State {
 
     /// Becomes plain where nothing beside the state has a meaning any more. With every write.
     pub(super) fn settle(&mut self, limit: &Limit, now: Timestamp) {
-        let grants = self.granted(now) > 0;
         let Inner::Extended(extended) = &mut self.0 else { return };
-        if !grants {
-            extended.grant = None;
-        }
+        extended.grant = extended.grant.filter(|grant| now < grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);
         if extended.grant.is_none() && extended.reset.is_none() {
             *self = std::mem::replace(&mut extended.state, limit.unused());

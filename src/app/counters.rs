@@ -20,6 +20,8 @@ use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
 use crate::store::redis::Tally;
 
+const NO_TALLIES: &str = "counters in this process have no tallies: they are kept in Redis";
+
 /// Who used the counter up that a descriptor leads to.
 pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
     let snapshot = service.limiter().snapshot();
@@ -32,8 +34,7 @@ pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Re
             "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
         )));
     }
-    let no_tallies =
-        || Refusal::Conflict("counters in this process have no tallies: they are kept in Redis".to_owned());
+    let no_tallies = || Refusal::Conflict(NO_TALLIES.to_owned());
     let tallies = tallies(service, &key).await?.ok_or_else(no_tallies)?;
     Ok(Who { rule: rule_path, tallies })
 }
@@ -46,9 +47,12 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
     let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let limit = limit_of(rule)?;
     let looked = amend(service, rule, key, Amendment::Look).await?;
-    let who = match rule.record() {
-        [] => None,
-        _ => tallies(service, &key).await?,
+    let (who, who_unknown) = match rule.record() {
+        [] => (None, Some("the rule records nobody; `record: [key]` in its rate_limit would")),
+        _ => match tallies(service, &key).await? {
+            None => (None, Some(NO_TALLIES)),
+            known => (known, None),
+        },
     };
     Ok(CounterView {
         domain: domain.to_owned(),
@@ -59,6 +63,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
         is_shadow: rule.shadow_mode(),
         state: view(limit, &looked.after),
         who: who.unwrap_or_default(),
+        who_unknown: who_unknown.map(str::to_owned),
         denials: None,
     })
 }

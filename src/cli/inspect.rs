@@ -88,6 +88,7 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
             facts.push(("denied", format!("{count} times from {first} to {last}, {} hits{lately}", denials.hits)));
         }
     }
+    facts.extend(told.who_unknown.clone().map(|why| ("used by", why)));
     facts.extend(told.who.iter().take(SHOWN).map(|tally| ("used by", user(tally))));
     let more = told.who.len().saturating_sub(SHOWN);
     if more > 0 {

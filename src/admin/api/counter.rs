@@ -35,8 +35,10 @@ pub struct CounterView {
     pub is_shadow: bool,
     /// How it stands.
     pub state: StateView,
-    /// Who used it up, those who used most first; empty where the rule records nobody, or counters live in this process.
+    /// Who used it up, those who used most first.
     pub who: Vec<TallyView>,
+    /// Why nobody can be named, in words; absent: who used it is named.
+    pub who_unknown: Option<String>,
     /// What the journal has of the last 15 minutes; absent: no denial.
     pub denials: Option<DenialView>,
 }

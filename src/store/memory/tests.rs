@@ -217,12 +217,14 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
     assert!(bench.store.used_bytes() > plain);
     let admitted = [(); 4].map(|()| hit(&bench, "d", "a", &limit));
     assert_eq!(admitted, [Some(true), Some(true), Some(false), Some(false)]);
+    bench.clock.set(Timestamp::from_micros(START + 30 * SECOND));
+    assert_eq!(hit(&bench, "d", "a", &limit), Some(true));
     assert_eq!(bench.store.used_bytes(), plain, "with nothing granted it is plain again");
     amend("b", Amendment::Grant { hits: 2, length: Micros::from_secs(200) });
-    bench.clock.set(Timestamp::from_micros(START + 250 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 285 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!(bench.store.len(), 1, "kept for a minute after the grant");
-    bench.clock.set(Timestamp::from_micros(START + 262 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 292 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
 }

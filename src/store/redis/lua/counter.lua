@@ -8,6 +8,11 @@
 --   the instant at which they are gone (7), the instant of a reset (7), and the one from which no charge before it would count any
 --   more (7); the algorithm's state. A key lives for a minute after its counter stops mattering.
 local TALLIED, EXTENDED = 32, 64
+-- What stands beside a state, as `extended`: its places in the order of the value. It is never changed but replaced, so that a
+-- copy of a state may share it.
+local LEFT, GONE_AT, RESET_AT, RESET_UNTIL = 1, 2, 3, 4
+-- By their keys.
+local counters = {}
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -25,8 +30,8 @@ local function read_value(check, value)
     tag = tag - TALLIED
   end
   if is_extended then
-    extended = {}
-    extended.left, extended.gone_at, extended.reset_at, extended.reset_until, at = unpack_from('>I7I7I7I7', value, at)
+    extended = { unpack_from('>I7I7I7I7', value, at) }
+    at = extended[5]
   end
   if tag == check.tag or tag == check.tag + 1 then
     local state = check.algorithm.read(check.limit, at == 2 and value or string.sub(value, at - 1), tag == check.tag + 1)
@@ -35,9 +40,14 @@ local function read_value(check, value)
   end
 end
 
--- The counter of a check as it stands in its key; without a state where it cannot be read.
-local function read_counter(check)
-  local counter = { algorithm = check.algorithm, tallies = '' }
+-- The counter of a check; without a state where its value cannot be read.
+local function load_counter(check)
+  local counter = counters[check.key]
+  if counter then
+    return counter
+  end
+  counter = { algorithm = check.algorithm, tallies = '' }
+  counters[check.key] = counter
   local value = redis.pcall('GET', check.key)
   if not value then
     counter.state = check.algorithm.unused(check.limit)
@@ -54,7 +64,7 @@ local function value_of(check, state, tallies)
   local body, wide = check.algorithm.write(check.limit, state)
   local tag, extended = check.tag + (wide and 1 or 0), state.extended
   if extended then
-    body = pack('>I7I7I7I7', extended.left, extended.gone_at, extended.reset_at, extended.reset_until) .. body
+    body = pack('>I7I7I7I7', extended[LEFT], extended[GONE_AT], extended[RESET_AT], extended[RESET_UNTIL]) .. body
     tag = tag + EXTENDED
   end
   if tallies and tallies ~= '' then
@@ -63,103 +73,36 @@ local function value_of(check, state, tallies)
   return pack('B', tag) .. body
 end
 
-local function copy_state(check, state)
-  local copy, extended = check.algorithm.copy(state), state.extended
-  if extended then
-    copy.extended = {
-      left = extended.left, gone_at = extended.gone_at, reset_at = extended.reset_at, reset_until = extended.reset_until,
-    }
-  end
-  return copy
-end
-
 local function instant(state)
-  return math.max(now, state.last, state.extended and state.extended.reset_at or 0)
+  return math.max(now, state.last, state.extended and state.extended[RESET_AT] or 0)
 end
 
--- Hits that are granted.
+-- Hits that an extended state has granted.
 local function granted(state, at)
-  local extended = state.extended
-  return extended and at < extended.gone_at and extended.left or 0
+  return at < state.extended[GONE_AT] and state.extended[LEFT] or 0
 end
 
--- Becomes plain where nothing beside the state has a meaning any more. With every write.
-local function settle_state(state, at)
-  local extended = state.extended
-  if extended then
-    if granted(state, at) == 0 then
-      extended.left, extended.gone_at = 0, 0
-    end
-    if at >= extended.reset_until then
-      extended.reset_at, extended.reset_until = 0, 0
-    end
-    if extended.left == 0 and extended.reset_until == 0 then
-      state.extended = nil
-    end
+-- Drops from an extended state what has no meaning any more; with every write of it. A grant has none at its end: what was taken of
+-- it may come back until then.
+local function settle_extended(state, at)
+  local left, gone_at, reset_at, reset_until = unpack(state.extended)
+  if at >= gone_at then
+    left, gone_at = 0, 0
   end
+  if at >= reset_until then
+    reset_at, reset_until = 0, 0
+  end
+  state.extended = (gone_at > 0 or reset_until > 0) and { left, gone_at, reset_at, reset_until } or nil
 end
 
-local function allows(check, state, hits, at)
-  if check.algorithm.allows(check.limit, state, hits, at) then
-    return true
-  end
-  local left = granted(state, at)
-  return left > 0 and hits <= left
-end
-
--- Says whether the hits were taken of a grant.
-local function charge(check, state, hits, at)
-  local of_grant = false
-  if state.extended then
-    local left = granted(state, at)
-    of_grant = left > 0 and hits <= left and not check.algorithm.allows(check.limit, state, hits, at)
-  end
-  if of_grant then
-    state.extended.left = state.extended.left - hits
-  else
-    check.algorithm.charge(check.limit, state, hits, at)
-  end
-  settle_state(state, at)
-  return of_grant
-end
-
-local function refund(check, state, hits, at)
-  local took = hits > 0 and check.algorithm.refund(check.limit, state, hits, at)
-  if took then
-    settle_state(state, at)
-  end
-  return took
-end
-
--- Undoes a charge by what is known of it alone.
-local function take_back(check, state, at)
-  local extended, took = state.extended, false
-  if extended and extended.reset_until > 0 and check.charged_at <= extended.reset_at then
-    return false
-  elseif check.of_grant then
-    took = granted(state, at) > 0
-    if took then
-      extended.left = extended.left + check.hits
-    end
-  else
-    took = check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
-  end
-  if took then
-    settle_state(state, at)
-  end
-  return took
-end
-
-local function matters_until(check, state)
-  local until_then, extended = check.algorithm.matters_until(check.limit, state), state.extended
-  return extended and math.max(until_then, extended.gone_at, extended.reset_until) or until_then
-end
-
--- Writes a counter to its key, or deletes that where there is nothing to tell. An error is nil, or the reply.
+-- Writes a counter to its key, or deletes that where there is nothing to tell. Gives the error, if there is one.
 local function save(key, counter)
   local check, state = counter.writer, counter.state
-  local us = math.max(matters_until(check, state) - now, 0) + GRACE
-  local ms = math.max(math.ceil(us / 1000), tonumber(ARGV[2]))
+  local matters_until, extended = check.algorithm.matters_until(check.limit, state), state.extended
+  if extended then
+    matters_until = math.max(matters_until, extended[GONE_AT], extended[RESET_UNTIL])
+  end
+  local ms = math.max(math.ceil((math.max(matters_until - now, 0) + GRACE) / 1000), tonumber(ARGV[2]))
   local answer
   if state.exists or counter.tallies ~= '' then
     local value = value_of(check, state, counter.tallies)

@@ -24,18 +24,6 @@ local ABSENT = 36028797018963968
 -- Longer values are not handed out to be put back; a take-back then goes by the receipt alone.
 local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
 
--- By their keys.
-local counters = {}
-
-local function load_counter(check)
-  local counter = counters[check.key]
-  if counter then
-    return counter
-  end
-  counters[check.key] = read_counter(check)
-  return counters[check.key]
-end
-
 -- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
 local function needs(check)
   if check.wanted == PEEK then
@@ -48,7 +36,18 @@ local function verdict(check, state)
   if check.wanted >= REFUND then
     return NO_VOTE
   end
-  return allows(check, state, needs(check), instant(state)) and ALLOWED or DENIED
+  local hits, at = needs(check), instant(state)
+  if check.algorithm.allows(check.limit, state, hits, at) then
+    return ALLOWED
+  end
+  -- What the limit has no room for may be taken of a grant.
+  local left = state.extended and granted(state, at) or 0
+  return left > 0 and hits <= left and ALLOWED or DENIED
+end
+
+local function take_of_grant(state, hits)
+  local left, gone_at, reset_at, reset_until = unpack(state.extended)
+  state.extended = { left - hits, gone_at, reset_at, reset_until }
 end
 
 -- What a state is known by.
@@ -75,21 +74,40 @@ local function undo(check, state, at)
   if state.restored and state.restored == check.digest then
     return true
   end
-  return take_back(check, state, at)
+  local extended = state.extended
+  if extended and check.charged_at <= extended[RESET_AT] then
+    return false
+  elseif check.of_grant then
+    local is_there = extended ~= nil and at < extended[GONE_AT]
+    if is_there then
+      take_of_grant(state, -check.hits)
+    end
+    return is_there
+  end
+  return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
 end
 
 -- Writes the hits where they are charged; refunds and take-backs always. Says whether the counter changed.
 local function write(check, state, charged)
-  local at = instant(state)
+  local at, took = instant(state), false
   if check.wanted == CHARGE and charged then
-    check.of_grant = charge(check, state, check.hits, at)
-    return true
-  elseif check.wanted == REFUND then
-    return refund(check, state, check.hits, at)
+    check.of_grant = state.extended and check.hits <= granted(state, at)
+      and not check.algorithm.allows(check.limit, state, check.hits, at)
+    if check.of_grant then
+      take_of_grant(state, check.hits)
+    else
+      check.algorithm.charge(check.limit, state, check.hits, at)
+    end
+    took = true
+  elseif check.wanted == REFUND and check.hits > 0 then
+    took = check.algorithm.refund(check.limit, state, check.hits, at)
   elseif check.wanted == TAKE_BACK then
-    return undo(check, state, at)
+    took = undo(check, state, at)
   end
-  return false
+  if took and state.extended then
+    settle_extended(state, at)
+  end
+  return took
 end
 
 local function charges(mode, allowed, admitted)
@@ -109,7 +127,8 @@ local function look(checks)
     check.verdict = state and verdict(check, state) or UNREADABLE
     if state and check.asked_again then
       if not drafts[check.key] then
-        drafts[check.key] = copy_state(check, state)
+        drafts[check.key] = check.algorithm.copy(state)
+        drafts[check.key].extended = state.extended
       end
       write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true))
     end
@@ -187,7 +206,8 @@ local function report(check, state)
       left, reset, retry, window = other_left, other_reset, other_retry, i
     end
   end
-  return pack('>I7BI7I7', left + granted(state, at), window - 1, reset, retry or ABSENT)
+  left = left + (state.extended and granted(state, at) or 0)
+  return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
 end
 
 -- Adds what was wanted to the tallies of the entries that the limit records. Where all places are taken, the entry with the
@@ -300,8 +320,8 @@ local function judge(request)
     local function copy_of(check)
       local counter = check.counter
       if not copies[counter] then
-        copies[counter] = copy_state(check, counter.state)
-        copies[counter].exists = counter.state.exists
+        copies[counter] = check.algorithm.copy(counter.state)
+        copies[counter].exists, copies[counter].extended = counter.state.exists, counter.state.extended
       end
       return copies[counter]
     end
