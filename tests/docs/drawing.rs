@@ -22,7 +22,7 @@ const WIDTH: u64 = LEFT + LENGTH_S * SECOND + 28;
 const STYLE: &str = "
   .card { fill: #ffffff; stroke: #d8dce2 } text { font: 12px system-ui, sans-serif; fill: #3a414b } .strong { font-weight: 600 }
   .grid { stroke: #e4e7ec } .offered { fill: #cfd5dd } .admitted { fill: #2f6fde } .line { fill: none; stroke-width: 1.8 }
-  .l0 { stroke: #2f6fde } .l1 { stroke: #d1495b } .l2 { stroke: #2a9d6f } .l3 { stroke: #c77d0a } .l4 { stroke: #8b5fbf } .l5 { stroke: #6b7280 }
+  .l0 { stroke: #2f6fde } .l1 { stroke: #d1495b; stroke-width: 4 } .l2 { stroke: #2a9d6f } .l3 { stroke: #c77d0a } .l4 { stroke: #8b5fbf } .l5 { stroke: #6b7280 }
   .over { fill: #d1495b } .limit { stroke: #3a414b; stroke-dasharray: 4 3 }
   @media (prefers-color-scheme: dark) {
     .card { fill: #1b1f27; stroke: #353c49 } text { fill: #c9d1dc } .grid { stroke: #2c323d } .offered { fill: #434b59 }

@@ -20,7 +20,7 @@ fn the_settings_are_those_of_the_command_line() {
         let rows: Vec<_> = of_heading.filter(|argument| is_for_people(argument)).map(setting).collect();
         if !rows.is_empty() {
             let heading = heading.as_deref().unwrap_or("Others");
-            page += &format!("## {heading}\n\n{}\n", table(["flag", "variable", "default", "meaning"], rows));
+            page += &format!("## {heading}\n\n{}\n", table(["setting", "default", "meaning"], rows));
         }
     }
     is_written("reference/settings.md", &(page.trim_end().to_owned() + "\n"));
@@ -76,10 +76,11 @@ fn is_for_people(argument: &Arg) -> bool {
     !is_help && (!argument.is_hide_set() || argument.get_env().is_some())
 }
 
-fn setting(argument: &Arg) -> [String; 4] {
+fn setting(argument: &Arg) -> [String; 3] {
     let flag = if argument.is_hide_set() { String::new() } else { code(&shown(argument)) };
     let variable = argument.get_env().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    [flag, code(&variable), code(&default(argument)), meaning(argument)]
+    let names = [flag, code(&variable)].into_iter().filter(|name| !name.is_empty());
+    [names.collect::<Vec<_>>().join("<br>"), code(&default(argument)), meaning(argument)]
 }
 
 fn argument(argument: &Arg) -> [String; 3] {
