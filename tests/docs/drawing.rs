@@ -23,7 +23,7 @@ const STYLE: &str = "
   .card { fill: #ffffff; stroke: #d8dce2 } text { font: 12px system-ui, sans-serif; fill: #3a414b } .strong { font-weight: 600 }
   .grid { stroke: #e4e7ec } .offered { fill: #cfd5dd } .admitted { fill: #2f6fde } .line { fill: none; stroke-width: 1.8 }
   .l0 { stroke: #2f6fde } .l1 { stroke: #d1495b; stroke-width: 4 } .l2 { stroke: #2a9d6f } .l3 { stroke: #c77d0a } .l4 { stroke: #8b5fbf } .l5 { stroke: #6b7280 }
-  .over { fill: #d1495b } .limit { stroke: #3a414b; stroke-dasharray: 4 3 }
+  .over { fill: #d1495b; opacity: 0.35 } .limit { stroke: #3a414b; stroke-dasharray: 4 3 }
   @media (prefers-color-scheme: dark) {
     .card { fill: #1b1f27; stroke: #353c49 } text { fill: #c9d1dc } .grid { stroke: #2c323d } .offered { fill: #434b59 }
     .admitted { fill: #6ea0ff } .l0 { stroke: #6ea0ff } .l1 { stroke: #ff8291 } .l2 { stroke: #5fd0a2 } .l3 { stroke: #f0b04a }
@@ -40,42 +40,46 @@ pub(super) fn course(of: &Course) -> String {
         of.admitted.len(),
         of.offered.len()
     );
-    let (mut body, bars, line) =
-        (String::new(), Panel { top: 58, height: 100, most: 100 }, Panel { top: 194, height: 80, most: 200 });
-    bars.draw(&mut body, "requests a second: offered and admitted", &[0, 50, 100]);
+    let seconds_panel = Panel { top: 58, height: 100, most: 100 };
+    let period_panel = Panel { top: 194, height: 80, most: 200 };
+    let mut body = each_second(of, &seconds_panel) + &in_each_period(of, &period_panel);
+    seconds(&mut body, period_panel.bottom());
+    picture(&title, 310, &body)
+}
+
+/// A bar a second, and in front of it the part that was admitted.
+fn each_second(of: &Course, panel: &Panel) -> String {
+    let mut body = String::new();
+    panel.draw(&mut body, "requests a second: offered and admitted", &[0, 50, 100]);
     for second in 0..LENGTH_S {
         for (class, times) in [("offered", &of.offered), ("admitted", &of.admitted)] {
             let count = times.iter().filter(|at| **at / 1_000_000 == second).count() as u64;
-            if count > 0 {
-                let (x, y) = (LEFT + second * SECOND, bars.y(count));
-                let height = bars.bottom() - y;
-                writeln!(body, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"10\" height=\"{height}\"/>")
-                    .unwrap();
-            }
+            let (x, y) = (LEFT + second * SECOND, panel.y(count));
+            let height = panel.bottom() - y;
+            let bar = format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"10\" height=\"{height}\"/>\n");
+            body.push_str(if height > 0 { &bar } else { "" });
         }
     }
-    line.draw(&mut body, "admitted in the last 10 s, and the limit", &[0, 100, 200]);
-    let points = (0..=LENGTH_S * 10).map(|tenth| (tenth * 100_000, in_period_until(&of.admitted, tenth * 100_000)));
-    let (mut path, mut over) = (String::new(), String::new());
-    for (at, count) in points {
-        let (x, y) = (x_of(at), line.y(count));
-        write!(path, "{x}.{},{y} ", tenth_of(at)).unwrap();
-        if count > LIMIT {
-            let (top, height) = (y, line.y(LIMIT) - y);
-            writeln!(
-                over,
-                "<rect class=\"over\" opacity=\"0.35\" x=\"{x}.{}\" y=\"{top}\" width=\"1.2\" height=\"{height}\"/>",
-                tenth_of(at)
-            )
-            .unwrap();
+    body
+}
+
+/// A line of what was admitted in the period before each tenth of a second, and what of it is above the limit.
+fn in_each_period(of: &Course, panel: &Panel) -> String {
+    let (mut body, mut line) = (String::new(), String::new());
+    panel.draw(&mut body, "admitted in the last 10 s, and the limit", &[0, 100, 200]);
+    let limit = panel.y(LIMIT);
+    for at in (0..=LENGTH_S * 10).map(|tenth| tenth * 100_000) {
+        let (x, y) = (x_of(at), panel.y(in_period_until(&of.admitted, at)));
+        write!(line, "{x},{y} ").unwrap();
+        if y < limit {
+            let height = limit - y;
+            writeln!(body, "<rect class=\"over\" x=\"{x}\" y=\"{y}\" width=\"1.2\" height=\"{height}\"/>").unwrap();
         }
     }
-    writeln!(body, "{over}<polyline class=\"line l0\" points=\"{}\"/>", path.trim_end()).unwrap();
-    let y = line.y(LIMIT);
-    writeln!(body, "<line class=\"limit\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>", LEFT + LENGTH_S * SECOND)
-        .unwrap();
-    seconds(&mut body, line.bottom());
-    picture(&title, 310, &body)
+    writeln!(body, "<polyline class=\"line l0\" points=\"{}\"/>", line.trim_end()).unwrap();
+    let end = LEFT + LENGTH_S * SECOND;
+    writeln!(body, "<line class=\"limit\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{limit}\" y2=\"{limit}\"/>").unwrap();
+    body
 }
 
 /// What all of them have admitted up to each moment.
@@ -85,7 +89,7 @@ pub(super) fn comparison(all: &[Course]) -> String {
     for (number, one) in all.iter().enumerate() {
         let points = (0..=LENGTH_S * 2).map(|half| half * 500_000).map(|at| {
             let count = one.admitted.iter().filter(|time| **time <= at).count() as u64;
-            format!("{}.{},{}", x_of(at), tenth_of(at), panel.y(count))
+            format!("{},{}", x_of(at), panel.y(count))
         });
         let points = points.collect::<Vec<_>>().join(" ");
         writeln!(body, "<polyline class=\"line l{number}\" points=\"{points}\"/>").unwrap();
@@ -132,13 +136,10 @@ fn in_period_until(admitted: &[u64], at: u64) -> u64 {
     admitted.iter().filter(|time| **time <= at && **time + PERIOD_S * 1_000_000 > at).count() as u64
 }
 
-fn x_of(at_us: u64) -> u64 {
-    LEFT + at_us * SECOND / 1_000_000
-}
-
-/// The first digit behind the point of that.
-fn tenth_of(at_us: u64) -> u64 {
-    at_us * SECOND / 100_000 % 10
+/// Where a moment is, with a digit behind the point.
+fn x_of(at_us: u64) -> String {
+    let tenths = LEFT * 10 + at_us * SECOND / 100_000;
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 fn seconds(body: &mut String, bottom: u64) {

@@ -97,7 +97,9 @@ fn scratch() -> TempDir {
     let scratch = TempDir::new().unwrap();
     let at = |name: &str| scratch.path().join(name);
     ["work", "bin"].iter().for_each(|name| std::fs::create_dir(at(name)).unwrap());
-    symlink(env!("CARGO_BIN_EXE_tollgate"), at("bin/tollgate")).unwrap();
+    ["tollgate", "ratelimit"]
+        .iter()
+        .for_each(|name| symlink(env!("CARGO_BIN_EXE_tollgate"), at("bin").join(name)).unwrap());
     symlink(envoy::binary(), at("bin/envoy")).unwrap();
     let kubectl = project().join(".venv/bin/kubectl");
     symlink(kubectl, at("bin/kubectl")).unwrap();
