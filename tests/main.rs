@@ -23,6 +23,7 @@
 //! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
 //! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
 //! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
+//! | `docs` | the book: it builds, its commands print what it shows, its reference is as the code is |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `vectors` | `replay` against recorded decisions that a model made |
 //! | `speed` | that it is near the ceiling and takes no more instructions than it did, within wide margins |
@@ -46,6 +47,7 @@ mod answers;
 mod calls;
 mod commands;
 mod deploy;
+mod docs;
 mod drain;
 mod drop_in;
 mod envoy;

@@ -22,6 +22,8 @@ pub(crate) struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     Tollgate(Place, Policy),
+    /// The same with nothing taken down of whom it denies.
+    Blind(Place, Policy),
     /// `examples/ceiling.rs`: the same proto by tonic over hyper, with a constant answer.
     Ceiling,
     /// The same by tonic's own loop.
@@ -65,6 +67,10 @@ pub(crate) enum Figure {
     SystemCalls,
     /// How often a thread waited, an answer.
     Waits,
+    /// Memory beyond that of the baseline, in MB.
+    Memory,
+    /// Series of metrics.
+    Series,
 }
 
 impl Figure {
@@ -106,6 +112,14 @@ pub(crate) const CASES: &[Case] = &[
         keys: 10,
         ..case("memory-10000-rules", Memory, &[(Cpu, 1.1)])
     },
+    // Nearly all are denied, each key a few times: what the journal has most to do with.
+    Case {
+        subject: Server::Tollgate(Memory, Usual),
+        baseline: Server::Blind(Memory, Usual),
+        asks: &["over=o%n"],
+        keys: 1_000_000,
+        ..case("observed", Memory, &[(Throughput, 0.95), (Figure::Memory, 50.0), (Figure::Series, 10_000.0)])
+    },
     Case {
         asks: &["over=o%n"],
         keys: 100,
@@ -138,7 +152,7 @@ impl Case {
     /// Whether Redis is asked in it.
     pub(crate) fn place(&self) -> Place {
         match self.subject {
-            Server::Tollgate(place, _) => place,
+            Server::Tollgate(place, _) | Server::Blind(place, _) => place,
             Server::Ceiling | Server::Bare | Server::Peer => Memory,
         }
     }

@@ -8,7 +8,8 @@ use super::case::{Case, Figure, Place};
 use super::load::{Answers, Load, Pace, Questions};
 use super::round_trip;
 use super::servers::{Running, Store, used_by};
-use super::usage::{Usage, system_calls};
+use super::usage::{Usage, resident_bytes, system_calls};
+use crate::support::web::Web;
 
 /// Digits of the numbers in requests.
 pub(crate) const WIDTH: usize = 8;
@@ -97,6 +98,14 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
             turns.push(turn);
         }
         figures.push((Figure::P99AtHalf, Turn::median_of(&turns).p99.as_secs_f64() * 1e3));
+    }
+    if case.target(Figure::Memory).is_some() {
+        let [own, other] = [&stage.subject, &stage.baseline].map(|server| resident_bytes(server.process) as f64);
+        figures.push((Figure::Memory, (own - other) / 1e6));
+    }
+    if let (Some(_), Some(http)) = (case.target(Figure::Series), stage.subject.http) {
+        let metrics = Web::new(http).get("/metrics").await.body;
+        figures.push((Figure::Series, metrics.lines().filter(|line| !line.starts_with('#')).count() as f64));
     }
     if case.target(Figure::SystemCalls).is_some() {
         figures.extend(stage.system_calls().map(|calls| (Figure::SystemCalls, calls)));

@@ -104,6 +104,8 @@ fn line(case: &Case, measured: &Measured, figure: Figure, value: f64) -> Line {
         }
         Figure::RedisCpu => (" us", "a decision".to_owned()),
         Figure::RedisCommands | Figure::SystemCalls | Figure::Waits => ("", "a request".to_owned()),
+        Figure::Memory => (" MB", "more".to_owned()),
+        Figure::Series => ("", "of metrics".to_owned()),
     };
     Line { name: name(figure), value, unit, target: case.target(figure), is_better_above: figure.is_better_above(), of }
 }
@@ -118,12 +120,15 @@ fn name(figure: Figure) -> &'static str {
         Figure::RedisCommands => "commands",
         Figure::SystemCalls => "system calls",
         Figure::Waits => "waits",
+        Figure::Memory => "memory",
+        Figure::Series => "series",
     }
 }
 
 fn server(server: Server) -> String {
     match server {
         Server::Tollgate(place, policy) => format!("tollgate ({place:?}, {policy:?})").to_lowercase(),
+        Server::Blind(..) => "the same without a journal".to_owned(),
         Server::Ceiling => "the ceiling".to_owned(),
         Server::Bare => "a bare tonic".to_owned(),
         Server::Peer => "envoyproxy/ratelimit".to_owned(),

@@ -20,6 +20,8 @@ pub(crate) const CEILING: &str = "as-the-ceiling";
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) process: u32,
+    /// Where its metrics are, where it has any.
+    pub(crate) http: Option<SocketAddr>,
     _server: Kind,
 }
 
@@ -42,6 +44,7 @@ impl Running {
     pub(crate) fn start(server: Server, store: &Store, peer: Option<&Path>) -> Self {
         match server {
             Server::Tollgate(_, policy) => Self::tollgate(policy, store, &[]),
+            Server::Blind(_, policy) => Self::tollgate(policy, store, &["--denial-journal", "off"]),
             Server::Ceiling => Self::ceiling(&[]),
             Server::Bare => Self::ceiling(&["--bare"]),
             Server::Peer => Self::peer(peer.expect("--peer says where its binary is"), store),
@@ -56,8 +59,8 @@ impl Running {
         if !matches!(store, Store::Memory) {
             tollgate.wait_for_message("the store is connected");
         }
-        let (address, process) = (tollgate.grpc, tollgate.process.id());
-        Self { address, process, _server: Kind::Tollgate(tollgate, policies) }
+        let (address, process, http) = (tollgate.grpc, tollgate.process.id(), Some(tollgate.http));
+        Self { address, process, http, _server: Kind::Tollgate(tollgate, policies) }
     }
 
     fn ceiling(flags: &[&str]) -> Self {
@@ -65,7 +68,7 @@ impl Running {
         let mut process = Process::start("ceiling", command.args([CEILING, "127.0.0.1:0"]).args(flags));
         let address = |line: &str| line.rsplit(' ').next()?.parse().ok();
         let address = process.wait_for_line("where it listens", address);
-        Self { address, process: process.id(), _server: Kind::Ceiling(process) }
+        Self { address, process: process.id(), http: None, _server: Kind::Ceiling(process) }
     }
 
     fn peer(binary: &Path, store: &Store) -> Self {
@@ -90,7 +93,7 @@ impl Running {
         let process = Process::start("envoyproxy/ratelimit", &mut command);
         let address = SocketAddr::from(([127, 0, 0, 1], grpc));
         eventually("envoyproxy/ratelimit listens", PATIENCE, || TcpStream::connect(address).ok());
-        Self { address, process: process.id(), _server: Kind::Peer(process, policies) }
+        Self { address, process: process.id(), http: None, _server: Kind::Peer(process, policies) }
     }
 }
 

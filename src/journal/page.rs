@@ -31,6 +31,9 @@ pub(super) struct Page {
     hasher: RandomState,
     /// The text of the key at hand.
     text: String,
+    /// The version of the policies at hand, and a copy of it for this page: each key has a handle, whose count no other worker
+    /// shall write to.
+    version: Option<(Arc<str>, Arc<str>)>,
     pub(super) lost: Lost,
 }
 
@@ -71,6 +74,7 @@ impl Page {
             slice_bytes: max_bytes.checked_div(slices).unwrap_or_default(),
             hasher: RandomState::default(),
             text: String::new(),
+            version: None,
             lost: Lost::default(),
         }
     }
@@ -81,6 +85,8 @@ impl Page {
         key::write_text(entries, &mut self.text);
         let key_hash = self.hasher.hash_one(self.text.as_str());
         let rule_hash = self.rule_hash(denial.domain, denial.rule);
+        let version = own_version(&mut self.version, denial.version);
+        let denial = &Denial { version, ..*denial };
         let Some(slice) = self.slices.back_mut().and_then(Arc::get_mut) else { return };
         match slice.note(denial, rule_hash, (&self.text, key_hash), now, self.slice_bytes) {
             Some(Noted::Known | Noted::Added) => {}
@@ -127,6 +133,14 @@ impl Page {
         });
         hasher.finish()
     }
+}
+
+/// The copy of a version, made where it is another one than the last.
+fn own_version<'a>(known: &'a mut Option<(Arc<str>, Arc<str>)>, version: &Arc<str>) -> &'a Arc<str> {
+    if known.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, version)) {
+        *known = None;
+    }
+    &known.get_or_insert_with(|| (Arc::clone(version), Arc::from(&**version))).1
 }
 
 impl OfRule {

@@ -39,6 +39,20 @@ async fn the_example_lets_100_requests_a_minute_pass() {
     is_as_the_readme_says(&refused);
 }
 
+#[tokio::test]
+async fn the_example_lets_nobody_choose_an_address() {
+    let tollgate = Tollgate::serve(&root().join("config/policies"));
+    let port = tollgate.grpc.port().to_string();
+    let envoy = Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await;
+    let mut left = Vec::new();
+    for address in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
+        let reply = envoy.edge.get_with("/", &[("x-forwarded-for", address.as_bytes())]).await;
+        left.push(reply.header("x-ratelimit-remaining").parse::<u32>().unwrap());
+    }
+    // A new minute begins between two of them at most.
+    assert!(left[0] > left[1] || left[1] > left[2], "{left:?}");
+}
+
 fn is_as_the_readme_says(refused: &Reply) {
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("x-envoy-ratelimited"), "true");

@@ -2,7 +2,6 @@
 
 mod candidates;
 mod differences;
-mod document;
 mod tests_of_policies;
 mod traffic;
 

@@ -44,6 +44,8 @@ impl Prometheus {
         let address = process.wait_for_line("where it listens", |line| {
             line.contains("Listening on").then(|| line.rsplit_once("address=").unwrap().1.parse().unwrap())
         });
+        // It listens before it answers.
+        process.wait_for_line("that it is ready", |line| line.contains("Server is ready").then_some(()));
         Self { web: Web::new(address), files, _process: process }
     }
 

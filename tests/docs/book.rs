@@ -1,0 +1,104 @@
+//! mdBook builds the book without a warning, every page is in it, and every link leads somewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::{folder, pages, project};
+
+#[test]
+fn the_book_builds_without_a_warning_and_every_link_of_it_leads_somewhere() {
+    let built = TempDir::new().unwrap();
+    let mdbook = project().join(".venv/bin/mdbook");
+    assert!(mdbook.exists(), "this test needs mdBook: run `tests/run` once, which installs it in .venv");
+    let ended = Command::new(mdbook).arg("build").arg(folder()).arg("--dest-dir").arg(built.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
+    let wrong: Vec<_> = said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    assert!(ended.status.success() && wrong.is_empty(), "{said}");
+
+    let read = |name: &str| std::fs::read_to_string(built.path().join(name)).unwrap();
+    let places: BTreeMap<String, BTreeSet<String>> = pages()
+        .iter()
+        .map(|page| html(&page.name))
+        .map(|name| (name.clone(), attributes(&read(&name), "id").collect()))
+        .collect();
+    let mut lost = Vec::new();
+    for page in places.keys() {
+        let text = read(page);
+        let text = text.split_once("<main>").unwrap().1.split_once("</main>").unwrap().0;
+        for link in attributes(text, "href").chain(attributes(text, "src")) {
+            if !leads_somewhere(&link, page, built.path(), &places) {
+                lost.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "these lead nowhere: {lost:#?}");
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents_once() {
+    let contents = std::fs::read_to_string(folder().join("SUMMARY.md")).unwrap();
+    let listed: Vec<&str> = contents.lines().filter_map(|line| line.rsplit_once("](")?.1.strip_suffix(')')).collect();
+    for page in pages() {
+        let times = listed.iter().filter(|name| **name == page.name).count();
+        assert!(times == 1, "{} stands {times} times in docs/SUMMARY.md", page.name);
+    }
+}
+
+/// Others link into the book by its files.
+#[test]
+fn every_link_of_the_readme_to_a_file_finds_it() {
+    let text = std::fs::read_to_string(project().join("README.md")).unwrap();
+    let links: Vec<_> =
+        text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link).collect();
+    assert!(links.len() > 10, "{links:?}");
+    let is_lost = |link: &&&str| {
+        let file = link.split('#').next().unwrap_or_default();
+        !link.starts_with("https://") && !project().join(file).exists()
+    };
+    let lost: Vec<_> = links.iter().filter(is_lost).collect();
+    assert!(lost.is_empty(), "these lead nowhere: {lost:?}");
+}
+
+/// What mdBook makes of a page.
+fn html(page: &str) -> String {
+    let page = page.strip_suffix(".md").unwrap();
+    if page == "README" { "index.html".to_owned() } else { format!("{page}.html") }
+}
+
+/// The values of an attribute, wherever it stands.
+fn attributes(text: &str, name: &str) -> impl Iterator<Item = String> {
+    let begin = format!(" {name}=\"");
+    let values: Vec<_> =
+        text.split(&begin).skip(1).filter_map(|rest| rest.split_once('"')).map(|(value, _)| value.to_owned()).collect();
+    values.into_iter()
+}
+
+fn leads_somewhere(link: &str, page: &str, built: &Path, places: &BTreeMap<String, BTreeSet<String>>) -> bool {
+    if link.starts_with("https://") {
+        return true;
+    }
+    let (file, place) = link.split_once('#').map_or((link, None), |(file, place)| (file, Some(place)));
+    let target = match file {
+        "" => page.to_owned(),
+        file => {
+            let mut parts: Vec<&str> = page.split('/').collect();
+            parts.pop();
+            for part in file.split('/') {
+                // Above the book there is nothing.
+                if part != ".." {
+                    parts.push(part);
+                } else if parts.pop().is_none() {
+                    return false;
+                }
+            }
+            parts.join("/")
+        }
+    };
+    match place {
+        Some(place) => places.get(&target).is_some_and(|ids| ids.contains(place)),
+        None => built.join(target).is_file(),
+    }
+}

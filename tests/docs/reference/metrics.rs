@@ -1,0 +1,107 @@
+//! `reference/metrics.md`, from the metrics themselves, each family with a series.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use tollgate::store::StoreError;
+use tollgate::telemetry::candidates::From;
+use tollgate::telemetry::metrics::Metrics;
+
+use super::super::{is_written, project};
+use super::{cell, head, table};
+
+/// What stands for a value that policies or addresses bring.
+const SOME: &str = "…";
+
+/// A metric: what it is, what it means, and its labels with their values.
+#[derive(Default)]
+struct Metric {
+    kind: String,
+    help: String,
+    labels: BTreeMap<String, BTreeSet<String>>,
+}
+
+#[test]
+fn the_metrics_are_those_of_the_process() {
+    let metrics = all();
+    let text = "What `/metrics` of the HTTP port shows (8080), in the text format of Prometheus and in OpenMetrics. Series are bounded: by \
+                `--metrics-max-rules`, and otherwise by the servers of the store. What each alert means: [the runbook](../runbook.md). \
+                The statistics under the names of envoyproxy/ratelimit are another matter: [coming from there](../migrating.md).";
+    let rows = metrics.iter().map(|(name, metric)| {
+        let labels = metric.labels.iter().map(|(label, values)| match values.iter().collect::<Vec<_>>().as_slice() {
+            [one] if *one == SOME => format!("`{label}`"),
+            values => {
+                format!("`{label}`: {}", values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "))
+            }
+        });
+        [format!("`{name}`"), metric.kind.clone(), labels.collect::<Vec<_>>().join("<br>"), cell(&metric.help)]
+    });
+    let mut page = head("Metrics", text);
+    write!(page, "{}", table(["metric", "kind", "labels", "meaning"], rows)).unwrap();
+    is_written("reference/metrics.md", &page);
+}
+
+/// A family without a series shows nothing, and would be missed above.
+#[test]
+fn every_metric_that_is_registered_is_in_the_reference() {
+    let known: Vec<String> = all().into_keys().collect();
+    let mut folders = vec![project().join("src/telemetry")];
+    let mut registered = 0;
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default().replace(char::is_whitespace, "");
+            let names = ["register(\"", "register_with_unit(\""].into_iter().flat_map(|call| text.split(call).skip(1));
+            for name in names.filter_map(|rest| rest.split('"').next()) {
+                registered += 1;
+                let is_it = |known: &&String| known.starts_with(&format!("tollgate_{name}"));
+                assert!(
+                    known.iter().any(|known| is_it(&known)),
+                    "{name} of {} is given no series here",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(registered > 20, "only {registered} were found");
+}
+
+/// All metrics by their names.
+fn all() -> BTreeMap<String, Metric> {
+    let metrics = Metrics::new();
+    let _rule = metrics.of_rule(SOME, SOME);
+    for from in [From::rule, From::policy] {
+        drop(metrics.candidates.of_rule(from, SOME, SOME));
+    }
+    let _latencies = [metrics.call_latency(), metrics.node_latency(SOME)];
+    StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
+    metrics.store_told(SOME, 0, 0.0);
+    metrics.tls_handshake_failed(SOME);
+    [true, false].into_iter().for_each(|loaded| metrics.tls_load(loaded));
+    read(&metrics.render_plain().unwrap())
+}
+
+fn read(text: &str) -> BTreeMap<String, Metric> {
+    let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            metrics.entry(name.to_owned()).or_default().help = help.to_owned();
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            metrics.entry(name.to_owned()).or_default().kind = kind.to_owned();
+        } else if let Some((name, labels)) = line.split_once('{') {
+            let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let (labels, _) = labels.rsplit_once('}').unwrap();
+            for (label, value) in labels.split("\",").filter_map(|label| label.split_once("=\"")) {
+                if label != "le" {
+                    let values =
+                        metrics.entry(name.to_owned()).or_default().labels.entry(label.to_owned()).or_default();
+                    values.insert(value.trim_end_matches('"').to_owned());
+                }
+            }
+        }
+    }
+    metrics
+}

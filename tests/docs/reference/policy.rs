@@ -1,0 +1,110 @@
+//! `reference/policy.md`, from the vocabulary of policies as `tollgate schema` tells it.
+
+use serde_json::Value;
+
+use super::super::is_written;
+use super::{cell, head, table, types};
+
+/// Where mappings are told of, in this order: their name in the schema, and what they are.
+const MAPPINGS: [(&str, &str); 18] = [
+    ("defaults", "Options for all limits of the file; the option of a rule wins."),
+    ("rule", "An item of `descriptors`: matches one entry of a descriptor. [How rules match](../matching.md)."),
+    ("rate_limit", "The limit of a rule. [Which algorithm](../algorithms.md)."),
+    ("window", "An item of `windows`."),
+    ("replaced", "An item of `replaces`."),
+    ("lease", "Hits that are taken of a shared store in advance. [What it costs](../promise.md)."),
+    ("candidate", "A limit that is only tried out. [How](../rollout.md)."),
+    ("overlay", "A file of overlays, for `--overlay`: options for rules that somebody else writes."),
+    ("entry", "An item of `overlay`."),
+    ("overlaid", "The options there."),
+    ("tollgate", "The key `tollgate` in the `metadata` of a rule."),
+    ("tests", "A file of tests, `*.test.yaml`, for `tollgate test`. [How](../rollout.md)."),
+    ("test", "An item of `tests`."),
+    ("step", "An item of `steps`."),
+    ("each", "An item of `each`: what is expected of one of several descriptors."),
+    ("access_log", "The map of an access log, for `tollgate replay --map`. [How](../rollout.md)."),
+    ("time", "When a line's request came."),
+    ("field", "A field of a line."),
+];
+
+#[test]
+fn the_words_of_policies_are_those_of_the_vocabulary() {
+    let schema = tollgate::policy::json_schema();
+    let text = "Every word, where it stands and what it takes. A word that is unknown or stands elsewhere is an error, with its place. \
+                `tollgate schema` prints the same for editors; examples with comments are in `config/policies`.";
+    let mut page = head("Policy files", text);
+    page += &format!("## A policy file\n\n{}\n", words(&schema));
+    let told: Vec<_> = MAPPINGS.iter().map(|(name, _)| *name).collect();
+    let mappings = schema["$defs"].as_object().unwrap();
+    let untold: Vec<_> = mappings.keys().filter(|name| !told.contains(&name.as_str())).collect();
+    assert!(untold.is_empty(), "{untold:?} are to be told of in MAPPINGS");
+    for (name, about) in MAPPINGS {
+        page += &format!("## `{name}`\n\n{about}\n\n{}\n", words(&mappings[name]));
+    }
+    is_written("reference/policy.md", &(page.trim_end().to_owned() + "\n"));
+}
+
+fn words(mapping: &Value) -> String {
+    let required: Vec<_> = mapping["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let words = mapping["properties"].as_object().unwrap().iter();
+    let rows = words.map(|(name, word)| {
+        let must = if required.contains(&name.as_str()) { ", required" } else { "" };
+        [format!("`{name}`"), takes(word) + must, cell(word["description"].as_str().unwrap())]
+    });
+    table(["word", "takes", "meaning"], rows)
+}
+
+/// What a word takes, in words. A form that is not known here has to be written here.
+fn takes(word: &Value) -> String {
+    if let Some(words) = word["enum"].as_array() {
+        return words.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    }
+    let types = types(word);
+    let is = |name: &str| types.contains(&name);
+    let (choice, items) = (&word["anyOf"][0], &word["items"]);
+    let link = |of: &Value| {
+        of["$ref"].as_str().map(|name| name.replace("#/$defs/", "")).map(|name| format!("[`{name}`](#{name})"))
+    };
+    if let Some(link) = link(choice) {
+        return link;
+    }
+    if let Some(link) = link(items) {
+        return format!("a list of {link}");
+    }
+    if choice["enum"][0] == "second" {
+        return "`second` … `year`, or a length such as `10s`".to_owned();
+    }
+    if is("boolean") && !is("string") {
+        return "`true`, `false`".to_owned();
+    }
+    if is("integer") {
+        return match word["maximum"].as_u64() {
+            Some(u64::MAX) => "a whole number".to_owned(),
+            Some(most) => format!("0 to {most}"),
+            None => "a whole number, or a part such as `1%`".to_owned(),
+        };
+    }
+    if is("array") && !items["additionalProperties"].is_null() {
+        return "a list of mappings, of keys to text or [`field`](#field)".to_owned();
+    }
+    if is("array") {
+        return "a list of texts".to_owned();
+    }
+    if is("object") {
+        return "any mapping".to_owned();
+    }
+    if choice["type"] == "array" {
+        return "a descriptor, or a list of them".to_owned();
+    }
+    if link(&word["anyOf"][1]).is_some() {
+        return "text, or [`field`](#field)".to_owned();
+    }
+    match (is("string"), word["pattern"].as_str()) {
+        (true, Some(pattern)) if pattern.contains("never") => {
+            "a length such as `45s` or `250us`, or `never`".to_owned()
+        }
+        (true, None) if types.len() > 1 => "text".to_owned(),
+        (true, None) => "a moment, RFC 3339".to_owned(),
+        _ => panic!("a form that has no words yet: {word}"),
+    }
+}

@@ -1,0 +1,137 @@
+//! Every command of the book prints what the book shows.
+//!
+//! The commands of a page are run in order, in a scratch folder that has `config`, `deploy` and `docs` of the repository.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::fences::{self, Fence};
+use super::terminal::Terminal;
+use super::{Page, pages, project};
+use crate::support::envoy;
+
+#[test]
+fn every_command_of_the_book_prints_what_it_shows() {
+    let pages = pages();
+    let with_commands: Vec<_> = pages.iter().filter(|page| fences::of(page).iter().any(is_run)).collect();
+    assert!(with_commands.len() > 1, "commands on {} pages", with_commands.len());
+    let wrong: Vec<String> = with_commands.iter().flat_map(|page| differences(page)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn is_run(fence: &Fence) -> bool {
+    fence.language == "console" && !fence.is("elsewhere")
+}
+
+/// What commands of a page print, and it does not show.
+fn differences(page: &Page) -> Vec<String> {
+    let scratch = scratch();
+    let mut terminal = Terminal::open(&scratch.path().join("work"), &scratch.path().join("bin"));
+    let mut wrong = Vec::new();
+    for fence in fences::of(page) {
+        if let Some(name) = fence.value("file") {
+            let place = scratch.path().join("work").join(name);
+            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+            std::fs::write(place, &fence.text).unwrap();
+        }
+        let commands = if is_run(&fence) { commands(&fence) } else { Vec::new() };
+        for (command, shown) in commands {
+            if fence.stays() {
+                terminal.begin(&command, fence.value("stays"), |said| is_as_shown(said, &format!("{shown}…\n")));
+                continue;
+            }
+            let (status, said) = terminal.run(&command);
+            // What is to fail says so.
+            if !is_as_shown(&said, &shown) || (said.is_empty() && status != 0) {
+                wrong.push(format!("{}: $ {command}\n{said}(exit status {status}), and shown is\n{shown}", fence.at));
+            }
+        }
+    }
+    wrong
+}
+
+/// The commands of a block, each with what it says that they print. `> ` goes on with a command.
+fn commands(fence: &Fence) -> Vec<(String, String)> {
+    let mut commands: Vec<(String, String)> = Vec::new();
+    for line in fence.text.lines() {
+        match (line.strip_prefix("$ "), line.strip_prefix("> "), commands.last_mut()) {
+            (Some(command), _, _) => commands.push((command.to_owned(), String::new())),
+            (None, Some(more), Some((command, shown))) if shown.is_empty() => {
+                command.push('\n');
+                command.push_str(more);
+            }
+            (None, _, Some((_, shown))) => {
+                shown.push_str(line);
+                shown.push('\n');
+            }
+            (None, _, None) => panic!("{}: `console` begins with `$ `", fence.at),
+        }
+    }
+    commands
+}
+
+/// Line by line, where `…` stands for anything.
+fn is_as_shown(said: &str, shown: &str) -> bool {
+    fn are(said: &[&str], shown: &[&str]) -> bool {
+        match (said, shown) {
+            (said, ["…", rest @ ..]) => (0..=said.len()).any(|passed| are(&said[passed..], rest)),
+            ([], []) => true,
+            ([line, said @ ..], [wanted, shown @ ..]) => is_line(line, wanted) && are(said, shown),
+            _ => false,
+        }
+    }
+    are(&said.lines().collect::<Vec<_>>(), &shown.lines().collect::<Vec<_>>())
+}
+
+fn is_line(line: &str, wanted: &str) -> bool {
+    let Some((begin, rest)) = wanted.split_once('…') else { return line == wanted };
+    let Some(line) = line.strip_prefix(begin) else { return false };
+    line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| is_line(&line[at..], rest))
+}
+
+/// `work`, in which commands are run, and `bin`, the programs that they call by name.
+fn scratch() -> TempDir {
+    let scratch = TempDir::new().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    ["work", "bin"].iter().for_each(|name| std::fs::create_dir(at(name)).unwrap());
+    ["tollgate", "ratelimit"]
+        .iter()
+        .for_each(|name| symlink(env!("CARGO_BIN_EXE_tollgate"), at("bin").join(name)).unwrap());
+    symlink(envoy::binary(), at("bin/envoy")).unwrap();
+    let kubectl = project().join(".venv/bin/kubectl");
+    symlink(kubectl, at("bin/kubectl")).unwrap();
+    for name in ["config", "deploy", "docs"] {
+        let copied = Command::new("cp").arg("-r").arg(project().join(name)).arg(at("work")).status().unwrap();
+        assert!(copied.success());
+    }
+    ["envoy.yaml", "features.yaml"].iter().for_each(|name| patient(&at("work/deploy/envoy").join(name)));
+    scratch
+}
+
+/// Time enough for a machine full of tests: an answer that comes too late lets the request pass.
+fn patient(file: &Path) {
+    let text = std::fs::read_to_string(file).unwrap();
+    let text = text.replace("timeout: 0.02s", "timeout: 5s").replace("max_interval: 0.02s", "max_interval: 5s");
+    std::fs::write(file, text).unwrap();
+}
+
+#[test]
+fn what_varies_stands_for_anything_and_the_rest_for_itself() {
+    for (said, shown) in [
+        ("a\nb\n", "a\nb\n"),
+        ("in 26 s\n", "in … s\n"),
+        ("a\n1\n2\nb\n", "a\n…\nb\n"),
+        ("a\n", "a\n…\n"),
+        ("x=1 y=2", "x=… y=…"),
+    ] {
+        assert!(is_as_shown(said, shown), "{said} is {shown}");
+    }
+    for (said, shown) in
+        [("a\nb\n", "a\n"), ("a\n", "a\nb\n"), ("in 26 m\n", "in … s\n"), ("a\n1\nc\n", "a\n…\nb\n"), ("ab", "a")]
+    {
+        assert!(!is_as_shown(said, shown), "{said} is not {shown}");
+    }
+}

@@ -1,0 +1,96 @@
+//! A shell in which the commands of a page are run, one after another.
+//!
+//! It has a network of its own, so that ports are those that the page says and nothing is sent elsewhere, and is the first of its
+//! processes: with it all end that it began. `tests/run` installs what that takes (`unshare`, `ip`).
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::support::{PATIENCE, eventually};
+
+/// What stands between what commands print.
+const MARK: &str = "--- the next command ---";
+
+/// A running shell.
+pub(super) struct Terminal {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    folder: PathBuf,
+    /// Commands that stay.
+    stayed: usize,
+}
+
+impl Terminal {
+    /// Begins in `folder`, with `programs` before all others on its path.
+    pub(super) fn open(folder: &Path, programs: &Path) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        command.args(["bash", "--noprofile", "--norc"]).current_dir(folder).env_clear();
+        command.env("PATH", path).env("HOME", folder).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("unshare cannot be started: {error}"));
+        let (input, output, (sender, lines)) = (child.stdin.take().unwrap(), child.stdout.take().unwrap(), channel());
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let mut terminal = Self { child, input, lines, folder: folder.to_owned(), stayed: 0 };
+        // Two Envoys of one number would meet in shared memory.
+        let (status, said) = terminal.run("ip link set lo up && mount -t tmpfs none /dev/shm");
+        assert_eq!((status, said.as_str()), (0, ""), "no network of its own");
+        terminal
+    }
+
+    /// Runs a command to its end: its exit code, and what it prints on both streams.
+    pub(super) fn run(&mut self, command: &str) -> (i32, String) {
+        writeln!(self.input, "{{\n{command}\n}} </dev/null 2>&1; printf '\\n%s %s\\n' '{MARK}' $?").unwrap();
+        let mut said = String::new();
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("`{command}` does not end ({error}), and said:\n{said}"));
+            if let Some(status) = line.strip_prefix(MARK) {
+                // The line before the mark ends what had no end.
+                said.pop();
+                return (status.trim().parse().unwrap(), said);
+            }
+            said.push_str(&line);
+            said.push('\n');
+        }
+    }
+
+    /// Begins a command, and waits until what it prints is found right, and until the port answers where one is given.
+    pub(super) fn begin(&mut self, command: &str, port: Option<&str>, is_right: impl Fn(&str) -> bool) {
+        self.stayed += 1;
+        let name = format!(".stays-{}", self.stayed);
+        let (_, said) = self.run(&format!("{{\n{command}\n}} >{name} 2>&1 &"));
+        assert_eq!(said, "");
+        let mut last = String::new();
+        eventually(&format!("`{command}` says what is shown"), PATIENCE, || {
+            let said = std::fs::read_to_string(self.folder.join(&name)).unwrap_or_default();
+            if said != last {
+                eprintln!("`{command}` says:\n{said}");
+                last.clone_from(&said);
+            }
+            is_right(&said).then_some(())
+        });
+        if let Some(port) = port {
+            let wait = format!(
+                "for i in {{1..2000}}; do (: </dev/tcp/127.0.0.1/{port}) 2>/dev/null && break; sleep 0.01; done"
+            );
+            assert_eq!(self.run(&wait), (0, String::new()), "`{command}` does not answer on {port}");
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
