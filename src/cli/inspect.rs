@@ -84,8 +84,11 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
                 [] => String::new(),
                 recorded => format!(", lately of {}", table::clean(&recorded.join(" "))),
             };
-            let count = denials.count;
-            facts.push(("denied", format!("{count} times from {first} to {last}, {} hits{lately}", denials.hits)));
+            let times = match denials.count {
+                1 => format!("once at {last}"),
+                count => format!("{count} times from {first} to {last}"),
+            };
+            facts.push(("denied", format!("{times}, {} hits{lately}", denials.hits)));
         }
     }
     facts.extend(told.who_unknown.clone().map(|why| ("used by", why)));
