@@ -135,7 +135,7 @@ async fn what_is_done_under_load_goes_with_the_requests_in_flight() {
             admitted += hits.into_iter().filter(|admitted| *admitted).count();
             resets += 3;
         }
-        assert!(admitted <= 2 * (resets + 1) && admitted >= 20, "{key}: {admitted} with {resets} resets");
+        assert!(admitted > 2 && admitted <= 2 * (resets + 1), "{key}: {admitted} with {resets} resets");
     }
 }
 
