@@ -11,6 +11,8 @@ use super::api::Server;
 use super::counter::quoted;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
+use crate::descriptor::Keyed;
+use crate::journal::key::read_text;
 
 /// Say who was denied in the last 15 minutes, by which limit, since when and how often.
 #[derive(Debug, clap::Args)]
@@ -96,15 +98,22 @@ impl Denials {
         }
     }
 
+    /// What to ask next about the only key that was denied.
+    fn next(&self, only: &DenialView) -> String {
+        let (domain, key) = (quoted(&only.domain), quoted(&only.key));
+        let key =
+            if is_hashed(&only.key) { "KEY=VALUE,...  (with its values: none is found by its hash)" } else { &key };
+        let flags = self.server.flags();
+        format!("who used it up, and how to let it through:\n  tollgate inspect{flags} {domain} {key}\n")
+    }
+
     fn text(&self, told: &DenialsView) -> String {
         let mut text = match told.total {
             0 => format!("nobody was denied there; denials are known since {}\n", clock(&told.known_since)),
             _ => table::of(["first", "last", "denied", "domain", "rule", "key", ""], told.denials.iter().map(row)),
         };
         if let [only] = told.denials.as_slice() {
-            let (domain, key) = (quoted(&only.domain), quoted(&only.key));
-            text.push_str("who used it up, and how to let it through:\n");
-            text.push_str(&format!("  tollgate inspect{} {domain} {key}\n", self.server.flags()));
+            text.push_str(&self.next(only));
         }
         let more = told.total.saturating_sub(told.denials.len());
         if more > 0 {
@@ -117,6 +126,11 @@ impl Denials {
         }
         text
     }
+}
+
+/// Whether the values of a key are hashed.
+fn is_hashed(key: &str) -> bool {
+    read_text(key).is_ok_and(|read| read.entries().iter().any(|entry| Keyed::is_shown(entry.value)))
 }
 
 /// Whose denials these are, where there are other processes.

@@ -77,15 +77,18 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
         facts.push(("granted", format!("{} hits more until {}", grant.remaining, when(&grant.until, now))));
     }
     match &told.denials {
-        None => facts.push(("denied", "not in the last 15 minutes, as far as this process knows".to_owned())),
+        None => facts.push(("denied", "not in the last 15 minutes, as far as the journal goes".to_owned())),
         Some(denials) => {
             let (first, last) = (when(&denials.first, now), when(&denials.last, now));
             let lately = match denials.recorded.as_slice() {
                 [] => String::new(),
                 recorded => format!(", lately of {}", table::clean(&recorded.join(" "))),
             };
-            let count = denials.count;
-            facts.push(("denied", format!("{count} times from {first} to {last}, {} hits{lately}", denials.hits)));
+            let times = match denials.count {
+                1 => format!("once at {last}"),
+                count => format!("{count} times from {first} to {last}"),
+            };
+            facts.push(("denied", format!("{times}, {} hits{lately}", denials.hits)));
         }
     }
     facts.extend(told.who_unknown.clone().map(|why| ("used by", why)));

@@ -1,9 +1,10 @@
 //! What people do to one counter: at every topology, and with what replicas remember and hold of it.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::who::{hit_as, lines, row};
-use super::{cluster, policy, remaining, serve};
+use super::{cluster, metric, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
@@ -88,14 +89,53 @@ async fn what_was_taken_of_a_grant_goes_back_to_it_where_another_slot_denies() {
         while client.hit(key, "ann").await {}
     }
     amend(&service, "grant", "ann", json!({"hits": 3, "for": "1h"})).await;
-    for _ in 0..4 {
-        let both = vec![descriptor(&[("user", "ann")]), descriptor(&[("full", "ann")])];
-        client.ask(request(both)).await.unwrap();
+    let both = || request(vec![descriptor(&[("user", "ann")]), descriptor(&[("full", "ann")])]);
+    let is_whole = |state: &Value| state["grant"]["remaining"] == 3 && state["windows"][0]["used"] == 2;
+    let state = || async { inspect(&service, "user=ann").await["state"].clone() };
+    for at_once in [1, 3, 40] {
+        // Of many at once the others write between a charge and its take-back, which then goes by the receipt.
+        join_all((0..at_once).map(|_| client.ask(both()))).await.into_iter().for_each(|answer| drop(answer.unwrap()));
+        becomes("all are back where they came from", PATIENCE, state, is_whole).await;
     }
-    let left = || async { inspect(&service, "user=ann").await["state"]["grant"]["remaining"].clone() };
-    becomes("all four are back", PATIENCE, left, |left| *left == 3).await;
     for admitted in [true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, admitted);
+    }
+}
+
+#[tokio::test]
+async fn blocks_that_a_grant_paid_go_back_to_it() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 50, ttl: 100ms }";
+    let policies = Policies::of(&policy(&[("user", limit)]));
+    let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    while client.hit("user", "ann").await {}
+    amend(&service, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
+    for _ in 0..200 {
+        assert!(client.hit("user", "ann").await);
+    }
+    assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
+    let state = || async { inspect(&service, "user=ann").await["state"].clone() };
+    let is_whole = |state: &Value| state["grant"]["remaining"] == 100_000 - 200 && state["windows"][0]["used"] == 5;
+    becomes("what was not used is back", PATIENCE, state, is_whole).await;
+}
+
+#[tokio::test]
+async fn what_is_done_under_load_goes_with_the_requests_in_flight() {
+    let redis = Redis::start().await;
+    let policies =
+        Policies::of(&policy(&[("user", YEARLY), ("rate", "algorithm: gcra, requests_per_unit: 2, unit: year")]));
+    let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    for key in ["user", "rate"] {
+        let (mut admitted, mut resets) = (0, 0);
+        for _ in 0..10 {
+            let hits = join_all((0..40).map(|_| client.hit(key, "ann")));
+            let body = json!({"domain": "test", "descriptor": format!("{key}=ann")});
+            let reset = [0; 3].map(|_| post(&service, "reset", &body));
+            let (hits, _) = tokio::join!(hits, join_all(reset));
+            admitted += hits.into_iter().filter(|admitted| *admitted).count();
+            resets += 3;
+        }
+        assert!(admitted <= 2 * (resets + 1) && admitted >= 20, "{key}: {admitted} with {resets} resets");
     }
 }
 
@@ -116,7 +156,7 @@ async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_
         admitted
     };
     let clients = [&one, &other, &one, &other, &one, &other, &one, &other];
-    let admitted: u32 = futures_util::future::join_all(clients.map(|client| hit(client.clone()))).await.iter().sum();
+    let admitted: u32 = join_all(clients.map(|client| hit(client.clone()))).await.iter().sum();
     assert!(admitted <= 2_500, "{admitted}");
     // What is left in blocks goes back, to the limit or the grant; then all have been admitted.
     let mut total = admitted;
@@ -144,15 +184,11 @@ async fn who_used_it_up_is_told_and_forgotten_with_a_reset() {
     assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(all));
     let asked = output(["who", "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
     assert_eq!(lines(&asked), [row(([4, 0], "user=ann")), row(([1, 0], "user=bob")), row(([0, 1], "user=cy"))]);
-    let headers = [("content-type", "application/json")];
-    let grant = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"});
-    let admin = Web::new(service.admin);
-    assert_eq!(admin.send_with("POST", "/api/v1/counter/grant", &headers, grant.to_string()).await.status, 200);
+    post(&service, "grant", &json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"})).await;
     hit_as(&client, "cy", 1).await;
     let with_grant = [tally("user=ann", 4, 0), tally("user=cy", 1, 1), tally("user=bob", 1, 0)];
     assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(with_grant), "hits of a grant are used as well");
-    let reset = json!({"domain": "test", "descriptor": "tenant=acme"});
-    assert_eq!(admin.send_with("POST", "/api/v1/counter/reset", &headers, reset.to_string()).await.status, 200);
+    post(&service, "reset", &json!({"domain": "test", "descriptor": "tenant=acme"})).await;
     assert_eq!(inspect(&service, "tenant=acme").await["who"], json!([]));
 }
 
@@ -180,6 +216,10 @@ async fn inspect(service: &Tollgate, descriptor: &str) -> Value {
 async fn amend(service: &Tollgate, what: &str, user: &str, with: Value) -> Value {
     let mut body = json!({"domain": "test", "descriptor": format!("user={user}")});
     body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+    post(service, what, &body).await
+}
+
+async fn post(service: &Tollgate, what: &str, body: &Value) -> Value {
     let headers = [("content-type", "application/json")];
     let path = format!("/api/v1/counter/{what}");
     let reply = Web::new(service.admin).send_with("POST", &path, &headers, body.to_string()).await;

@@ -67,6 +67,34 @@ async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
 }
 
 #[tokio::test]
+async fn a_counter_is_inspected_and_granted_by_the_value_which_is_told_to_nobody() {
+    let (redis, folder) = (Redis::start().await, Policies::none());
+    let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
+    let (mut service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
+    ask_all(&client).await;
+    let admin = format!("http://{}", service.admin);
+    let run = |words: &[&str]| {
+        let told = output([words, &["--admin", &admin]].concat());
+        (told.status.code(), String::from_utf8(told.stdout).unwrap() + &String::from_utf8(told.stderr).unwrap())
+    };
+    let mail = format!("mail={MARKER}");
+    let (code, told) = run(&["inspect", "test", &mail]);
+    assert!(code == Some(1) && told.contains("mail=hash-") && told.contains("used by   user=hash-"), "{told}");
+    assert!(told.contains("denied    once at"), "{told}");
+    let (code, told) = run(&["grant", "2", "--for", "1h", "test", &mail]);
+    assert!(code == Some(0) && told.contains("mail=hash-") && !told.contains("marker"), "{told}");
+    assert_eq!(client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap().overall_code(), Code::Ok);
+    let (_, denials) = run(&["denials", "--key", "mail="]);
+    assert!(denials.contains("with its values: none is found by its hash"), "{denials}");
+    let hash = denials.split_whitespace().find(|word| word.starts_with("mail=hash-")).unwrap();
+    let (code, told) = run(&["reset", "test", hash]);
+    assert!(code == Some(2) && told.contains("ask by the value itself"), "{told}");
+    service.terminate();
+    let log = service.process.last_words();
+    assert!(log.contains("counter mail=hash-") && !log.contains("marker"), "{log}");
+}
+
+#[tokio::test]
 async fn replicas_with_one_key_share_counters_and_another_key_begins_anew() {
     let (redis, folder) = (Redis::start().await, Policies::none());
     let policies = Policies::of(&policy(&[("mail", HASHED)]));

@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ask::{TallyView, Which};
-use super::denials::{DenialView, instant};
+use super::denials::{DenialView, instant, of_key};
 use super::{Api, Problem, Refusal};
 use crate::admin::guard::Done;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
-use crate::journal::Span;
 
 /// The longest grant: a year. What is meant for longer belongs in a policy.
 const MAX_GRANT: Micros = Micros::from_secs(366 * 86_400);
@@ -25,7 +24,7 @@ pub struct CounterView {
     pub domain: String,
     /// The path of the rule.
     pub rule: String,
-    /// The entries of the descriptor, `key=value,key=value`.
+    /// The entries of the descriptor, `key=value,key=value`; values hashed, where the rule has `hash_values`.
     pub key: String,
     /// The limit in words.
     pub limit: String,
@@ -87,7 +86,7 @@ pub struct Changed {
     pub domain: String,
     /// The path of the rule.
     pub rule: String,
-    /// The entries of the descriptor.
+    /// The entries of the descriptor, as in the answer to a look.
     pub key: String,
     /// How it stood.
     pub before: StateView,
@@ -146,6 +145,7 @@ pub(super) struct ToGrant {
     params(Which),
     responses(
         (status = 200, body = CounterView),
+        (status = 400, description = "no such descriptor can be", body = Problem),
         (status = 404, description = "there is no such counter", body = Problem),
         (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
         (status = 503, description = "the store cannot say", body = Problem)
@@ -153,10 +153,7 @@ pub(super) struct ToGrant {
 )]
 pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<CounterView>, Refusal> {
     let mut view = api.desk.counter(which.domain, which.descriptor).await?;
-    let span = Span { domain: Some(&view.domain), rule: Some(&view.rule), key: Some(&view.key), ..Span::default() };
-    // A span finds all keys that have this one in them.
-    let found = api.journal.read().find(&span).into_iter().find(|found| found.key == view.key);
-    view.denials = found.map(DenialView::from);
+    view.denials = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
 
@@ -168,6 +165,7 @@ pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) 
     request_body = ToReset,
     responses(
         (status = 200, body = Changed),
+        (status = 400, description = "no such descriptor can be", body = Problem),
         (status = 404, description = "there is no such counter", body = Problem),
         (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
         (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
@@ -184,7 +182,7 @@ pub(super) async fn reset(State(api): State<Api>, Json(asked): Json<ToReset>) ->
     request_body = ToRefund,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no hits", body = Problem),
+        (status = 400, description = "no hits, or no such descriptor can be", body = Problem),
         (status = 404, description = "there is no such counter", body = Problem),
         (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
         (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
@@ -205,7 +203,7 @@ pub(super) async fn refund(State(api): State<Api>, Json(asked): Json<ToRefund>) 
     request_body = ToGrant,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no such time", body = Problem),
+        (status = 400, description = "no such time or descriptor can be", body = Problem),
         (status = 404, description = "there is no such counter", body = Problem),
         (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
         (status = 503, description = "the store cannot; where it was late it may have", body = Problem)

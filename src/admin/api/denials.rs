@@ -179,6 +179,15 @@ async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
     Ok(Known { denials: api.journal.read_with(others.told), processes, missing: others.missing })
 }
 
+/// The denials of exactly this key, of all processes; none where they are not taken down.
+pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> Option<DenialView> {
+    let span = Span { domain: Some(domain), rule: Some(rule), key: Some(key), ..Span::default() };
+    let known = read(api, &span).await.ok()?;
+    // A span finds all keys that have this one in them.
+    let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
+    found.map(DenialView::from)
+}
+
 pub(super) fn instant(text: &str) -> Result<Instant, Refusal> {
     let invalid = || Refusal::Invalid(format!("expected an instant such as 2026-06-01T12:03:00Z, found `{text}`"));
     let at: Timestamp = text.parse().map_err(|_| invalid())?;

@@ -81,3 +81,18 @@ pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
         Algorithm::Gcra(_) => 4,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_amends_goes_in_no_call_with_what_judges() {
+        let (judges, amends) = (Needs(1), Needs(Needs::AMEND.0 | 2));
+        assert_eq!(judges.and(Needs(2)), Some(Needs(3)));
+        assert_eq!(amends.and(Needs(Needs::AMEND.0 | 1)), Some(Needs(Needs::AMEND.0 | 3)));
+        assert_eq!((judges.and(amends), amends.and(Needs::STRAIGHT), Needs::STRAIGHT.and(judges)), (None, None, None));
+        let all = Needs(Needs::AMEND.0 | 15).script();
+        assert!(all.text.ends_with(AMEND) && !all.text.contains(DECIDE), "the last of all scripts there are");
+    }
+}
