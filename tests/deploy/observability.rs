@@ -32,6 +32,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 20 }
   - key: user
     rate_limit: { unit: day, requests_per_unit: 1000000 }
+    candidate: { unit: day, requests_per_unit: 1 }
   - key: soft
     rate_limit: { unit: day, requests_per_unit: 1000000, on_store_error: allow }
 ";

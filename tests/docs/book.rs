@@ -102,3 +102,16 @@ fn leads_somewhere(link: &str, page: &str, built: &Path, places: &BTreeMap<Strin
         None => built.join(target).is_file(),
     }
 }
+
+#[test]
+fn a_link_out_of_the_book_or_to_no_heading_leads_nowhere() {
+    let built = TempDir::new().unwrap();
+    std::fs::write(built.path().join("a.html"), "").unwrap();
+    let places = BTreeMap::from([("a.html".to_owned(), BTreeSet::from(["here".to_owned()]))]);
+    let leads = |link: &str, page: &str| leads_somewhere(link, page, built.path(), &places);
+    assert!(leads("a.html", "b.html") && leads("#here", "a.html") && leads("../a.html#here", "reference/b.html"));
+    assert!(leads("https://example.com", "a.html"));
+    for lost in ["#there", "b.html", "../a.html", "../README.md", "http://example.com"] {
+        assert!(!leads(lost, "a.html"), "{lost}");
+    }
+}

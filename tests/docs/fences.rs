@@ -99,3 +99,15 @@ fn every_fence_says_what_is_to_be_done_with_it() {
 
 /// Blocks that may need what is not here.
 const MOST_ELSEWHERE: usize = 8;
+
+#[test]
+fn a_fence_is_read_with_its_marks_and_one_that_means_nothing_is_told() {
+    let text = "- a\n\n  ```yaml file=a.yaml\n  b:\n    c\n  ```\n\n```shell\n$ a\n```\n```console stay\n$ a\n```\n";
+    let fences = of(&Page { name: "a.md".to_owned(), text: text.to_owned() });
+    let first = &fences[0];
+    assert_eq!((first.value("file"), first.text.as_str(), first.end), (Some("a.yaml"), "b:\n  c\n", 6));
+    let odd: Vec<_> = fences.iter().map(Fence::odd).collect();
+    assert_eq!(odd[0], None);
+    assert_eq!(odd[1].as_deref(), Some("docs/a.md:8: a fence of `shell`"));
+    assert_eq!(odd[2].as_deref(), Some("docs/a.md:11: `stay` beside a fence of `console`"));
+}

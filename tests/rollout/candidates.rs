@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::run;
 use crate::support::policy::{Policies, daily};
 use crate::support::redis::Redis;
+use crate::support::redis::cluster::Cluster;
 use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
@@ -53,6 +54,13 @@ async fn a_candidate_counts_what_it_would_have_denied_in_redis() {
     let redis = Redis::start().await;
     let url = redis.url();
     counts(&["--store", &url, "--store-timeout", "15s", "--replicas", "1"]).await;
+}
+
+/// Where the candidate's counter is in another slot than the limit's.
+#[tokio::test]
+async fn a_candidate_counts_what_it_would_have_denied_in_a_cluster() {
+    let cluster = Cluster::start(3, 0).await;
+    counts(&["--store", &cluster.url(), "--store-timeout", "15s", "--replicas", "1"]).await;
 }
 
 #[tokio::test]
