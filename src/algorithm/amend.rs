@@ -7,7 +7,8 @@
 //! - A *refund* is that of a caller: newest first, never below an unused counter. It gives nothing back to a grant.
 //! - A *grant* is hits beside the limit, until an instant. What the limit has no room for is taken of it, whole or not at all, and
 //!   costs the limit nothing: never more than the limit and the grant are admitted. Another grant takes its place, so that who
-//!   repeats a command grants no more by it; one of no hits ends it.
+//!   repeats a command grants no more by it; one of no hits ends it. What was taken of a grant goes back to that very grant or
+//!   nowhere: each has an instant of its own, which the receipts of what is taken of it tell.
 //!
 //! Example, 100 hits a day that are used up, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is admitted, another
 //! one is not, one of 1 hit is; at 12:30 what were left would be gone.
@@ -83,8 +84,16 @@ pub struct Grant {
 pub(super) struct Extended {
     /// Never itself an extended one.
     state: State,
-    grant: Option<Grant>,
+    grant: Option<Granted>,
     reset: Option<Reset>,
+}
+
+/// A grant, and what it is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Granted {
+    grant: Grant,
+    /// The instant at which it was made, which no other of the counter has.
+    at: Timestamp,
 }
 
 /// Charges up to and at `at` are void.
@@ -113,13 +122,15 @@ impl Limit {
             Amendment::Reset => self.reset(state, now)?,
             Amendment::Refund(hits) => self.refund(state, hits.into(), now)?,
             Amendment::Grant { hits, length } => {
-                let grant = (hits > 0).then(|| Grant { left: hits.into(), until: now + length });
-                state.extend(self, |extended| extended.grant = grant);
-                state.settle(self, now);
+                let at = now.max(state.next_mark());
+                let grant = Grant { left: hits.into(), until: at + length };
+                state.extend(self, |extended| extended.grant = (hits > 0).then_some(Granted { grant, at }));
+                state.settle(self, at);
                 hits > 0 || before.grant.is_some()
             }
         };
-        Ok((Amended { before, after: self.look(state, now)? }, written))
+        let after = self.look(state, state.clamp(now))?;
+        Ok((Amended { before, after }, written))
     }
 
     fn reset(&self, state: &mut State, now: Timestamp) -> Result<bool, Unreadable> {
@@ -184,7 +195,8 @@ impl State {
 
     /// What is left of a grant at `now`.
     fn grant(&self, now: Timestamp) -> Option<&Grant> {
-        self.extended()?.grant.as_ref().filter(|grant| grant.left > 0 && now < grant.until)
+        let granted = self.extended()?.grant.as_ref();
+        granted.map(|granted| &granted.grant).filter(|grant| grant.left > 0 && now < grant.until)
     }
 
     /// Hits that are granted at `now`.
@@ -197,23 +209,31 @@ impl State {
         self.grant(now).is_some_and(|grant| hits <= grant.left)
     }
 
-    pub(super) fn take_of_grant(&mut self, hits: u64) {
-        if let Inner::Extended(extended) = &mut self.0
-            && let Some(grant) = &mut extended.grant
-        {
-            grant.left = grant.left.saturating_sub(hits);
-        }
+    /// Says what the grant is known by.
+    pub(super) fn take_of_grant(&mut self, hits: u64) -> Option<Timestamp> {
+        let Inner::Extended(extended) = &mut self.0 else { return None };
+        let Granted { grant, at } = extended.grant.as_mut()?;
+        grant.left = grant.left.saturating_sub(hits);
+        Some(*at)
     }
 
-    /// Says whether there still is a grant.
-    pub(super) fn give_back_to_grant(&mut self, hits: u64, now: Timestamp) -> bool {
+    /// Says whether that grant is still there.
+    pub(super) fn give_back_to_grant(&mut self, receipt: Receipt, now: Timestamp) -> bool {
         if let Inner::Extended(extended) = &mut self.0
-            && let Some(grant) = extended.grant.as_mut().filter(|grant| now < grant.until)
+            && let Some(Granted { grant, at }) = &mut extended.grant
+            && *at == receipt.at
+            && now < grant.until
         {
-            grant.left = grant.left.saturating_add(hits);
+            grant.left = grant.left.saturating_add(receipt.hits);
             return true;
         }
         false
+    }
+
+    /// The first instant that is after the grant and the reset.
+    fn next_mark(&self) -> Timestamp {
+        let mark = self.extended().map(Extended::mark);
+        mark.map_or(Timestamp::EPOCH, |mark| mark + Micros::new(1))
     }
 
     /// Whether a charge was made before a reset.
@@ -236,7 +256,7 @@ impl State {
     /// Becomes plain where nothing beside the state has a meaning any more. With every write.
     pub(super) fn settle(&mut self, limit: &Limit, now: Timestamp) {
         let Inner::Extended(extended) = &mut self.0 else { return };
-        extended.grant = extended.grant.filter(|grant| now < grant.until);
+        extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);
         if extended.grant.is_none() && extended.reset.is_none() {
             *self = std::mem::replace(&mut extended.state, limit.unused());
@@ -246,12 +266,18 @@ impl State {
 
 impl Extended {
     pub(super) fn last(&self) -> Timestamp {
-        self.state.last().max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.at))
+        self.state.last().max(self.mark())
+    }
+
+    /// The later of the instants of the grant and the reset.
+    fn mark(&self) -> Timestamp {
+        let grant = self.grant.map_or(Timestamp::EPOCH, |granted| granted.at);
+        grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.at))
     }
 
     /// The instant from which nothing beside the state has a meaning.
     pub(super) fn matters_until(&self) -> Timestamp {
-        let grant = self.grant.map_or(Timestamp::EPOCH, |grant| grant.until);
+        let grant = self.grant.map_or(Timestamp::EPOCH, |granted| granted.grant.until);
         grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))
     }
 

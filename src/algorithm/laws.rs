@@ -1,9 +1,10 @@
 //! The laws that every algorithm keeps, as properties over random limits and traces.
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
+mod amend;
+
 use proptest::prelude::*;
 
-use super::amend::Amendment;
 use super::gcra::Gcra;
 use super::judge::{Hits, Question, judge};
 use super::quota::Window;
@@ -226,103 +227,6 @@ proptest! {
         let deepest = (hits * u128::from(period)).div_ceil(u128::from(rate));
         let report = limit.report(&state, None, at(0)).unwrap();
         prop_assert_eq!(u128::from(report.reset_after.unwrap().get()), deepest);
-    }
-}
-
-proptest! {
-    #[test]
-    fn never_more_than_the_limit_and_the_grant(
-        algorithm in algorithms(), trace in traces(), granted in 1u32..8, before in 0usize..40, length in 0u64..20_000,
-    ) {
-        let limit = limit(algorithm, Charge::Admitted);
-        // What the limit alone would have admitted of what it did not take of the grant: the same, for it never saw the rest.
-        let (mut state, mut alone, mut now, mut until, mut of_grant) = (limit.unused(), limit.unused(), 0, 0, 0);
-        for (number, (step, hits)) in trace.iter().enumerate() {
-            now += step;
-            if number == before {
-                limit.amend(&mut state, Amendment::Grant { hits: granted, length: Micros::new(length) }, at(now)).unwrap();
-                until = now + length;
-            }
-            let hits = u64::from(*hits);
-            let (allowed, fits) = (limit.allows(&state, hits, at(now)).unwrap(), limit.allows(&alone, hits, at(now)).unwrap());
-            prop_assert!(allowed || !fits, "a grant takes nothing of the limit");
-            if !allowed {
-                continue;
-            }
-            let receipt = limit.charge(&mut state, hits, at(now)).unwrap();
-            prop_assert_eq!(receipt.of_grant, !fits);
-            match receipt.of_grant {
-                true => {
-                    of_grant += hits;
-                    prop_assert!(now < until, "at its end it is gone");
-                }
-                false => drop(limit.charge(&mut alone, hits, at(now)).unwrap()),
-            }
-        }
-        prop_assert!(of_grant <= u64::from(granted));
-        let look = |state: &State| limit.amend(&mut state.clone(), Amendment::Look, at(now)).unwrap().0.after;
-        prop_assert_eq!(look(&state).windows, look(&alone).windows);
-    }
-
-    #[test]
-    fn after_a_reset_a_counter_is_as_if_never_used(
-        algorithm in algorithms(), trace in traces(), hits in 1u64..4, wait in 0u64..3_000,
-    ) {
-        let limit = limit(algorithm, Charge::Blamed);
-        let (_, mut state, now) = run(&limit, &trace);
-        let receipt = limit.charge(&mut state, hits, at(now)).unwrap();
-        limit.charge(&mut state, 100, at(now)).unwrap();
-        limit.amend(&mut state, Amendment::Grant { hits: 9, length: Micros::new(5_000) }, at(now)).unwrap();
-        let (amended, written) = limit.amend(&mut state, Amendment::Reset, at(now + wait)).unwrap();
-        prop_assert!(written && amended.after.grant.is_none() && amended.after.windows.iter().all(|window| window.used == 0));
-        let mut fresh = limit.unused();
-        for later in [now + wait, now + wait, now + wait + 700] {
-            prop_assert!(!limit.take_back(&mut state, receipt, at(later)).unwrap(), "that was before the reset");
-            for wanted in 0..14 {
-                prop_assert_eq!(limit.allows(&state, wanted, at(later)), limit.allows(&fresh, wanted, at(later)));
-            }
-            prop_assert_eq!(limit.report(&state, Some(3), at(later)), limit.report(&fresh, Some(3), at(later)));
-            for state in [&mut state, &mut fresh] {
-                limit.charge(state, 2, at(later)).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_taken_of_a_grant_goes_back_to_it(algorithm in algorithms(), trace in traces(), hits in 1u64..9) {
-        let limit = limit(algorithm, Charge::Admitted);
-        let (_, mut state, now) = run(&limit, &trace);
-        limit.amend(&mut state, Amendment::Grant { hits: 10, length: Micros::new(50) }, at(now)).unwrap();
-        while !limit.charge(&mut state, 1, at(now)).unwrap().of_grant {}
-        prop_assume!(!limit.allows(&limit.unused(), 20, at(now)).unwrap());
-        let before = state.clone();
-        let receipt = limit.charge(&mut state, hits, at(now)).unwrap();
-        prop_assert!(receipt.of_grant);
-        prop_assert!(limit.take_back(&mut state, receipt, at(now + 49)).unwrap());
-        prop_assert_eq!(&state, &before);
-        prop_assert!(!limit.take_back(&mut state, receipt, at(now + 50)).unwrap(), "where there is one no more");
-    }
-
-    #[test]
-    fn a_look_says_what_the_limit_says_and_writes_nothing(algorithm in algorithms(), trace in traces()) {
-        let limit = limit(algorithm, Charge::Admitted);
-        let (_, mut state, now) = run(&limit, &trace);
-        let before = state.clone();
-        let (amended, written) = limit.amend(&mut state, Amendment::Look, at(now)).unwrap();
-        prop_assert!(!written && state == before && amended.before == amended.after);
-        let look = amended.after;
-        let report = limit.report(&state, None, at(now)).unwrap();
-        let window = look.windows[usize::from(report.window)];
-        prop_assert_eq!((window.remaining, Some(window.reset_after)), (report.remaining, report.reset_after));
-        let fits = limit.allows(&state, 1, at(now)).unwrap();
-        prop_assert_eq!(look.windows.iter().all(|window| window.retry_after == Some(Micros::ZERO)), fits);
-        let most = match limit.algorithm() {
-            Algorithm::Gcra(gcra) => gcra.burst(),
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
-                limit.windows()[usize::from(report.window)].limit()
-            }
-        };
-        prop_assert_eq!(window.used + window.remaining, u64::from(most));
     }
 }
 

@@ -101,7 +101,7 @@ enum Inner {
 /// What was charged and when, by the counter's own time: enough to undo exactly that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The instant of the charge.
+    /// The instant of the charge; of hits that were taken of a grant that of the grant, which no other has.
     pub at: Timestamp,
     /// The hits charged.
     pub hits: u64,
@@ -242,14 +242,15 @@ impl Limit {
     pub fn charge(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<Receipt, Unreadable> {
         let now = state.clamp(now);
         let of_grant = state.grants(hits, now) && !self.has_room(state, hits, now)?;
-        match of_grant {
-            true => state.take_of_grant(hits),
+        let at = match of_grant {
+            true => state.take_of_grant(hits).unwrap_or(now),
             false => {
-                with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?
+                with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?;
+                now
             }
-        }
+        };
         state.settle(self, now);
-        Ok(Receipt { at: now, hits, of_grant })
+        Ok(Receipt { at, hits, of_grant })
     }
 
     /// Gives `hits` back because a caller says so, newest first, never below zero. Says whether anything was taken.
@@ -273,11 +274,9 @@ impl Limit {
     /// [`Unreadable`].
     pub fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
-        if state.is_void(receipt) {
-            return Ok(false);
-        }
         let took = match receipt.of_grant {
-            true => state.give_back_to_grant(receipt.hits, now),
+            true => state.give_back_to_grant(receipt, now),
+            false if state.is_void(receipt) => false,
             false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
                 limit.take_back(counter, receipt, now)
             })?,

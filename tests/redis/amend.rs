@@ -143,6 +143,26 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
 }
 
 #[tokio::test]
+async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_after() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 200, ttl: 10m }";
+    let policies = Policies::of(&policy(&[("user", limit)]));
+    let (mut here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    let (there, _) = serve(&policies, &redis.url(), &[]).await;
+    while one.hit("user", "ann").await {}
+    amend(&there, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
+    let held = async || {
+        assert!(one.hit("user", "ann").await);
+        metric(&here, "tollgate_lease_hits_outstanding").await
+    };
+    becomes("a block is held", PATIENCE, held, |held| *held > 0).await;
+    amend(&there, "grant", "ann", json!({"hits": 5, "for": "1h"})).await;
+    // Gives back what it holds.
+    here.terminate();
+    assert_eq!(inspect(&there, "user=ann").await["state"]["grant"]["remaining"], 5);
+}
+
+#[tokio::test]
 async fn what_is_done_under_load_goes_with_the_requests_in_flight() {
     let redis = Redis::start().await;
     let policies =

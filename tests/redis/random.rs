@@ -45,6 +45,10 @@ enum Asked {
     Decide(RateLimitRequest),
     /// Of the counter that a descriptor leads to.
     Amend(String, Amendment),
+    /// Hits of that counter in advance.
+    Lend(String, u32),
+    /// What was so charged, one of it, goes back.
+    TakeBack(usize),
 }
 
 #[test]
@@ -63,6 +67,25 @@ fn they_do_so_when_amounts_change_meanwhile() {
         let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, false)).to_vec();
         Case { policies, modes: Modes::default(), trace }
+    });
+}
+
+#[test]
+fn they_do_so_when_hits_of_grants_and_from_before_resets_come_back() {
+    let keys = || select(vec!["k0=a", "k1=a"]);
+    let lends = (keys(), 1u32..5).prop_map(|(descriptor, hits)| Asked::Lend(descriptor.to_owned(), hits));
+    let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
+        .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
+    let amendments = prop_oneof![4 => grants, 1 => Just(Amendment::Reset), 2 => Just(Amendment::Look)];
+    let amended = (keys(), amendments).prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
+    let asked = prop_oneof![4 => lends, 3 => any::<usize>().prop_map(Asked::TakeBack), 3 => amended];
+    let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 1 => 0i64..5_000];
+    let traces = prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS);
+    let policies = prop::collection::vec(rules(), 2);
+    agree(2, CASES, (policies, traces), |(rules, trace)| Case {
+        policies: vec![text_of(&rules, false)],
+        modes: Modes::default(),
+        trace,
     });
 }
 
@@ -90,7 +113,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     let Case { policies, modes, trace } = case;
     let sides = Sides::new(urls, "random:", *modes).await;
     sides.clear().await;
-    let (mut now, mut latest) = (START, START);
+    let (mut now, mut latest, mut lent) = (START, START, Vec::new());
     for (number, (step, asked)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
             sides.install(&policies[(number * policies.len() / trace.len()).min(policies.len() - 1)]);
@@ -100,6 +123,16 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
         let said = match asked {
             Asked::Decide(message) => sides.decide(now, message).await.map(|answer| drop(answer.ok())),
             Asked::Amend(descriptor, amendment) => sides.amend(now, descriptor, *amendment).await.map(drop),
+            Asked::Lend(descriptor, hits) => {
+                let said = sides.lend(now, descriptor, *hits).await;
+                said.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
+            }
+            Asked::TakeBack(_) if lent.is_empty() => Ok(()),
+            Asked::TakeBack(which) => {
+                let (descriptor, receipt) = lent.swap_remove(which % lent.len());
+                sides.take_back(now, descriptor, receipt).await;
+                sides.amend(now, descriptor, Amendment::Look).await.map(drop)
+            }
         };
         said.map_err(|said| format!("request {number} {said}"))?;
     }

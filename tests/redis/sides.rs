@@ -6,17 +6,21 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use prost::Message as _;
 use tollgate::algorithm::amend::{Amended, Amendment};
+use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::Timestamp;
+use tollgate::algorithm::verdict::Role;
+use tollgate::algorithm::{Charge, Receipt};
 use tollgate::descriptor::{KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::limiter::{InForce, Limiter, Modes};
-use tollgate::policy::{self, Source};
+use tollgate::policy::{self, Imposes, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
+use tollgate::store::{Check, Lender};
 use tollgate::telemetry::metrics::Metrics;
 
 /// Time for one answer.
@@ -87,6 +91,24 @@ impl Sides {
         Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", said.collect::<String>()))
     }
 
+    /// Charges the counter of a descriptor in advance, on all sides, and gives the receipt.
+    pub(super) async fn lend(&self, at: u64, descriptor: &str, hits: u32) -> Result<Option<Receipt>, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), None));
+        let mut said = join_all(asked).await;
+        if said.iter().all(|lent| *lent == said[0]) {
+            return Ok(said.swap_remove(0));
+        }
+        Err(format!("at {at}: {hits} hits of {descriptor} in advance: {said:#?}"))
+    }
+
+    /// Takes such a charge back.
+    pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
+        self.clock.set(Timestamp::from_micros(at));
+        let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek, Some(receipt)));
+        join_all(asked).await;
+    }
+
     /// Forgets all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {
@@ -95,6 +117,33 @@ impl Sides {
             }
         }
     }
+}
+
+/// Charges in advance, or takes that back.
+async fn lend(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    descriptor: &str,
+    hits: Hits,
+    back: Option<Receipt>,
+) -> Option<Receipt> {
+    let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
+    let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    let (rule, key) = counter.ok()?;
+    let Imposes::Limit(limit) = rule.imposes() else { return None };
+    let limit = &limit.charged(Charge::Admitted);
+    let check = Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None };
+    match limiter.store() {
+        AnyStore::Memory(store) => lend_of(&**store, &check, back).await,
+        AnyStore::Redis(store) => lend_of(store, &check, back).await,
+        AnyStore::Leasing(_) | AnyStore::Remembering(_) => None,
+    }
+}
+
+async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) -> Option<Receipt> {
+    let deadline = Instant::now() + PATIENCE;
+    let Some(receipt) = back else { return store.lend(check, deadline).await.unwrap().receipt };
+    store.take_back(check, receipt, deadline).await.unwrap();
+    None
 }
 
 async fn amend(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str, amendment: Amendment) -> Touched {

@@ -33,17 +33,20 @@ local function reset(check, counter, at)
     matters_until = math.max(matters_until, before.extended[GONE_AT], before.extended[RESET_UNTIL])
   end
   counter.state, counter.tallies = check.algorithm.unused(check.limit), ''
-  counter.state.extended = { 0, 0, at, matters_until }
+  counter.state.extended = { 0, 0, 0, at, matters_until }
   settle_extended(counter.state, at)
   counter.state.exists = counter.state.extended ~= nil
   return true
 end
 
+-- Its instant is none that a grant or a reset before it has: what was taken of another goes back to none.
 local function grant(check, state, at)
   local before = state.extended and granted(state, at) or 0
-  local _, _, reset_at, reset_until = unpack(state.extended or { 0, 0, 0, 0 })
-  state.extended = { check.hits, check.hits > 0 and at + check.length or 0, reset_at, reset_until }
-  settle_extended(state, at)
+  local granted_at = math.max(at, marked(state) + 1)
+  local _, _, _, reset_at, reset_until = unpack(state.extended or { 0, 0, 0, 0, 0 })
+  state.extended = check.hits > 0 and { check.hits, granted_at + check.length, granted_at, reset_at, reset_until }
+    or { 0, 0, 0, reset_at, reset_until }
+  settle_extended(state, granted_at)
   state.exists = state.exists or check.hits > 0
   return check.hits > 0 or before > 0
 end
@@ -92,7 +95,7 @@ for i = 3, #ARGV do
       end
       verdict = err and (string.sub(err, 1, 3) == 'OOM' and NO_ROOM or NOT_WRITTEN) or DONE
     end
-    looks = looks .. look(check, counter.state, at)
+    looks = looks .. look(check, counter.state, math.max(at, instant(counter.state)))
   else
     verdict = UNREADABLE
   end

@@ -5,12 +5,12 @@
 -- ARGV[2] how long a counter is kept at least, in ms.
 -- Values  tag: 16 + 2 * algorithm, 1 more where wide, 32 more where tallies follow, 64 more where a grant or a reset does; the tallies
 --   after their length (4), each an entry after its length (2), hits charged (7), hits denied (7); hits that a grant has left (7),
---   the instant at which they are gone (7), the instant of a reset (7), and the one from which no charge before it would count any
---   more (7); the algorithm's state. A key lives for a minute after its counter stops mattering.
+--   the instant at which they are gone (7), that at which it was made (7), the instant of a reset (7), and the one from which no
+--   charge before it would count any more (7); the algorithm's state. A key lives for a minute after its counter stops mattering.
 local TALLIED, EXTENDED = 32, 64
 -- What stands beside a state, as `extended`: its places in the order of the value. It is never changed but replaced, so that a
 -- copy of a state may share it.
-local LEFT, GONE_AT, RESET_AT, RESET_UNTIL = 1, 2, 3, 4
+local LEFT, GONE_AT, GRANTED_AT, RESET_AT, RESET_UNTIL = 1, 2, 3, 4, 5
 -- By their keys.
 local counters = {}
 
@@ -30,8 +30,8 @@ local function read_value(check, value)
     tag = tag - TALLIED
   end
   if is_extended then
-    extended = { unpack_from('>I7I7I7I7', value, at) }
-    at = extended[5]
+    extended = { unpack_from('>I7I7I7I7I7', value, at) }
+    at = extended[6]
   end
   if tag == check.tag or tag == check.tag + 1 then
     local state = check.algorithm.read(check.limit, at == 2 and value or string.sub(value, at - 1), tag == check.tag + 1)
@@ -64,7 +64,7 @@ local function value_of(check, state, tallies)
   local body, wide = check.algorithm.write(check.limit, state)
   local tag, extended = check.tag + (wide and 1 or 0), state.extended
   if extended then
-    body = pack('>I7I7I7I7', extended[LEFT], extended[GONE_AT], extended[RESET_AT], extended[RESET_UNTIL]) .. body
+    body = pack('>I7I7I7I7I7', unpack(extended, LEFT, RESET_UNTIL)) .. body
     tag = tag + EXTENDED
   end
   if tallies and tallies ~= '' then
@@ -73,8 +73,14 @@ local function value_of(check, state, tallies)
   return pack('B', tag) .. body
 end
 
+-- The later of the instants of the grant and the reset; 0 where there is neither.
+local function marked(state)
+  local extended = state.extended
+  return extended and math.max(extended[GRANTED_AT], extended[RESET_AT]) or 0
+end
+
 local function instant(state)
-  return math.max(now, state.last, state.extended and state.extended[RESET_AT] or 0)
+  return math.max(now, state.last, marked(state))
 end
 
 -- Hits that an extended state has granted.
@@ -85,14 +91,14 @@ end
 -- Drops from an extended state what has no meaning any more; with every write of it. A grant has none at its end: what was taken of
 -- it may come back until then.
 local function settle_extended(state, at)
-  local left, gone_at, reset_at, reset_until = unpack(state.extended)
+  local left, gone_at, granted_at, reset_at, reset_until = unpack(state.extended)
   if at >= gone_at then
-    left, gone_at = 0, 0
+    left, gone_at, granted_at = 0, 0, 0
   end
   if at >= reset_until then
     reset_at, reset_until = 0, 0
   end
-  state.extended = (gone_at > 0 or reset_until > 0) and { left, gone_at, reset_at, reset_until } or nil
+  state.extended = (gone_at > 0 or reset_until > 0) and { left, gone_at, granted_at, reset_at, reset_until } or nil
 end
 
 -- Writes a counter to its key, or deletes that where there is nothing to tell. Gives the error, if there is one.

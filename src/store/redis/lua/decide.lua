@@ -7,12 +7,12 @@
 --   it), keys (2), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back, 4 that
 --   of hits that were taken of a grant), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
---   1 allow, 2 deny, 3 local), algorithm (1), number of the key among the request's (2), hits (4), instant of the charge to take back (7),
---   entries to record (1), then each of these with its length (2); of a take-back what the reply to the
+--   1 allow, 2 deny, 3 local), algorithm (1), number of the key among the request's (2), hits (4), the instant that was told of the
+--   charge to take back (7), entries to record (1), then each of these with its length (2); of a take-back what the reply to the
 --   charge said: a value and a digest; then the algorithm's parameters.
 -- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
---   written), written (1: 2 of a grant), the instant that it was judged at (7), a report: hits left (7), window (1), reset_after (7),
---   retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
+--   written), written (1: 2 of a grant), the instant that it was judged at, or that of the grant (7), a report: hits left (7), window (1),
+--   reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
 --   alternatives is 1 and more follows each: a second report, of the counter without what only an admitted request is charged;
 --   the counter's value then, after its length (2: 0 where there would be none, 65535 where it is too long to tell); a digest
 --   of what was written instead (16).
@@ -46,8 +46,8 @@ local function verdict(check, state)
 end
 
 local function take_of_grant(state, hits)
-  local left, gone_at, reset_at, reset_until = unpack(state.extended)
-  state.extended = { left - hits, gone_at, reset_at, reset_until }
+  local left, gone_at, granted_at, reset_at, reset_until = unpack(state.extended)
+  state.extended = { left - hits, gone_at, granted_at, reset_at, reset_until }
 end
 
 -- What a state is known by.
@@ -75,14 +75,14 @@ local function undo(check, state, at)
     return true
   end
   local extended = state.extended
-  if extended and check.charged_at <= extended[RESET_AT] then
-    return false
-  elseif check.of_grant then
-    local is_there = extended ~= nil and at < extended[GONE_AT]
+  if check.of_grant then
+    local is_there = extended ~= nil and check.charged_at == extended[GRANTED_AT] and at < extended[GONE_AT]
     if is_there then
       take_of_grant(state, -check.hits)
     end
     return is_there
+  elseif extended and check.charged_at <= extended[RESET_AT] then
+    return false
   end
   return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
 end
@@ -94,6 +94,7 @@ local function write(check, state, charged)
     check.of_grant = state.extended and check.hits <= granted(state, at)
       and not check.algorithm.allows(check.limit, state, check.hits, at)
     if check.of_grant then
+      check.at = state.extended[GRANTED_AT]
       take_of_grant(state, check.hits)
     else
       check.algorithm.charge(check.limit, state, check.hits, at)
