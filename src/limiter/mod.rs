@@ -206,7 +206,7 @@ impl<S: Store> Limiter<S> {
         }
         let mut keys = KeyBuffer::default();
         let mut find =
-            |descriptor| policy.map_or(Target::Nothing, |policy| Target::find(policy, descriptor, &mut keys));
+            |descriptor| policy.map_or(Target::Nothing, |policy| Target::find(policy, descriptor, &mut keys, None));
         let mut targets: Few<Target<'a>> = request.descriptors.iter().map(&mut find).collect();
         target::drop_replaced(&mut targets);
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));

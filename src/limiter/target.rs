@@ -30,8 +30,14 @@ pub(super) enum Imposed<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Matches a descriptor and encodes the key of its counter.
-    pub(super) fn find(policy: &'a Policy, descriptor: &Descriptor<'_>, keys: &mut KeyBuffer) -> Self {
+    /// Matches a descriptor and encodes the key of its counter. `beside`: what hashes the values of a rule's own limit where the
+    /// rule itself does not.
+    pub(super) fn find(
+        policy: &'a Policy,
+        descriptor: &Descriptor<'_>,
+        keys: &mut KeyBuffer,
+        beside: Option<&'a Keyed>,
+    ) -> Self {
         let rule = policy.find(&descriptor.entries, keys);
         if let Some(wanted) = descriptor.limit {
             return Self::overridden(policy, rule, wanted, descriptor, keys);
@@ -41,7 +47,8 @@ impl<'a> Target<'a> {
             Imposes::Nothing => Self::Nothing,
             Imposes::Unlimited => Self::Unlimited(rule),
             Imposes::Limit(limit) => {
-                let (key, keyed) = (policy.finish(rule, keys, None), policy.keyed_for(rule));
+                let keyed = policy.keyed_for(rule).or(beside);
+                let key = keys.finish_keyed(rule.identity(), None, keyed);
                 Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key, keyed }
             }
         }

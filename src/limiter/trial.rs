@@ -8,7 +8,7 @@ use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, Outcome};
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
-use crate::descriptor::{KeyBuffer, KeyRange, Keyed, Request};
+use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Request};
 use crate::policy::{Imposes, Policy, Rule};
 use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::candidates::CandidateMetrics;
@@ -52,22 +52,27 @@ impl<'a> Trial<'a> {
         keys: &mut KeyBuffer,
     ) -> Vec<Self> {
         let mut trials = Vec::new();
-        if let Some(policy) = live.in_force.policies.find(request.domain).filter(|policy| policy.has_candidates()) {
+        let in_force = live.in_force.policies.find(request.domain);
+        if let Some(policy) = in_force.filter(|policy| policy.has_candidates()) {
             trials.extend(Self::beside(live, policy, request, targets, keys));
         }
         if let Some(candidates) = &live.candidates
             && let Some(policy) = candidates.policies.find(request.domain)
         {
-            let find = |descriptor| Target::find(policy, descriptor, keys);
+            // Where the rule in force hashes values, so does what is tried out instead of it, be it replaced in this request or not.
+            let find = |descriptor: &Descriptor<'_>| {
+                let applying = in_force.and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
+                Target::find(policy, descriptor, keys, applying)
+            };
             let mut tried: Few<Target<'a>> = request.descriptors.iter().map(find).collect();
             drop_replaced(&mut tried);
-            let trial = |(descriptor, (target, applying)): (usize, (Target<'a>, &Target<'a>))| {
-                let keyed = target.keyed().or(applying.keyed());
+            let trial = |(descriptor, target): (usize, Target<'a>)| {
+                let keyed = target.keyed();
                 let (rule, limit, key) = target.of_rule()?;
                 let candidate = candidates.counters.of_candidate(rule)?;
                 Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
             };
-            trials.extend(tried.into_iter().zip(targets).enumerate().filter_map(trial));
+            trials.extend(tried.into_iter().enumerate().filter_map(trial));
         }
         trials
     }

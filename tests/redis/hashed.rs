@@ -49,6 +49,29 @@ async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
 }
 
 #[tokio::test]
+async fn nor_are_they_where_limits_that_do_not_hash_are_tried_out_instead() {
+    let (redis, folder) = (Redis::start().await, Policies::none());
+    // In force, and named as what another limit of the request replaces.
+    let rule = |key: &str, more: &str, limit: &str| format!("  - key: {key}\n    rate_limit: {{ {more}{limit} }}\n");
+    let head = "domain: test\ndescriptors:\n";
+    let one = "name: mails, ";
+    let rules = rule("mail", one, HASHED) + &rule("user", "replaces: [{ name: mails }], ", HASHED);
+    let policies = Policies::of(&format!("{head}{rules}"));
+    let plain = "unit: year, requests_per_unit: 2";
+    folder.write("tried.yaml", &format!("{head}{}{}", rule("mail", "", plain), rule("user", "", plain)));
+    let (tried, key) = (folder.file("tried.yaml").to_str().unwrap().to_owned(), key_in(&folder, "one"));
+    let flags = ["--hash-key-file", &key, "--candidate-policy", &tried];
+    let (service, client) = serve(&policies, &redis.url(), &flags).await;
+    client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
+    ask_all(&client).await;
+    let metrics = Web::new(service.http).get("/metrics").await.body;
+    assert!(metrics.lines().any(|line| line.contains("candidate") && line.contains("denied")), "{metrics}");
+    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    assert!(keys.len() > 4 && !keys.iter().any(|key| key.contains("marker")), "{keys:?}");
+}
+
+#[tokio::test]
 async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
     let (redis, folder) = (Redis::start().await, Policies::none());
     let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
