@@ -5,7 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use super::{READER, WRITER, guarded, json as told, text};
-use crate::support::policy::{Policies, daily};
+use crate::support::policy::{Policies, yearly};
 use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::{Reply, Web};
@@ -16,7 +16,7 @@ const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 
 #[tokio::test]
 async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
-    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: day, charge: admitted }\n";
+    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
     let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
     let unused = told(&admin, ANN).await;
@@ -29,7 +29,7 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
     let used = told(&admin, ANN).await;
     assert_eq!(
         (&used["rule"], &used["key"], &used["limit"]),
-        (&json!("user"), &json!("user=ann"), &json!("2 hits in 1d"))
+        (&json!("user"), &json!("user=ann"), &json!("2 hits in 365d"))
     );
     let window = &used["state"]["windows"][0];
     assert_eq!((&window["used"], &window["remaining"], &used["denials"]["count"]), (&json!(2), &json!(0), &json!(2)));
@@ -62,7 +62,7 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
 
 #[tokio::test]
 async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes() {
-    let limit = "{ requests_per_unit: 1, unit: day, hash_values: true }";
+    let limit = "{ requests_per_unit: 1, unit: year, hash_values: true }";
     let policies = Policies::of(&format!("domain: test\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"));
     policies.write("key", "a secret of sixteen bytes");
     let key = policies.file("key").display().to_string();
@@ -85,8 +85,8 @@ async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes
 #[tokio::test]
 async fn what_cannot_be_is_refused_with_the_reason() {
     let policy = format!(
-        "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: day }}\n  - key: free\n",
-        daily("user", 2)
+        "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: year }}\n  - key: free\n",
+        yearly("user", 2)
     );
     let service = Tollgate::serve(Policies::of(&policy).path());
     let admin = Web::new(service.admin);
@@ -130,7 +130,7 @@ async fn what_cannot_be_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn who_may_read_may_look_and_every_change_is_in_the_log() {
-    let folder = Policies::of(&daily("user", 2));
+    let folder = Policies::of(&yearly("user", 2));
     let mut service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
     let reader = ("authorization", "Bearer reader-0123456789");
@@ -154,7 +154,7 @@ async fn who_may_read_may_look_and_every_change_is_in_the_log() {
 
 #[tokio::test]
 async fn from_a_denial_to_letting_through_each_command_says_the_next() {
-    let folder = Policies::of(&daily("user", 1));
+    let folder = Policies::of(&yearly("user", 1));
     let service = guarded(&folder, &[]);
     let client = Client::connect(service.grpc).await;
     folder.write("mine", WRITER);
@@ -171,9 +171,9 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     let told = said(&inspected);
     for part in [
         r"user=ann o'neil\, \\ \u{7} in test",
-        "1 hit in 1d, fixed_window",
+        "1 hit in 365d, fixed_window",
         "no room; for one hit at",
-        "3 of 1 hit in 1d; 0 left",
+        "3 of 1 hit in 365d; 0 left",
         "2 times from",
         "used by   the rule records nobody",
         "To let it through:",
