@@ -301,7 +301,8 @@ impl Limit {
         }
         let report =
             with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit.report(counter, denied, now))?;
-        Ok(Report { remaining: report.remaining.saturating_add(state.granted(now)), ..report })
+        // A request is taken whole from the limit or from the grant: what one may have.
+        Ok(Report { remaining: report.remaining.max(state.granted(now)), ..report })
     }
 
     /// The instant from which the counter is as if never used.

@@ -185,7 +185,7 @@ fn view(limit: &Limit, look: &Look) -> StateView {
     let retry = retry.and_then(|all| all.into_iter().max()).filter(|wait| *wait > Micros::ZERO && granted == 0);
     StateView {
         at: rfc3339(look.at),
-        remaining: room.saturating_add(granted),
+        remaining: room.max(granted),
         retry_at: retry.map(after),
         windows: windows.map(window).collect(),
         grant: look.grant.map(|grant| GrantView { remaining: grant.left, until: rfc3339(grant.until) }),

@@ -3,10 +3,12 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::{READER, WRITER, guarded, json as told, text};
 use crate::support::policy::{Policies, yearly};
-use crate::support::rls::Client;
+use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::{Reply, Web};
 
@@ -58,6 +60,29 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
     assert_eq!([true, true, false], hits(&client).await);
     let ended = done(&admin, "grant", json!({"hits": 0, "for": "1s"})).await;
     assert_eq!((&ended["before"]["grant"], &ended["after"]["grant"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
+async fn what_is_left_is_what_a_request_would_be_admitted_with() {
+    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
+    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
+    assert_eq!(granted["after"]["remaining"], 3);
+    for (hits, admits) in [(4, false), (3, true)] {
+        let tried = json!({"entries": [{"key": "user", "value": "ann"}], "hits": hits});
+        let question = json!({"domain": "test", "descriptors": [tried]}).to_string();
+        let headers = [("content-type", "application/json")];
+        let peeked = admin.send_with("POST", "/api/v1/try", &headers, question).await;
+        let peeked: Value = serde_json::from_str(&peeked.body).unwrap();
+        assert_eq!(
+            (&peeked["would_admit"], &peeked["statuses"][0]["remaining"]),
+            (&json!(admits), &json!(3)),
+            "{hits}: {peeked}"
+        );
+        let many = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
+        let status = client.status(many).await;
+        assert_eq!(status.code() == Code::Ok, admits, "{hits}");
+    }
 }
 
 #[tokio::test]
@@ -148,7 +173,7 @@ async fn who_may_read_may_look_and_every_change_is_in_the_log() {
         let is_it = line["target"] == "audit" && fields["who"] == "ann" && fields["path"] == "/api/v1/counter/grant";
         is_it.then(|| fields["done"].as_str().unwrap().to_owned())
     });
-    let expected = "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits left before, 7 after";
+    let expected = "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits left before, 5 after";
     assert_eq!(done, expected);
 }
 

@@ -81,7 +81,7 @@ pub struct PeekedStatus {
     pub standing: String,
     /// The amount of the limit's window that binds.
     pub limit: Option<u32>,
-    /// Hits that it has left.
+    /// Hits that a request would be admitted with: they are taken whole from the limit or from a grant, so the more of the two.
     pub remaining: Option<u64>,
     /// Microseconds until the counter is as if never used.
     pub reset_after_us: Option<u64>,

@@ -47,7 +47,8 @@ pub struct CounterView {
 pub struct StateView {
     /// When, by the store's clock, RFC 3339.
     pub at: String,
-    /// Hits that would be admitted now, those that are granted included.
+    /// Hits that a request would be admitted with now: they are taken whole from the limit or from the grant, so the more of the
+    /// two.
     pub remaining: u64,
     /// When one hit fits again, if nobody else comes; absent: now, or never.
     pub retry_at: Option<String>,

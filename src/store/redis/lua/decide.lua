@@ -207,7 +207,8 @@ local function report(check, state)
       left, reset, retry, window = other_left, other_reset, other_retry, i
     end
   end
-  left = left + (state.extended and granted(state, at) or 0)
+  -- A request is taken whole from the limit or from the grant: what one may have.
+  left = math.max(left, state.extended and granted(state, at) or 0)
   return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
 end
 
