@@ -152,7 +152,8 @@ async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Option<Vec<T
     Ok(Some(tallies.into_iter().map(view).collect()))
 }
 
-/// How long others may go on by what they knew, and the same in words: they remember denials, and use hits that they took before.
+/// How long processes may go on by what they knew, and the same in words: others remember denials, and all of them, this one too, use
+/// hits that they took before.
 fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
     let Some(remembered) = stores.remembered() else {
         let own = "counters live in each process: other replicas have their own, which stay as they are";
@@ -160,14 +161,14 @@ fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
     };
     let remembered = Micros::new(u64::try_from(remembered.as_micros()).unwrap_or(u64::MAX));
     let leased = rule.lease().map(|lease| lease.ttl);
-    let text = match (remembered, leased) {
-        (Micros::ZERO, None) => "other replicas see it at once".to_owned(),
-        (_, None) => format!("other replicas see it within {remembered}, for which they remember denials"),
-        (_, Some(ttl)) => format!(
-            "other replicas see it within {remembered}, for which they remember denials; hits that they took in advance are used for up to {ttl}"
-        ),
+    let seen = match remembered {
+        Micros::ZERO => "other replicas see it at once".to_owned(),
+        _ => format!("other replicas see it within {remembered}, for which they remember denials"),
     };
-    (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), text)
+    let used = leased.map(|ttl| {
+        format!("; hits that any of them, this one too, took in advance are used for up to {ttl}, past a grant's end as well")
+    });
+    (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), seen + &used.unwrap_or_default())
 }
 
 fn view(limit: &Limit, look: &Look) -> StateView {

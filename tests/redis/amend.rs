@@ -112,7 +112,13 @@ async fn blocks_that_a_grant_paid_go_back_to_it() {
     let policies = Policies::of(&policy(&[("user", limit)]));
     let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     while client.hit("user", "ann").await {}
-    amend(&service, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
+    let granted = amend(&service, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
+    let elsewhere = granted["elsewhere"].as_str().unwrap();
+    assert!(
+        elsewhere.starts_with("other replicas see it at once; hits that any of them, this one too,"),
+        "{elsewhere}"
+    );
+    assert!(elsewhere.contains("for up to 100ms") && granted["elsewhere_within_us"] == 100_000, "{granted}");
     for _ in 0..200 {
         assert!(client.hit("user", "ann").await);
     }

@@ -93,8 +93,8 @@ pub struct Changed {
     pub before: StateView,
     /// How it stands.
     pub after: StateView,
-    /// How long other processes may go on by what they knew of it, in microseconds; this one knows at once. Absent: for ever,
-    /// since counters live in each process.
+    /// How long processes may go on by what they knew of it, in microseconds: others by denials that they remember; all, this one
+    /// too, by hits that they took in advance. Absent: others for ever, since counters live in each process.
     pub elsewhere_within_us: Option<u64>,
     /// The same in words.
     pub elsewhere: String,
@@ -197,7 +197,8 @@ pub(super) async fn refund(State(api): State<Api>, Json(asked): Json<ToRefund>) 
 }
 
 /// Grants hits beside the limit, until an instant, to the counter that a descriptor leads to. They are used where the limit has no
-/// room, a request's whole or not at all. Another grant takes its place; a reset ends it.
+/// room, a request's whole or not at all. Another grant takes its place; a reset ends it. What of it is taken in advance (`lease`) before
+/// its end may be used for a lease's `ttl` after it.
 #[utoipa::path(
     post,
     path = "/api/v1/counter/grant",
