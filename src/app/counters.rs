@@ -65,6 +65,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
         who: who.unwrap_or_default(),
         who_unknown: who_unknown.map(str::to_owned),
         denials: None,
+        denials_missing: None,
     })
 }
 

@@ -77,6 +77,7 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
         facts.push(("granted", format!("{} hits more until {}", grant.remaining, when(&grant.until, now))));
     }
     match &told.denials {
+        None if told.denials_missing.is_some() => facts.push(("denied", "not that it were known".to_owned())),
         None => facts.push(("denied", "not in the last 15 minutes, as far as the journal goes".to_owned())),
         Some(denials) => {
             let (first, last) = (when(&denials.first, now), when(&denials.last, now));
@@ -91,6 +92,8 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
             facts.push(("denied", format!("{times}, {} hits{lately}", denials.hits)));
         }
     }
+    let missing = |why: &String| ("denied", format!("some may be missing: {}", table::clean(why)));
+    facts.extend(told.denials_missing.iter().map(missing));
     facts.extend(told.who_unknown.clone().map(|why| ("used by", why)));
     facts.extend(told.who.iter().take(SHOWN).map(|tally| ("used by", user(tally))));
     let more = told.who.len().saturating_sub(SHOWN);

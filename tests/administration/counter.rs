@@ -154,6 +154,21 @@ async fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn that_denials_are_not_known_is_told() {
+    let policies = Policies::of(&yearly("user", 1));
+    let service = Tollgate::serve_with(policies.path(), &["--denial-journal", "off"]);
+    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    assert_eq!([true, false], hits(&client).await);
+    let found = told(&admin, ANN).await;
+    assert_eq!(found["denials"], Value::Null);
+    assert!(text(&found["denials_missing"]).contains("--denial-journal is off"), "{found}");
+    let inspected = output(["inspect", "test", "user=ann", "--admin", &format!("http://{}", service.admin)]);
+    let inspected = said(&inspected);
+    assert!(inspected.contains("denied    not that it were known"), "{inspected}");
+    assert!(inspected.contains("some may be missing: denials are not taken down"), "{inspected}");
+}
+
+#[tokio::test]
 async fn who_may_read_may_look_and_every_change_is_in_the_log() {
     let folder = Policies::of(&yearly("user", 2));
     let mut service = guarded(&folder, &[]);

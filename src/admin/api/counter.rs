@@ -38,8 +38,12 @@ pub struct CounterView {
     pub who: Vec<TallyView>,
     /// Why nobody can be named, in words; absent: who used it is named.
     pub who_unknown: Option<String>,
-    /// What the journal has of the last 15 minutes; absent: no denial.
+    /// What the journal has of the last 15 minutes; absent: no denial that is known.
     pub denials: Option<DenialView>,
+    /// Why there may be denials that are not known, such as those of other processes; absent: all are, but for the last seconds of
+    /// others.
+    #[serde(default)]
+    pub denials_missing: Option<String>,
 }
 
 /// How a counter stands.
@@ -154,7 +158,7 @@ pub(super) struct ToGrant {
 )]
 pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<CounterView>, Refusal> {
     let mut view = api.desk.counter(which.domain, which.descriptor).await?;
-    view.denials = of_key(&api, &view.domain, &view.rule, &view.key).await;
+    (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
 

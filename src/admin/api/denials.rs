@@ -179,13 +179,16 @@ async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
     Ok(Known { denials: api.journal.read_with(others.told), processes, missing: others.missing })
 }
 
-/// The denials of exactly this key, of all processes; none where they are not taken down.
-pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> Option<DenialView> {
+/// The denials of exactly this key, of all processes, and why some may be missing.
+pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (Option<DenialView>, Option<String>) {
     let span = Span { domain: Some(domain), rule: Some(rule), key: Some(key), ..Span::default() };
-    let known = read(api, &span).await.ok()?;
+    let known = match read(api, &span).await {
+        Ok(known) => known,
+        Err(refusal) => return (None, Some(refusal.text().to_owned())),
+    };
     // A span finds all keys that have this one in them.
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
-    found.map(DenialView::from)
+    (found.map(DenialView::from), known.missing)
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, Refusal> {
