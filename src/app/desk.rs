@@ -18,7 +18,7 @@ use crate::admin::api::ask::{Peeked, PeekedStatus, Question, Tried, Who};
 use crate::admin::api::counter::{Changed, CounterView};
 use crate::admin::api::policies::Reloaded;
 use crate::admin::api::store::Server;
-use crate::admin::desk::{Answering, Desk, Others};
+use crate::admin::desk::{Answering, Deed, Desk, Others};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Entry, Request};
@@ -80,9 +80,9 @@ impl Desk for Everybody {
         Box::pin(async move { counters::inspect(&service, &domain, &descriptor).await })
     }
 
-    fn amend(&self, domain: String, descriptor: String, amendment: Amendment) -> Answering<Changed> {
+    fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed> {
         let (service, stores) = (Arc::clone(&self.service), self.stores.clone());
-        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment).await })
+        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment, &deed).await })
     }
 
     fn reload(&self) -> Answering<Reloaded> {

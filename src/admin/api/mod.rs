@@ -182,7 +182,7 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(counter::counter))
 }
 
-/// What changes something. Each says in its answer's extensions what it did ([`guard::Done`]).
+/// What changes something. Each says what it does ([`super::desk::Deed`]).
 fn writes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policies::reload))

@@ -1,14 +1,13 @@
 //! The policies in force, and putting others in force.
 
-use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, Problem, Refusal};
 use crate::admin::PolicyFacts;
-use crate::admin::guard::Done;
+use crate::admin::desk::Deed;
 
 /// The policies in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -77,10 +76,11 @@ pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
         (status = 422, description = "the report on what is wrong with them; what was in force stays", body = Problem)
     )
 )]
-pub(super) async fn reload(State(api): State<Api>) -> Result<Response, Refusal> {
+pub(super) async fn reload(
+    State(api): State<Api>,
+    Extension(deed): Extension<Deed>,
+) -> Result<Json<Reloaded>, Refusal> {
     let reloaded = api.desk.reload().await?;
-    let done = Done(format!("policies {} are in force", reloaded.policies.version));
-    let mut response = Json(reloaded).into_response();
-    response.extensions_mut().insert(done);
-    Ok(response)
+    deed.add(&format!("policies {} are in force", reloaded.policies.version));
+    Ok(Json(reloaded))
 }
