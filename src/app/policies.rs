@@ -69,8 +69,19 @@ pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: 
     if settings.places.paths.is_empty() {
         return;
     }
-    let options = settings.options;
-    watch::watch(settings.places, known, |read| installer.changed(read, &options)).await;
+    let (found, mut finds) = tokio::sync::watch::channel(None);
+    let look = watch::watch(settings.places, known, |read| drop(found.send_replace(Some(read))));
+    // To compile and compare them takes time, in which others have to be answered.
+    let load = async {
+        while finds.changed().await.is_ok() {
+            let (read, installer, options) = (finds.borrow_and_update().clone(), installer.clone(), settings.options);
+            let load = move || read.into_iter().for_each(|read| installer.changed(read, &options));
+            if let Err(error) = tokio::task::spawn_blocking(load).await {
+                error!("a change of the policies was not loaded: {error}");
+            }
+        }
+    };
+    tokio::join!(look, load);
 }
 
 /// Puts policies in force and tells of it.
