@@ -2,7 +2,7 @@
 
 import { post, serverNow } from './api.js';
 import { confirmed } from './confirm.js';
-import { clock, count, facts, h, time } from './dom.js';
+import { clock, count, facts, from, h, time } from './dom.js';
 
 /** Lengths of a grant, as the API takes them, and in words. */
 const LENGTHS = [['10m', '10 minutes', 10], ['1m', '1 minute', 1], ['1h', '1 hour', 60], ['8h', '8 hours', 480], ['24h', '1 day', 1440], ['168h', '7 days', 10080]];
@@ -14,7 +14,7 @@ export function standing(counter) {
   const [tone, words] = remaining > 0 ? ['good', 'It would be admitted.']
     : isShadow ? ['watched', 'There is no room; it would be admitted, since this only watches.'] : ['bad', 'It would be denied.'];
   const besides = [
-    ['Room again', time(retry)],
+    ['Room again', from(retry)],
     ['Granted besides', grant ? `${hits(grant.remaining)} left` : null],
     ['Until', time(grant?.until)],
   ];
@@ -23,7 +23,7 @@ export function standing(counter) {
     ['Limit', isOne ? counter.limit : window.limit],
     ['Used', count(window.used)],
     ['Left', count(window.remaining)],
-    ['As if never used', window.used ? time(window.reset_at) : 'now'],
+    ['As if never used', window.used ? from(window.reset_at) : 'now'],
     ...(isOne ? besides : []),
   ])));
   return h('div', { class: 'windows' }, h('p', { class: `standing ${tone}` }, words), shown, isOne ? null : facts(besides));

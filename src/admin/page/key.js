@@ -4,7 +4,7 @@
 
 import { Problem, get, post, serverNow } from './api.js';
 import * as counters from './counter.js';
-import { clock, count, duration, facts, h, route, time, write } from './dom.js';
+import { clock, count, duration, facts, from, h, route, time, write } from './dom.js';
 
 const EVERY_MS = 2000;
 const MINUTE_MS = 60_000;
@@ -143,7 +143,7 @@ function told(found) {
     ['Hits wanted', count(found.hits)],
     ['First', time(found.first)],
     ['Last', time(found.last)],
-    ['Room again', time(found.retry_at)],
+    ['Room again', from(found.retry_at)],
     ['Policies', found.version],
     ['Recorded', found.recorded.join(', ')],
   ]);

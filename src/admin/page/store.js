@@ -61,7 +61,8 @@ const columns = [
   { title: 'Told at', class: 'number wide' },
 ];
 
-const milliseconds = (us) => `${(us / 1000).toFixed(1)} ms`;
+/** No minus before a zero. */
+const milliseconds = (us) => `${(Math.round(us / 100) / 10 + 0).toFixed(1)} ms`;
 
 function row({ address }) {
   const role = h('span', { class: 'tag plain' });
