@@ -20,14 +20,21 @@ use super::server::Peer;
 /// Time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who asks, as the audit log calls them.
+/// Who asks.
 #[derive(Clone, Debug)]
-struct Who(String);
+pub(super) struct Who {
+    /// As the audit log calls them.
+    pub(super) name: String,
+    pub(super) right: Right,
+}
 
-/// Lets in who may read.
-pub(super) async fn reads(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+/// Lets in who may read, whom the request then names in its extensions.
+pub(super) async fn reads(State(rights): State<Arc<Rights>>, mut request: Request, next: Next) -> Response {
     match admit(&rights, &request, Right::Read) {
-        Ok(_) => answer(next, request).await,
+        Ok(who) => {
+            request.extensions_mut().insert(who);
+            answer(next, request).await
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -52,7 +59,7 @@ pub(super) async fn writes(State(rights): State<Arc<Rights>>, mut request: Reque
         Ok(who)
     });
     match admitted {
-        Ok(Who(who)) => {
+        Ok(Who { name: who, .. }) => {
             let deed = Deed::default();
             request.extensions_mut().insert(deed.clone());
             // By a task of its own: what somebody begins who then hangs up is done all the same, and has to be told.
@@ -106,7 +113,7 @@ fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refus
     // On a port that needs no token, one that is shown all the same is no reason to be refused.
     let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
     match known {
-        Some((name, right)) if right >= wanted => Ok(Who(name)),
+        Some((name, right)) if right >= wanted => Ok(Who { name, right }),
         Some((name, _)) => Err(Refusal::Forbidden(format!("`{name}` may read and not write"))),
         None => Err(Refusal::Unknown),
     }
