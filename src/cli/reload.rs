@@ -21,9 +21,12 @@ impl Reload {
     pub fn run(self) -> ExitCode {
         let told = block_on(self.server.post::<Reloaded>("policies/reload", &()));
         match told.map_err(|error| error.to_string()).and_then(|told| told) {
-            Ok(Reloaded { is_changed, policies }) => {
+            Ok(Reloaded { is_changed, changes, policies }) => {
                 let what = if is_changed { "other" } else { "the same" };
                 println!("{what} policies are in force: {}, {} rules", policies.version, policies.rules);
+                if let Some(changes) = changes.filter(|_| is_changed) {
+                    println!("{changes}");
+                }
                 ExitCode::SUCCESS
             }
             Err(error) => {
