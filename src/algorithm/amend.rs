@@ -12,7 +12,7 @@
 //! Example, 100 hits a day that are used up, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is admitted, another
 //! one is not, one of 1 hit is; at 12:30 what were left would be gone.
 //!
-//! Both stand beside the state of whatever algorithm, in an [`Extended`] counter, which becomes a plain one again with the first
+//! Both stand beside the state of whatever algorithm, in an `Extended` counter, which becomes a plain one again with the first
 //! write after they have no meaning any more: a grant at its end, for what was taken of it may come back until then.
 
 use super::time::{Micros, Timestamp};
