@@ -64,7 +64,7 @@ impl Telling {
         let Some(store) = self.service.limiter().store().redis() else { return Others::default() };
         let left = match store.left(minutes).await {
             Ok(left) => left,
-            Err(error) => return Others { missing: Some(error.to_string()), ..Others::default() },
+            Err(error) => return Others { missing: Some(error.to_string()), is_shared: true, ..Others::default() },
         };
         let left: Vec<_> = left.into_iter().filter(|left| *left.by != *self.id).collect();
         let processes: BTreeSet<_> = left.iter().map(|left| &left.by).collect();
@@ -73,6 +73,6 @@ impl Telling {
         let unread = left.len().saturating_sub(told.len());
         let missing =
             (unread > 0).then(|| format!("{unread} texts of other processes cannot be read: of another version?"));
-        Others { told, processes, missing }
+        Others { is_shared: true, told, processes, missing }
     }
 }

@@ -92,6 +92,9 @@ pub struct Changed {
     pub before: StateView,
     /// How it stands.
     pub after: StateView,
+    /// What is to be looked at: whether the key is the right one, or that fewer hits were given back than asked for.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// How long other processes may go on by what they knew of it, in microseconds; this one knows at once. Absent: for ever,
     /// since counters live in each process.
     pub elsewhere_within_us: Option<u64>,
@@ -213,8 +216,16 @@ pub(super) async fn grant(State(api): State<Api>, Json(asked): Json<ToGrant>) ->
     let length = match (&asked.r#for, &asked.until) {
         (Some(length), None) => length_of(length)?,
         (None, Some(until)) => {
-            let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
-            Micros::new(instant(until)?.as_micros().saturating_sub(now))
+            let now = Timestamp::now();
+            let (end, us) = (instant(until)?, u64::try_from(now.as_microsecond()).unwrap_or_default());
+            let length = Micros::new(end.as_micros().saturating_sub(us));
+            if length == Micros::ZERO {
+                let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
+                return Err(Refusal::Invalid(format!(
+                    "`until` is to be in the future, found {until}; it is {now} now"
+                )));
+            }
+            length
         }
         (Some(_), Some(_)) | (None, None) => {
             return Err(Refusal::Invalid("expected either `for` or `until`".to_owned()));
@@ -228,12 +239,38 @@ pub(super) async fn grant(State(api): State<Api>, Json(asked): Json<ToGrant>) ->
     change(&api, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
 }
 
+impl Changed {
+    /// Hits that went back: of several windows those of the one that had most.
+    fn given_back(&self) -> u64 {
+        let pairs = self.before.windows.iter().zip(&self.after.windows);
+        pairs.map(|(before, after)| before.used.saturating_sub(after.used)).max().unwrap_or_default()
+    }
+
+    /// What of this change is probably not meant.
+    fn note(&self, amendment: Amendment) -> Option<String> {
+        let used = self.before.windows.iter().map(|window| window.used).max().unwrap_or_default();
+        let is_unused = used == 0 && self.before.grant.is_none();
+        match amendment {
+            Amendment::Refund(hits) if self.given_back() < u64::from(hits) => Some(match used {
+                0 => "nothing of this counter is used; is the key right?".to_owned(),
+                _ => format!("only {used} were used"),
+            }),
+            Amendment::Grant { hits: 0, .. } => None,
+            Amendment::Reset | Amendment::Grant { .. } if is_unused => {
+                Some("this counter was never used, or is as new again; is the key right?".to_owned())
+            }
+            Amendment::Look | Amendment::Reset | Amendment::Refund(_) | Amendment::Grant { .. } => None,
+        }
+    }
+}
+
 async fn change(api: &Api, domain: String, descriptor: String, amendment: Amendment) -> Result<Response, Refusal> {
-    let changed = api.desk.amend(domain, descriptor, amendment).await?;
+    let mut changed = api.desk.amend(domain, descriptor, amendment).await?;
+    changed.notes.extend(changed.note(amendment));
     let what = match amendment {
         Amendment::Look => "looked at".to_owned(),
         Amendment::Reset => "reset".to_owned(),
-        Amendment::Refund(hits) => format!("{hits} hits given back"),
+        Amendment::Refund(hits) => format!("{} of {hits} hits given back", changed.given_back()),
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
     let Changed { domain, rule, key, before, after, .. } = &changed;
