@@ -8,7 +8,8 @@ use super::api::Server;
 use super::said::{no_answer, say};
 use super::{block_on, load};
 use crate::admin::api::ask::{TallyView, Who as Answer};
-use crate::descriptor::{KeyBuffer, entries};
+use crate::descriptor::KeyBuffer;
+use crate::journal::key::read_text;
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
 use crate::telemetry::metrics::Metrics;
@@ -79,7 +80,10 @@ impl Who {
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
-        let counter = policies.counter(&self.domain, &entries(&self.descriptor), &mut keys);
+        let owned =
+            read_text(&self.descriptor).map_err(|wrong| format!("descriptor `{}`: {wrong}", self.descriptor))?;
+        let entries = owned.entries();
+        let counter = policies.counter(&self.domain, &entries, &mut keys);
         let (rule, key) = counter.map_err(|error| error.to_string())?;
         if rule.record().is_empty() {
             return Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()));

@@ -103,7 +103,7 @@ pub(super) const HOUSE: &[Row] = &[
     // The only room that serves HTTP; gRPC has its own way over HTTP/2.
     Row {
         place: "admin",
-        rooms: "algorithm::amend algorithm::time descriptor journal limiter::InForce policy telemetry",
+        rooms: "algorithm::amend algorithm::time journal limiter::InForce policy telemetry",
         foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, Problem, Refusal};
-use crate::descriptor::entries;
+use crate::journal::key::read_text;
 use crate::policy::explain;
 
 /// A descriptor of a domain.
@@ -116,12 +116,18 @@ fn one() -> u32 {
     get,
     path = "/api/v1/explain",
     params(Which),
-    responses((status = 200, body = Explanation), (status = 503, description = "no policy is loaded yet", body = Problem))
+    responses(
+        (status = 200, body = Explanation),
+        (status = 400, description = "no such descriptor can be", body = Problem),
+        (status = 503, description = "no policy is loaded yet", body = Problem)
+    )
 )]
 pub(super) async fn explain(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<Explanation>, Refusal> {
     let snapshot = api.policies.snapshot();
     let live = snapshot.as_deref().ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
-    let (text, rule) = explain::explain(live.policies(), &which.domain, &entries(&which.descriptor));
+    let owned = read_text(&which.descriptor)
+        .map_err(|wrong| Refusal::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor)))?;
+    let (text, rule) = explain::explain(live.policies(), &which.domain, &owned.entries());
     let version = live.policies().version().to_owned();
     Ok(Json(Explanation { version, rule: rule.map(|rule| rule.path().to_owned()), text }))
 }

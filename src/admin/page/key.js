@@ -50,12 +50,19 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   });
 }
 
-/** Its entries as the journal writes them: a comma in a value cannot be told from one between entries. */
+/** Its entries as the journal writes them: a backslash stands before a comma of a value, and before itself. */
 export function entriesOf(text) {
-  return text.split(',').filter(Boolean).map((part) => {
-    const at = part.indexOf('=');
-    return at < 0 ? { key: part, value: '' } : { key: part.slice(0, at), value: part.slice(at + 1) };
+  const parts = text.match(/(?:\\[^]|[^\\,])+/g) ?? [];
+  return parts.map((part) => {
+    const [, key, value = ''] = part.match(/^((?:\\[^]|[^\\=])*)(?:=([^]*))?$/) ?? [part, part];
+    return { key: plain(key), value: plain(value) };
   });
+}
+
+/** A text without its escapes. */
+function plain(text) {
+  const of = (_, hex, letter) => (hex ? String.fromCodePoint(Number.parseInt(hex, 16)) : letter);
+  return text.replace(/\\(?:u\{([0-9a-f]{1,6})\}|([^]))/g, of);
 }
 
 async function tried(domain, key, signal, hits = 1) {
