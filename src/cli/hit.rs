@@ -141,8 +141,10 @@ impl Hit {
     fn in_words(&self, status: &DescriptorStatus) -> String {
         let code = word(status.code);
         let Some(limit) = &status.current_limit else {
-            let none =
-                format!("no limit applies: no domain `{}`, or no rule for it; see `tollgate explain`", self.domain);
+            let domain = &self.domain;
+            let none = format!(
+                "no limit applies: the domain `{domain}` has no policy, or no rule for this; see `tollgate explain`"
+            );
             return format!("{code}, {}", if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none });
         };
         let (hits, wait) = (self.hits.unwrap_or(1), status.duration_until_reset.as_ref().map(|wait| wait.seconds));
