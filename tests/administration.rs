@@ -2,6 +2,7 @@
 
 mod commands;
 mod counter;
+mod reloads;
 mod store;
 
 use std::time::Duration;
@@ -246,8 +247,10 @@ async fn the_document_is_one_of_openapi_and_lists_every_route() {
         "counter/reset",
         "denials",
         "explain",
+        "me",
         "policies",
         "policies/reload",
+        "reloads",
         "rules",
         "status",
         "store",

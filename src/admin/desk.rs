@@ -4,6 +4,9 @@
 use std::future::Future;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::api::Refusal;
 use super::api::ask::{Peeked, Question, Who};
@@ -15,6 +18,22 @@ use crate::journal::Told;
 
 /// An answer that takes its time.
 pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
+
+/// What a write does, beyond its path: told in the audit log, whatever comes of it. Said as soon as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct Deed(Arc<Mutex<String>>);
+
+impl Deed {
+    /// Says more of it.
+    pub fn add(&self, text: &str) {
+        self.0.lock().push_str(text);
+    }
+
+    /// All that was said.
+    pub fn text(&self) -> String {
+        self.0.lock().clone()
+    }
+}
 
 /// What the other processes on the store have told of their denials.
 #[derive(Debug, Default)]
@@ -41,7 +60,7 @@ pub trait Desk: Send + Sync {
     fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView>;
 
     /// Does something to the counter that the descriptor leads to.
-    fn amend(&self, domain: String, descriptor: String, amendment: Amendment) -> Answering<Changed>;
+    fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed>;
 
     /// Reads the policies again and puts them in force.
     fn reload(&self) -> Answering<Reloaded>;

@@ -4,12 +4,15 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::loads::{Load, Loads};
+
 /// What the process says of itself over HTTP, and whether it is ready, which others may follow.
 #[derive(Debug)]
 pub struct Facts {
     needs: Needs,
     state: watch::Sender<Readiness>,
     policies: Mutex<PolicyFacts>,
+    loads: Mutex<Loads>,
 }
 
 /// What of policies has to be there for the process to be ready.
@@ -71,7 +74,7 @@ impl Facts {
     pub fn new(needs: Needs) -> Self {
         let policy = if needs == Needs::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
         let nothing = Readiness { policy, store: StoreState::NotYet, is_draining: false };
-        Self { needs, state: watch::Sender::new(nothing), policies: Mutex::default() }
+        Self { needs, state: watch::Sender::new(nothing), policies: Mutex::default(), loads: Mutex::default() }
     }
 
     /// A policy set was put in force, from wherever.
@@ -95,6 +98,16 @@ impl Facts {
     pub fn refused(&self, report: String) {
         let mut policies = self.policies.lock();
         (policies.last_error, policies.last_error_at) = (Some(report), Some(jiff::Timestamp::now().to_string()));
+    }
+
+    /// An attempt to put policies in force is over.
+    pub fn tried(&self, load: Load) {
+        self.loads.lock().push(load);
+    }
+
+    /// The last attempts, the latest first, and how many there were.
+    pub fn loads(&self) -> (Vec<Load>, u64) {
+        self.loads.lock().all()
     }
 
     /// The process is about to end.

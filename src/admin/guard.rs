@@ -13,24 +13,28 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::Refusal;
+use super::desk::Deed;
 use super::rights::{Right, Rights};
 use super::server::Peer;
 
 /// Time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who asks, as the audit log calls them.
+/// Who asks.
 #[derive(Clone, Debug)]
-struct Who(String);
+pub(super) struct Who {
+    /// As the audit log calls them.
+    pub(super) name: String,
+    pub(super) right: Right,
+}
 
-/// What a write did, beyond its path: told in the audit log.
-#[derive(Clone, Debug)]
-pub(super) struct Done(pub(super) String);
-
-/// Lets in who may read.
-pub(super) async fn reads(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+/// Lets in who may read, whom the request then names in its extensions.
+pub(super) async fn reads(State(rights): State<Arc<Rights>>, mut request: Request, next: Next) -> Response {
     match admit(&rights, &request, Right::Read) {
-        Ok(_) => answer(next, request).await,
+        Ok(who) => {
+            request.extensions_mut().insert(who);
+            answer(next, request).await
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -48,21 +52,27 @@ pub(super) async fn pages(State(rights): State<Arc<Rights>>, request: Request, n
 }
 
 /// Lets in who may write, and tells of it.
-pub(super) async fn writes(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
+pub(super) async fn writes(State(rights): State<Arc<Rights>>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let admitted = admit(&rights, &request, Right::Write).and_then(|who| {
         is_deliberate(request.headers())?;
         Ok(who)
     });
     match admitted {
-        Ok(Who(who)) => {
-            let response = answer(next, request).await;
-            let done = response.extensions().get::<Done>().map_or("", |done| done.0.as_str());
-            info!(target: "audit", who, %method, path, status = response.status().as_u16(), done, "a write");
-            response
+        Ok(Who { name: who, .. }) => {
+            let deed = Deed::default();
+            request.extensions_mut().insert(deed.clone());
+            // By a task of its own: what somebody begins who then hangs up is done all the same, and has to be told.
+            let answered = tokio::spawn(async move {
+                let response = answer(next, request).await;
+                let (status, done) = (response.status().as_u16(), deed.text());
+                info!(target: "audit", who, %method, path, status, done, "audit: a write");
+                response
+            });
+            answered.await.unwrap_or_else(|_| Refusal::Unavailable("the answer was lost".to_owned()).into_response())
         }
         Err(refusal) => {
-            warn!(target: "audit", %method, path, status = refusal.status().as_u16(), why = refusal.text(), "a write is refused");
+            warn!(target: "audit", %method, path, status = refusal.status().as_u16(), why = refusal.text(), "audit: a write is refused");
             refusal.into_response()
         }
     }
@@ -103,7 +113,7 @@ fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refus
     // On a port that needs no token, one that is shown all the same is no reason to be refused.
     let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
     match known {
-        Some((name, right)) if right >= wanted => Ok(Who(name)),
+        Some((name, right)) if right >= wanted => Ok(Who { name, right }),
         Some((name, _)) => Err(Refusal::Forbidden(format!("`{name}` may read and not write"))),
         None if shown.is_some_and(|secret| !secret.is_empty()) => Err(Refusal::UnknownToken),
         None => Err(Refusal::Unknown),

@@ -4,6 +4,7 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `facts` | whether the process should be asked, and the policies in force |
+//! | [`loads`] | the last loads of policies |
 //! | `decide` | decisions in JSON |
 //! | [`api`], [`desk`] | the API of administration, and whom it asks |
 //! | [`rights`], `guard` | who may do what there, and what every request has to pass |
@@ -15,6 +16,7 @@ mod decide;
 pub mod desk;
 mod facts;
 mod guard;
+pub mod loads;
 mod page;
 pub mod rights;
 pub mod server;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::policies::Installer;
+use crate::admin::loads::By;
 use crate::policy::source::files::Places;
 use crate::policy::source::watch::{self, Reading};
 use crate::policy::{self, Report, Source};
@@ -50,37 +51,37 @@ impl Feed {
                 Err(report.to_string())
             }
         });
-        installed.inspect_err(|reason| self.installer.refuse(reason))
+        installed.inspect_err(|reason| self.installer.refuse(By::ControlPlane, reason))
     }
 
     fn overlays_changed(&mut self, read: Result<Vec<Source>, Report>) {
         let overlays = match read {
             Ok(overlays) => overlays,
-            Err(report) => return self.installer.refuse(&report),
+            Err(report) => return self.installer.refuse(By::Files, &report),
         };
-        let is_good_now = |refused: &&Vec<Source>| self.install(refused, &overlays).is_ok();
+        let is_good_now = |refused: &&Vec<Source>| self.install(By::Files, refused, &overlays).is_ok();
         if self.refused.as_ref().filter(is_good_now).is_some() {
             (self.remote, self.overlays) = (self.refused.take(), Ok(overlays));
             return;
         }
         let installed = match &self.remote {
-            Some(remote) => self.install(remote, &overlays),
+            Some(remote) => self.install(By::Files, remote, &overlays),
             // Nothing to lie over yet; they can be wrong in themselves.
             None => policy::load(&overlays, &self.options).map(drop),
         };
         match installed {
             Ok(()) => self.overlays = Ok(overlays),
-            Err(report) => self.installer.refuse(&report),
+            Err(report) => self.installer.refuse(By::Files, &report),
         }
     }
 
     fn install_with_known(&self, remote: &[Source]) -> Result<(), Report> {
-        self.install(remote, self.overlays.as_ref().map_err(Clone::clone)?)
+        self.install(By::ControlPlane, remote, self.overlays.as_ref().map_err(Clone::clone)?)
     }
 
-    fn install(&self, remote: &[Source], overlays: &[Source]) -> Result<(), Report> {
+    fn install(&self, by: By, remote: &[Source], overlays: &[Source]) -> Result<(), Report> {
         let sources = [remote, overlays].concat();
-        self.installer.install(&sources, policy::load(&sources, &self.options)?);
+        self.installer.install(by, &sources, policy::load(&sources, &self.options)?);
         Ok(())
     }
 }

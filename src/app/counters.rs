@@ -8,6 +8,7 @@ use super::stores::Stores;
 use crate::admin::api::ask::{TallyView, Who};
 use crate::admin::api::counter::{Changed, CounterView, GrantView, StateView, WindowView};
 use crate::admin::api::{Refusal, rfc3339};
+use crate::admin::desk::Deed;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amended, Amendment, Look, WindowLook};
 use crate::algorithm::quota::Window;
@@ -75,11 +76,13 @@ pub(super) async fn change(
     domain: &str,
     descriptor: &str,
     amendment: Amendment,
+    deed: &Deed,
 ) -> Result<Changed, Refusal> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
     let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    deed.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));
     let limit = limit_of(rule)?;
     let amended = amend(service, rule, key, amendment).await?;
     let (elsewhere_within, elsewhere) = elsewhere(stores, rule);

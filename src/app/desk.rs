@@ -18,7 +18,8 @@ use crate::admin::api::ask::{Peeked, PeekedStatus, Question, Tried, Who};
 use crate::admin::api::counter::{Changed, CounterView};
 use crate::admin::api::policies::Reloaded;
 use crate::admin::api::store::Server;
-use crate::admin::desk::{Answering, Desk, Others};
+use crate::admin::desk::{Answering, Deed, Desk, Others};
+use crate::admin::loads::Outcome;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Entry, Request};
@@ -80,9 +81,9 @@ impl Desk for Everybody {
         Box::pin(async move { counters::inspect(&service, &domain, &descriptor).await })
     }
 
-    fn amend(&self, domain: String, descriptor: String, amendment: Amendment) -> Answering<Changed> {
+    fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed> {
         let (service, stores) = (Arc::clone(&self.service), self.stores.clone());
-        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment).await })
+        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment, &deed).await })
     }
 
     fn reload(&self) -> Answering<Reloaded> {
@@ -92,9 +93,13 @@ impl Desk for Everybody {
                 || Refusal::Conflict("the policies come from a control plane, which says when".to_owned());
             let reloads = reloads.ok_or_else(from_elsewhere)?;
             let before = installer.facts.policies().version;
-            reloads.now(&installer).await.map_err(Refusal::Unprocessable)?;
+            let load = reloads.now(installer.clone()).await.map_err(Refusal::Unprocessable)?;
+            let changes = match load.outcome {
+                Outcome::Changed { changes, .. } => Some(changes),
+                Outcome::First | Outcome::Refused(_) => None,
+            };
             let policies = installer.facts.policies();
-            Ok(Reloaded { is_changed: before != policies.version, policies: policies.into() })
+            Ok(Reloaded { is_changed: before != policies.version, changes, policies: policies.into() })
         })
     }
 

@@ -53,6 +53,9 @@ use crate::settings::{PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
 use crate::xds::ControlPlane;
 
+/// Time to tell other processes what was denied last.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What all parts of the process share.
 #[derive(Clone)]
 struct Shared {
@@ -117,7 +120,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         try_out,
         follow_policies(settings.policy, settings.xds, read, installer),
         tokio::spawn(shared.stores.clone().tend()),
-        tokio::spawn(telling_others.tell()),
+        tokio::spawn(telling_others.clone().tell()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
         tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
         tokio::spawn(follow(prepared.certificates, Arc::clone(&shared.metrics))),
@@ -133,6 +136,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
     tasks.iter().for_each(JoinHandle::abort);
+    let _ = tokio::time::timeout(LAST_WORDS, telling_others.tell_now()).await;
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     serving::settle(&service).await;

@@ -204,5 +204,6 @@ fn told(server: ServerTold) -> Told {
         evicted_keys: server.evicted_keys,
         uptime_seconds: server.uptime.as_secs(),
         clock_offset_us: server.clock_offset_us,
+        round_trip_us: u64::try_from(server.round_trip.as_micros()).unwrap_or(u64::MAX),
     }
 }

@@ -22,10 +22,13 @@ impl Reload {
     pub fn run(self) -> ExitCode {
         let told = block_on(self.server.post::<Reloaded>("policies/reload", &()));
         match told.map_err(|error| error.to_string()).and_then(|told| told) {
-            Ok(Reloaded { is_changed, policies }) => {
+            Ok(Reloaded { is_changed, changes, policies }) => {
                 let what = if is_changed { "other" } else { "the same" };
                 let rules = table::counted(policies.rules, "rule");
                 say(format_args!("{what} policies are in force: {}, {rules}\n", policies.version));
+                if let Some(changes) = changes.filter(|_| is_changed) {
+                    say(format_args!("{changes}\n"));
+                }
                 ExitCode::SUCCESS
             }
             Err(error) => no_answer(error),

@@ -120,11 +120,6 @@ impl Journal {
         now()
     }
 
-    /// What to tell others of a minute; `None`: nothing was denied in it.
-    pub fn tell(&self, minute: u64) -> Option<String> {
-        self.read().tell(minute)
-    }
-
     fn pages(&self) -> Vec<Arc<Mutex<Page>>> {
         self.pages.lock().clone()
     }

@@ -36,9 +36,11 @@ pub struct Look<'a> {
     pub counts: Counts,
 }
 
-/// Decisions a second, over three lengths of time that end now.
+/// Decisions a second, over three lengths of time that end now, and all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rate {
+    /// Since the process began.
+    pub all: Counts,
     /// The last second.
     pub second: [f64; 4],
     /// The last minute.
@@ -99,6 +101,7 @@ impl Rates {
         let last = ring.seconds.get(second).copied().unwrap_or_default();
         let last_us = self.seconds.0.get(second).copied().unwrap_or_default();
         Rate {
+            all: ring.last,
             second: per_second([last].iter(), last_us),
             minute: per_second(ring.seconds.iter(), self.seconds.sum()),
             quarter: per_second(ring.minutes.iter(), self.minutes.sum()),
@@ -213,7 +216,7 @@ mod tests {
     fn what_is_older_than_a_quarter_of_an_hour_is_gone() {
         let mut rates = Rates::default();
         (0..16 * 60).for_each(|second| rates.look(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND));
-        assert_eq!(rates.of(1, 0), Rate::default());
+        assert_eq!(rates.of(1, 0), Rate { all: [9, 0, 0, 0], ..Rate::default() });
     }
 
     #[test]

@@ -68,7 +68,7 @@ struct Key {
 impl Denials {
     /// What to tell others of a minute; `None`: nothing was denied in it. Each rule's first keys come before any one's second,
     /// so that a flood at one leaves room for the others.
-    pub(super) fn tell(&self, minute: u64) -> Option<String> {
+    pub fn tell(&self, minute: u64) -> Option<String> {
         let span = Span::of_minute(minute);
         let mut ranked: Vec<(usize, Found)> = Vec::new();
         let mut ranks: HashMap<(String, String), usize> = HashMap::new();

@@ -1,6 +1,8 @@
 //! What administration tells of a store in Redis.
 
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use super::json as told;
 use crate::support::policy::Policies;
@@ -71,7 +73,7 @@ async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
     assert_eq!(told(&Web::new(alone.admin), "/api/v1/store").await, json!({"servers": []}));
 }
 
-/// The journals of two processes on one store are one, in a Cluster too; without the store each has its own, and says so.
+/// The journals of two processes on one store are one, in a Cluster too; without the store what was read is known still, and what may be missing is said.
 async fn one_journal(url: &str, stop: impl FnOnce()) {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
     let (policies, flags) = (Policies::of(policy), ["--store", url, "--store-timeout", "15s"]);
@@ -96,9 +98,10 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(text.contains("of 2 processes on the same store"), "{text}");
     stop();
-    let alone = told(&Web::new(one.admin), "/api/v1/top").await;
-    assert_eq!((&alone["total"], &alone["processes"]), (&json!(1), &json!(1)));
-    assert!(alone["missing"].is_string(), "{alone}");
+    let admin = Web::new(one.admin);
+    let top = || async { told(&admin, "/api/v1/top").await };
+    let alone = becomes("it is said what is missing", PATIENCE, top, |top| top["missing"].is_string()).await;
+    assert_eq!((&alone["total"], &alone["processes"]), (&json!(2), &json!(2)), "what was read before is known still");
 }
 
 #[tokio::test]
@@ -113,6 +116,44 @@ async fn processes_on_one_cluster_have_one_journal() {
     let cluster = Cluster::start(3, 0).await;
     let url = cluster.url();
     one_journal(&url, move || drop(cluster)).await;
+}
+
+#[tokio::test]
+async fn what_a_process_denied_before_it_ended_is_told_by_the_others() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(
+        "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: year }\n",
+    );
+    let url = redis.url();
+    let [one, mut other] = [(); 2].map(|()| {
+        Tollgate::serve_with(policies.path(), &["--store", &url, "--store-timeout", "15s", "--drain-delay", "0s"])
+    });
+    ready(&one).await;
+    ready(&other).await;
+    Client::connect(other.grpc).await.hit("user", "ann").await;
+    assert!(other.terminate().success());
+    let top = told(&Web::new(one.admin), "/api/v1/top").await;
+    assert_eq!((&top["total"], &top["denials"][0]["key"]), (&json!(1), &json!("user=ann")));
+}
+
+#[tokio::test]
+async fn a_write_whose_client_hangs_up_is_in_the_audit_log() {
+    let redis = Redis::start().await;
+    let mut service =
+        Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "15s"]);
+    ready(&service).await;
+    redis.pause();
+    let body = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 77, "for": "10m"}).to_string();
+    let head = "POST /api/v1/counter/grant HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+    let mut socket = TcpStream::connect(service.admin).await.unwrap();
+    socket.write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await.unwrap();
+    drop(socket);
+    service.process.wait_for_line("the audit log tells of it", |line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let done = line["fields"]["done"].as_str()?;
+        (line["target"] == "audit" && done.contains("tenant=acme") && done.contains("77 hits granted")).then_some(())
+    });
+    redis.resume();
 }
 
 /// Waits until the service is connected to its store.

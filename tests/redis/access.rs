@@ -10,6 +10,7 @@ use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes, eventually};
 
 /// What the README tells to give.
@@ -194,6 +195,25 @@ async fn a_user_who_may_not_read_settings_is_good_enough() {
     let may = "+evalsha +eval +ping +select +client +time +get +set +del";
     let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
     works_at(&format!("redis://app:first@{}", redis.address), &[]).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_do_what_the_docs_list_is_refused_nothing() {
+    let docs = include_str!("../../docs/deploying.md");
+    let (_, table) = docs.split_once("## Redis").unwrap();
+    let (table, _) = table.split_once("## Kubernetes").unwrap();
+    let of_row = |line: &str| Some(line.strip_suffix("` |")?.rsplit_once('`')?.1.replace("\\|", "|"));
+    let may = table.lines().filter_map(of_row).collect::<Vec<_>>().join(" ");
+    let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
+    let store = format!("redis://app:first@{}", redis.address);
+    let policies = Policies::of(&policy(&[("user", "requests_per_unit: 0, unit: year")]));
+    let tollgate = Tollgate::serve_with(policies.path(), &["--store", &store, "--store-timeout", "15s"]);
+    let web = Web::new(tollgate.http);
+    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
+    Client::connect(tollgate.grpc).await.hit("user", "ann").await;
+    let boards = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
+    becomes("it has told of itself and of the denial", PATIENCE, boards, |boards| *boards == 2).await;
+    assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }
 
 fn yearly() -> Policies {

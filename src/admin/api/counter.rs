@@ -1,8 +1,7 @@
 //! One counter: how it stands, who used it up, when it denied; reset, refund, grant.
 
-use axum::Json;
 use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +9,7 @@ use utoipa::ToSchema;
 use super::ask::{TallyView, Which};
 use super::denials::{DenialView, instant, of_key};
 use super::{Api, Problem, Refusal};
-use crate::admin::guard::Done;
+use crate::admin::desk::Deed;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 
@@ -174,8 +173,12 @@ pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) 
         (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
     )
 )]
-pub(super) async fn reset(State(api): State<Api>, Json(asked): Json<ToReset>) -> Result<Response, Refusal> {
-    change(&api, asked.domain, asked.descriptor, Amendment::Reset).await
+pub(super) async fn reset(
+    State(api): State<Api>,
+    Extension(deed): Extension<Deed>,
+    Json(asked): Json<ToReset>,
+) -> Result<Json<Changed>, Refusal> {
+    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Reset).await
 }
 
 /// Gives hits back to the counter that a descriptor leads to, newest first, never more than were used.
@@ -191,11 +194,15 @@ pub(super) async fn reset(State(api): State<Api>, Json(asked): Json<ToReset>) ->
         (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
     )
 )]
-pub(super) async fn refund(State(api): State<Api>, Json(asked): Json<ToRefund>) -> Result<Response, Refusal> {
+pub(super) async fn refund(
+    State(api): State<Api>,
+    Extension(deed): Extension<Deed>,
+    Json(asked): Json<ToRefund>,
+) -> Result<Json<Changed>, Refusal> {
     if asked.hits == 0 {
         return Err(Refusal::Invalid("hits must be at least 1, found 0".to_owned()));
     }
-    change(&api, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
+    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
 }
 
 /// Grants hits beside the limit, until an instant, to the counter that a descriptor leads to. They are used where the limit has no
@@ -212,7 +219,11 @@ pub(super) async fn refund(State(api): State<Api>, Json(asked): Json<ToRefund>) 
         (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
     )
 )]
-pub(super) async fn grant(State(api): State<Api>, Json(asked): Json<ToGrant>) -> Result<Response, Refusal> {
+pub(super) async fn grant(
+    State(api): State<Api>,
+    Extension(deed): Extension<Deed>,
+    Json(asked): Json<ToGrant>,
+) -> Result<Json<Changed>, Refusal> {
     let length = match (&asked.r#for, &asked.until) {
         (Some(length), None) => length_of(length)?,
         (None, Some(until)) => {
@@ -236,7 +247,7 @@ pub(super) async fn grant(State(api): State<Api>, Json(asked): Json<ToGrant>) ->
             "a grant ends in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
-    change(&api, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
+    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
 }
 
 impl Changed {
@@ -264,21 +275,28 @@ impl Changed {
     }
 }
 
-async fn change(api: &Api, domain: String, descriptor: String, amendment: Amendment) -> Result<Response, Refusal> {
-    let mut changed = api.desk.amend(domain, descriptor, amendment).await?;
-    changed.notes.extend(changed.note(amendment));
+async fn change(
+    api: &Api,
+    deed: &Deed,
+    domain: String,
+    descriptor: String,
+    amendment: Amendment,
+) -> Result<Json<Changed>, Refusal> {
     let what = match amendment {
         Amendment::Look => "looked at".to_owned(),
         Amendment::Reset => "reset".to_owned(),
-        Amendment::Refund(hits) => format!("{} of {hits} hits given back", changed.given_back()),
+        Amendment::Refund(hits) => format!("{hits} hits given back"),
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
-    let Changed { domain, rule, key, before, after, .. } = &changed;
-    let left = format!("{} hits left before, {} after", before.remaining, after.remaining);
-    let done = Done(format!("counter {key} of rule {rule} in domain {domain}: {what}; {left}"));
-    let mut response = Json(changed).into_response();
-    response.extensions_mut().insert(done);
-    Ok(response)
+    let changed = api.desk.amend(domain, descriptor, amendment, deed.clone()).await;
+    let mut changed = changed.inspect_err(|_| deed.add(&format!(": to be {what}, see the status")))?;
+    changed.notes.extend(changed.note(amendment));
+    let what = match amendment {
+        Amendment::Refund(_) => format!("{} of {what}", changed.given_back()),
+        Amendment::Look | Amendment::Reset | Amendment::Grant { .. } => what,
+    };
+    deed.add(&format!(": {what}; {} hits left before, {} after", changed.before.remaining, changed.after.remaining));
+    Ok(Json(changed))
 }
 
 fn length_of(text: &str) -> Result<Micros, Refusal> {

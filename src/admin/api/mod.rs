@@ -6,6 +6,7 @@
 pub mod ask;
 pub mod counter;
 pub mod denials;
+pub mod me;
 pub mod policies;
 pub mod rules;
 pub mod store;
@@ -176,6 +177,8 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(store::status))
         .routes(routes!(store::store))
         .routes(routes!(policies::policies))
+        .routes(routes!(policies::reloads))
+        .routes(routes!(me::me))
         .routes(routes!(rules::rules))
         .routes(routes!(denials::top))
         .routes(routes!(denials::denials))
@@ -185,7 +188,7 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(counter::counter))
 }
 
-/// What changes something. Each says in its answer's extensions what it did ([`guard::Done`]).
+/// What changes something. Each says what it does ([`super::desk::Deed`]).
 fn writes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policies::reload))

@@ -1,14 +1,14 @@
 //! The policies in force, and putting others in force.
 
-use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, Problem, Refusal};
 use crate::admin::PolicyFacts;
-use crate::admin::guard::Done;
+use crate::admin::desk::Deed;
+use crate::admin::loads::{Load, Outcome};
 
 /// The policies in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -41,8 +41,50 @@ pub struct LoadError {
 pub struct Reloaded {
     /// Whether they mean something else than before.
     pub is_changed: bool,
+    /// What differs from those before, in words.
+    pub changes: Option<String>,
     /// What is in force now.
     pub policies: Policies,
+}
+
+/// The last loads of policies.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Reloads {
+    /// The latest first.
+    pub reloads: Vec<LoadView>,
+    /// How many there were since the process began.
+    pub total: u64,
+}
+
+/// One attempt to put policies in force.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct LoadView {
+    /// When, RFC 3339.
+    pub at: String,
+    /// What brought it: `start`, `files` (one is another than before), `admin` (somebody asked for it), `control plane`.
+    pub by: String,
+    /// Whether they were put in force.
+    pub is_loaded: bool,
+    /// The version in force from then on; empty before there is any.
+    pub version: String,
+    /// The version before, where another was in force.
+    pub before: Option<String>,
+    /// What differs from those before, in words, as `tollgate diff` tells it.
+    pub changes: Option<String>,
+    /// Why they were refused.
+    pub report: Option<String>,
+}
+
+impl From<Load> for LoadView {
+    fn from(Load { at, by, version, outcome }: Load) -> Self {
+        let view =
+            Self { at, by: by.word().to_owned(), is_loaded: true, version, before: None, changes: None, report: None };
+        match outcome {
+            Outcome::First => view,
+            Outcome::Changed { before, changes } => Self { before: Some(before), changes: Some(changes), ..view },
+            Outcome::Refused(report) => Self { is_loaded: false, report: Some(report), ..view },
+        }
+    }
 }
 
 impl From<PolicyFacts> for Policies {
@@ -66,6 +108,13 @@ pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
     Json(api.facts.policies().into())
 }
 
+/// The last loads of policies, at most 20: when, what brought them, what differs for whom, or why they were refused.
+#[utoipa::path(get, path = "/api/v1/reloads", responses((status = 200, body = Reloads)))]
+pub(super) async fn reloads(State(api): State<Api>) -> Json<Reloads> {
+    let (loads, total) = api.facts.loads();
+    Json(Reloads { reloads: loads.into_iter().map(LoadView::from).collect(), total })
+}
+
 /// Reads the policy files again and puts them in force. They are read whenever they change, so this is for those who want to
 /// know at once what comes of it.
 #[utoipa::path(
@@ -77,10 +126,11 @@ pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
         (status = 422, description = "the report on what is wrong with them; what was in force stays", body = Problem)
     )
 )]
-pub(super) async fn reload(State(api): State<Api>) -> Result<Response, Refusal> {
+pub(super) async fn reload(
+    State(api): State<Api>,
+    Extension(deed): Extension<Deed>,
+) -> Result<Json<Reloaded>, Refusal> {
     let reloaded = api.desk.reload().await?;
-    let done = Done(format!("policies {} are in force", reloaded.policies.version));
-    let mut response = Json(reloaded).into_response();
-    response.extensions_mut().insert(done);
-    Ok(response)
+    deed.add(&format!("policies {} are in force", reloaded.policies.version));
+    Ok(Json(reloaded))
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, Page};
-use crate::journal::rates::Rate;
+use crate::journal::rates::{Counts, Rate};
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 
@@ -40,6 +40,8 @@ pub struct RuleView {
     pub is_quota: bool,
     /// How much it decides.
     pub rates: RatesView,
+    /// Descriptors since the process began, to the second.
+    pub counts: CountsView,
 }
 
 /// Descriptors decided a second.
@@ -67,6 +69,19 @@ pub struct RateView {
     pub near: f64,
     /// Denied by a rule that only watches.
     pub shadow_denied: f64,
+}
+
+/// Descriptors, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CountsView {
+    /// Allowed.
+    pub allowed: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Allowed with little room left; a part of `allowed`.
+    pub near: u64,
+    /// Denied by a rule that only watches.
+    pub shadow_denied: u64,
 }
 
 /// Which rules.
@@ -98,6 +113,12 @@ impl From<[f64; 4]> for RateView {
     }
 }
 
+impl From<Counts> for CountsView {
+    fn from([allowed, denied, near, shadow_denied]: Counts) -> Self {
+        Self { allowed, denied, near, shadow_denied }
+    }
+}
+
 impl From<Rate> for RatesView {
     fn from(rate: Rate) -> Self {
         Self { second: rate.second.into(), minute: rate.minute.into(), quarter: rate.quarter.into() }
@@ -114,6 +135,7 @@ fn view(rule: &Rule, rate: Rate) -> RuleView {
         is_shadow: rule.shadow_mode(),
         is_quota: rule.quota_mode(),
         rates: rate.into(),
+        counts: rate.all.into(),
     }
 }
 

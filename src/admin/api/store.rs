@@ -77,6 +77,8 @@ pub struct Told {
     pub uptime_seconds: u64,
     /// How far its clock is ahead of this process's.
     pub clock_offset_us: i64,
+    /// How long it took to say this, in microseconds.
+    pub round_trip_us: u64,
 }
 
 impl Server {

@@ -1,7 +1,7 @@
 // Who was denied: the keys, by how often or how lately, and the search for one.
 
 import { Problem, get, serverNow } from './api.js';
-import { clock, count, h, route, table, time, write } from './dom.js';
+import { clock, count, from, h, route, table, time, write } from './dom.js';
 
 const EVERY_MS = 2000;
 const SHOWN = 100;
@@ -119,7 +119,8 @@ function row({ domain, rule, key }) {
   const update = (one) => {
     write(denied, one.missed_at_most ? `${count(one.count)} to ${count(one.count + one.missed_at_most)}` : count(one.count));
     if (last.firstChild?.dateTime !== one.last) last.replaceChildren(time(one.last));
-    if (again.firstChild?.dateTime !== one.retry_at) again.replaceChildren(time(one.retry_at) ?? '–');
+    const room = from(one.retry_at);
+    if (again.firstChild?.dateTime !== room?.dateTime) again.replaceChildren(room ?? '–');
     const told = [one.passed && `${count(one.passed)} passed`, one.presumed && `${count(one.presumed)} without the store`];
     tags.replaceChildren(...told.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
   };

@@ -89,6 +89,9 @@ export function clock(instant) {
 /** The same as an element that says in full which instant. */
 export const time = (instant) => (instant ? h('time', { datetime: instant, title: instant }, clock(instant)) : null);
 
+/** The same of an instant from which on something is so: by the second that is shown it is. */
+export const from = (instant) => time(instant && new Date(Math.ceil(Date.parse(instant) / 1000) * 1000).toISOString());
+
 /** A length of time in words. */
 export function duration(seconds) {
   const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];

@@ -1,9 +1,10 @@
 // The story of a key: how it stands, when it was denied, which rule it hits and why, who used it up.
 //
-// Sections are in the order of the questions at night. What will change a key goes below `now`, which it changes.
+// Sections are in the order of the questions at night. What changes a key stands below `now`, which it changes.
 
 import { Problem, get, post, serverNow } from './api.js';
-import { clock, count, duration, facts, h, route, time, write } from './dom.js';
+import * as counters from './counter.js';
+import { clock, count, duration, facts, from, h, route, time, write } from './dom.js';
 
 const EVERY_MS = 2000;
 const MINUTE_MS = 60_000;
@@ -18,11 +19,14 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   const why = h('pre', { tabindex: '0', 'aria-label': 'Which rule, and why' });
   const who = h('section', { class: 'card', hidden: true });
   const total = h('p', { class: 'soft' });
+  let latest = null;
+  const changes = counters.changes(live, domain, key, () => latest);
+  changes.hidden = true;
   main.append(
     h('p', {}, h('a', { href: route('denied', { domain, rule }) }, 'All keys of this rule')),
     h('h1', { class: 'key' }, key || '(no entries)'),
     h('p', { class: 'soft' }, `${domain}: ${rule}`),
-    h('section', { class: 'card' }, h('h2', {}, 'Now'), now),
+    h('section', { class: 'card' }, h('h2', {}, 'Now'), now, changes),
     h('section', { class: 'card' }, h('h2', {}, 'Denied in the last 15 minutes'), story, chart, total),
     who,
     h('section', { class: 'card' }, h('h2', {}, 'Which rule, and why'), why),
@@ -33,11 +37,18 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
     now.append(h('p', { class: 'soft' }, 'Its values are hashed, and a counter is not found by a hash. Try it by its values, under Policy.'));
     write(why, 'Not known by a hash: try it by its values, under Policy.');
   } else {
-    live.every(EVERY_MS, async (signal) => now.replaceChildren(standing(await tried(domain, key, signal))));
+    live.every(EVERY_MS, async (signal) => {
+      const found = await counter(domain, key, signal);
+      // Stays when it was there once: a dialog may be open, and what is refused says why.
+      latest = found ?? latest;
+      changes.hidden = latest === null;
+      now.replaceChildren(...await standings(found, { domain, rule, key }, signal));
+      who.hidden = !found?.who.length;
+      if (!who.hidden) who.replaceChildren(h('h2', {}, 'Who used it up'), tallies(found.who));
+    });
     live.every(5 * EVERY_MS, async (signal) => {
       const told = await get('explain', { domain, descriptor: key }, signal);
       write(why, told.text);
-      await tallies(who, domain, key, signal);
     });
   }
   live.every(EVERY_MS, async (signal) => {
@@ -50,19 +61,38 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   });
 }
 
-/** Its entries as the journal writes them: a backslash stands before a comma of a value, and before itself. */
+/** The entries of a text as the journal writes them and people do: a backslash before what would part them, a key alone has no value. */
 export function entriesOf(text) {
-  const parts = text.match(/(?:\\[^]|[^\\,])+/g) ?? [];
-  return parts.map((part) => {
-    const [, key, value = ''] = part.match(/^((?:\\[^]|[^\\=])*)(?:=([^]*))?$/) ?? [part, part];
-    return { key: plain(key), value: plain(value) };
-  });
+  const entries = [];
+  let [key, part] = [null, ''];
+  const end = () => {
+    if (key !== null || part) entries.push({ key: key ?? part, value: key === null ? '' : part });
+    [key, part] = [null, ''];
+  };
+  for (const [, code, escaped, letter] of text.matchAll(/\\u\{((?:10)?[0-9a-f]{1,4}|[0-9a-f]{5})\}|\\([,\\=…])|([^])/gu)) {
+    if (letter === ',') end();
+    else if (letter === '=' && key === null) [key, part] = [part, ''];
+    else part += code ? String.fromCodePoint(Number.parseInt(code, 16)) : escaped ?? letter;
+  }
+  end();
+  return entries;
 }
 
-/** A text without its escapes. */
-function plain(text) {
-  const of = (_, hex, letter) => (hex ? String.fromCodePoint(Number.parseInt(hex, 16)) : letter);
-  return text.replace(/\\(?:u\{([0-9a-f]{1,6})\}|([^]))/g, of);
+/** The counter that it leads to; `null`: there is none, or the store cannot say. */
+async function counter(domain, key, signal) {
+  try {
+    return await get('counter', { domain, descriptor: key }, signal);
+  } catch (error) {
+    if (error instanceof Problem && [400, 404, 409, 503].includes(error.status)) return null;
+    throw error;
+  }
+}
+
+/** How it stands: as its counter says, or what a request would be answered where it has none. */
+async function standings(counter, { domain, rule, key }, signal) {
+  if (!counter) return [standing(await tried(domain, key, signal))];
+  const other = counter.rule === rule ? null : h('p', { class: 'problem' }, `Another rule limits it now: ${counter.rule}. This is how it stands there.`);
+  return [other, counters.standing(counter)].filter(Boolean);
 }
 
 async function tried(domain, key, signal, hits = 1) {
@@ -113,7 +143,7 @@ function told(found) {
     ['Hits wanted', count(found.hits)],
     ['First', time(found.first)],
     ['Last', time(found.last)],
-    ['Room again', time(found.retry_at)],
+    ['Room again', from(found.retry_at)],
     ['Policies', found.version],
     ['Recorded', found.recorded.join(', ')],
   ]);
@@ -145,17 +175,10 @@ function bars(list, minutes) {
   }));
 }
 
-/** Who used it up, where the store and the rule keep that; left out where they do not. */
-async function tallies(section, domain, descriptor, signal) {
-  try {
-    const { tallies } = await get('who', { domain, descriptor }, signal);
-    const rows = tallies.map(({ who, charged, denied }) =>
-      h('tr', {}, h('th', { scope: 'row', class: 'key' }, who ?? 'all others'), h('td', { class: 'number' }, count(charged)), h('td', { class: 'number' }, count(denied))));
-    const head = h('tr', {}, ['Who', 'Charged', 'Denied'].map((name, place) => h('th', { scope: 'col', class: place ? 'number' : undefined }, name)));
-    section.replaceChildren(h('h2', {}, 'Who used it up'), h('table', {}, h('thead', {}, head), h('tbody', {}, rows)));
-    section.hidden = false;
-  } catch (error) {
-    if (!(error instanceof Problem) || ![400, 404, 409, 503].includes(error.status)) throw error;
-    section.hidden = true;
-  }
+/** Who used it up. */
+function tallies(all) {
+  const rows = all.map(({ who, charged, denied }) =>
+    h('tr', {}, h('th', { scope: 'row', class: 'key' }, who ?? 'all others'), h('td', { class: 'number' }, count(charged)), h('td', { class: 'number' }, count(denied))));
+  const head = h('tr', {}, ['Who', 'Charged', 'Denied'].map((name, place) => h('th', { scope: 'col', class: place ? 'number' : undefined }, name)));
+  return h('table', {}, h('thead', {}, head), h('tbody', {}, rows));
 }

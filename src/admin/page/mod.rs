@@ -34,7 +34,7 @@ struct File {
     text: &'static str,
 }
 
-const FILES: [File; 14] = [
+const FILES: [File; 17] = [
     File { name: "app.js", kind: JAVASCRIPT, text: include_str!("app.js") },
     File { name: "api.js", kind: JAVASCRIPT, text: include_str!("api.js") },
     File { name: "dom.js", kind: JAVASCRIPT, text: include_str!("dom.js") },
@@ -42,6 +42,9 @@ const FILES: [File; 14] = [
     File { name: "now.js", kind: JAVASCRIPT, text: include_str!("now.js") },
     File { name: "denied.js", kind: JAVASCRIPT, text: include_str!("denied.js") },
     File { name: "key.js", kind: JAVASCRIPT, text: include_str!("key.js") },
+    File { name: "counter.js", kind: JAVASCRIPT, text: include_str!("counter.js") },
+    File { name: "confirm.js", kind: JAVASCRIPT, text: include_str!("confirm.js") },
+    File { name: "loads.js", kind: JAVASCRIPT, text: include_str!("loads.js") },
     File { name: "policy.js", kind: JAVASCRIPT, text: include_str!("policy.js") },
     File { name: "store.js", kind: JAVASCRIPT, text: include_str!("store.js") },
     File { name: "page.css", kind: CSS, text: include_str!("page.css") },

@@ -7,7 +7,7 @@ import { count, h, rate, route, table, write } from './dom.js';
 const EVERY_MS = 1000;
 /** Rules that are shown; they are asked for every second. */
 const SHOWN = 100;
-const OF_WHEN = 'A second, on average of the last minute; the chart has each second since this page was opened.';
+const OF_WHEN = 'A second, on average of the last minute; the chart has each second since this page was opened. In all: since the process began.';
 const ALL = '';
 
 export const title = () => 'Now';
@@ -75,6 +75,7 @@ const columns = [
   { title: 'Denied/s', class: 'number' },
   { title: 'Part denied', class: 'number wide' },
   { title: 'Denied/s, 15 min', class: 'number wide' },
+  { title: 'In all', class: 'number wide' },
 ];
 
 function remember(rules) {
@@ -97,16 +98,20 @@ function remember(rules) {
 
 function summary() {
   const parts = [
-    ['allowed', 'Allowed', (rates) => rates.allowed],
-    ['denied', 'Denied', (rates) => rates.denied],
-    ['near', 'Near a limit', (rates) => rates.near],
-    ['watched', 'Only watched', (rates) => rates.shadow_denied],
+    ['allowed', 'Allowed', (counted) => counted.allowed],
+    ['denied', 'Denied', (counted) => counted.denied],
+    ['near', 'Near a limit', (counted) => counted.near],
+    ['watched', 'Only watched', (counted) => counted.shadow_denied],
   ];
-  const cells = parts.map(([kind, label, of]) => ({ of, value: h('dd', { 'data-total': kind }, '–'), label, kind }));
-  const element = h('dl', { class: 'tiles' }, cells.map(({ kind, label, value }) =>
-    h('div', { class: kind }, h('dt', {}, label, h('span', { class: 'soft' }, '/s')), value)));
+  const cells = parts.map(([kind, label, of]) =>
+    ({ of, value: h('dd', { 'data-total': kind }, '–'), all: h('dd', { 'data-all': kind, class: 'all' }), label, kind }));
+  const element = h('dl', { class: 'tiles' }, cells.map(({ kind, label, value, all }) =>
+    h('div', { class: kind }, h('dt', {}, label, h('span', { class: 'soft' }, '/s')), value, all)));
   const show = (rules) => {
-    for (const { of, value } of cells) write(value, rate(rules.reduce((sum, rule) => sum + of(rule.rates['1m']), 0)));
+    for (const { of, value, all } of cells) {
+      write(value, rate(rules.reduce((sum, rule) => sum + of(rule.rates['1m']), 0)));
+      write(all, `${count(rules.reduce((sum, rule) => sum + of(rule.counts), 0))} in all`);
+    }
   };
   return { element, show };
 }
@@ -118,6 +123,7 @@ function row(rule, choose, chosen) {
   const line = spark();
   const bar = share();
   const [allowed, denied, part, quarter] = [h('td', { class: 'number' }), h('a', {}), h('span'), h('td', { class: 'number wide' })];
+  const [passed, stopped] = [h('span'), h('span', { class: 'soft domain' })];
   denied.href = route('denied', { domain: rule.domain, rule: rule.rule });
   const limit = () => rule.limit ?? 'unlimited';
   const cells = [
@@ -128,6 +134,7 @@ function row(rule, choose, chosen) {
     h('td', { class: 'number' }, denied),
     h('td', { class: 'number wide' }, h('span', { class: 'parts' }, bar.element, part)),
     quarter,
+    h('td', { class: 'number wide' }, passed, stopped),
   ];
   const update = (rule) => {
     const minute = rule.rates['1m'];
@@ -140,6 +147,8 @@ function row(rule, choose, chosen) {
     write(part, all > 0 ? `${Math.round((kept / all) * 100)} %` : '');
     bar.draw(minute.allowed, kept);
     write(quarter, rate(deniedOf(rule, rule.rates['15m'])));
+    write(passed, `${count(rule.counts.allowed)} allowed`);
+    write(stopped, `${count(deniedOf(rule, rule.counts))} ${rule.is_shadow ? 'watched' : 'denied'}`);
     line.draw(histories.get(id) ?? new History());
     pick.setAttribute('aria-pressed', String(chosen() === id));
   };

@@ -2,8 +2,10 @@
 
 import { Problem, get, post } from './api.js';
 import { share } from './chart.js';
+import { confirmed } from './confirm.js';
 import { count, facts, h, rate, route, time, write } from './dom.js';
 import { entriesOf, standing } from './key.js';
+import { loads } from './loads.js';
 
 const EVERY_MS = 2000;
 const SHOWN = 1000;
@@ -17,11 +19,13 @@ export function open(main, parameters, live) {
   const tree = h('div', { class: 'card tree' });
   const filter = h('input', { type: 'search', placeholder: 'plan=free', autocomplete: 'off', spellcheck: 'false' });
   const note = h('p', { class: 'soft' });
+  const recent = loads();
   filter.addEventListener('input', () => live.wake());
   main.append(
     h('h1', {}, 'Policies in force'),
     h('section', { class: 'card', 'aria-label': 'Version' }, head, again(live)),
     trying(parameters, live),
+    recent.element,
     h('h2', {}, 'Rules'),
     h('form', { class: 'question', 'aria-label': 'Which rules', onsubmit: (event) => event.preventDefault() }, h('label', { class: 'grow' }, 'Path has in it', filter)),
     tree,
@@ -40,6 +44,7 @@ export function open(main, parameters, live) {
     if (!answer.rules.length) tree.replaceChildren(h('p', { class: 'empty' }, 'No rule fits this.'));
     write(note, answer.total > SHOWN ? `The first ${count(SHOWN)} of ${count(answer.total)} rules.` : `${count(answer.total)} rules that limit something; figures are of the last minute.`);
   });
+  live.every(EVERY_MS, async (signal) => recent.show(await get('reloads', {}, signal)));
   live.every(EVERY_MS, async (signal) => head.replaceChildren(...summary(await get('policies', {}, signal))));
 }
 
@@ -59,26 +64,16 @@ function summary(policies) {
 }
 
 /** Reads the files again, after asking whether that is meant. */
-function again(live) {
-  const told = h('span', { role: 'status' });
-  const dialog = h('dialog', { 'aria-labelledby': 'reload-title' },
-    h('form', { method: 'dialog' },
-      h('h2', { id: 'reload-title' }, 'Read the policies again?'),
-      h('p', {}, 'This process reads its policy files and puts them in force. With mistakes in them, what is in force stays. Files that change are read without this.'),
-      h('p', { class: 'actions' }, h('button', { value: 'no' }, 'Cancel'), h('button', { value: 'yes', class: 'primary' }, 'Read again'))));
-  dialog.addEventListener('close', async () => {
-    if (dialog.returnValue !== 'yes') return;
-    dialog.returnValue = '';
-    try {
-      const { is_changed: isChanged, policies } = await post('policies/reload', {}, live.signal);
-      write(told, isChanged ? `Version ${policies.version} is in force.` : 'They are as they were.');
-    } catch (error) {
-      write(told, error instanceof Problem ? `Refused: ${error.message.split('\n')[0]}` : 'The server did not answer.');
-    }
-    live.wake();
-  });
-  return h('p', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.showModal() }, 'Read again…'), told, dialog);
-}
+const again = (live) => confirmed(live, 'to read the policies again', [{
+  name: 'Read again',
+  title: () => 'Read the policies again?',
+  words: () => ['This process reads its policy files and puts them in force. With mistakes in them, what is in force stays. Files that change are read without this.'],
+  yes: () => 'Read again',
+  act: async () => {
+    const { is_changed: isChanged, policies } = await post('policies/reload', {}, live.signal);
+    return isChanged ? `Version ${policies.version} is in force; below is what differs.` : 'They are as they were.';
+  },
+}]);
 
 /** The tree of all rules below `place`; answers with how to show each one's usage. */
 function plant(place, rules) {

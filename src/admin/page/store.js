@@ -55,25 +55,33 @@ const columns = [
   { title: 'Breakers open', class: 'number' },
   { title: 'Data', class: 'number mid' },
   { title: 'Evicted', class: 'number mid' },
+  { title: 'Answers in', class: 'number wide' },
   { title: 'Up for', class: 'number wide' },
   { title: 'Clock ahead', class: 'number wide' },
   { title: 'Told at', class: 'number wide' },
 ];
 
+/** No minus before a zero. */
+const milliseconds = (us) => `${(Math.round(us / 100) / 10 + 0).toFixed(1)} ms`;
+
 function row({ address }) {
-  const role = h('span', { class: 'tag' });
+  const role = h('span', { class: 'tag plain' });
+  const narrow = h('span', { class: 'soft narrow' });
   const cells = columns.slice(1).map(({ class: name }) => h('td', { class: name }));
   const update = ({ workers, connected, breakers_open: breakers, told }) => {
     role.hidden = !told;
     write(role, told?.role ?? '');
+    write(narrow, told ? `answers in ${milliseconds(told.round_trip_us)}, ${bytes(told.used_bytes)}, ${count(told.evicted_keys)} evicted, clock ${milliseconds(told.clock_offset_us)} ahead` : '');
     const words = [`${connected} of ${workers}`, count(breakers), ...(told
-      ? [bytes(told.used_bytes), count(told.evicted_keys), duration(told.uptime_seconds), `${(told.clock_offset_us / 1000).toFixed(1)} ms`, '']
-      : ['–', '–', '–', '–', '–'])];
+      ? [bytes(told.used_bytes), count(told.evicted_keys), milliseconds(told.round_trip_us), duration(told.uptime_seconds), milliseconds(told.clock_offset_us), '']
+      : ['–', '–', '–', '–', '–', '–'])];
     cells.forEach((cell, place) => words[place] && write(cell, words[place]));
     cells[0].classList.toggle('bad', connected < workers);
     cells[1].classList.toggle('bad', breakers > 0);
     if (told) cells.at(-1).replaceChildren(time(told.at));
+    // What it said is old where nobody is connected any more.
+    for (const cell of cells.slice(2)) cell.classList.toggle('soft', connected === 0);
     cells[3].classList.toggle('bad', (told?.evicted_keys ?? 0) > 0);
   };
-  return [[h('th', { scope: 'row' }, h('span', { class: 'key' }, address), ' ', role), ...cells], update];
+  return [[h('th', { scope: 'row' }, h('span', { class: 'key' }, address), ' ', role, narrow), ...cells], update];
 }

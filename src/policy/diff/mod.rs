@@ -5,11 +5,13 @@
 //! identity says, and nothing else.
 
 mod features;
+mod words;
 
 use std::collections::{BTreeMap, HashMap};
 
 pub use self::features::in_words;
 use self::features::{features, limit_of};
+pub use self::words::text_of;
 use super::matcher::Pattern;
 use super::rule::{Imposes, Rule};
 use super::{Policy, PolicySet};

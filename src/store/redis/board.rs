@@ -1,7 +1,6 @@
 //! A board on which the processes on the same store leave what others may read: a text of each for each minute, kept a while.
 #![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -49,7 +48,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Where the store cannot be asked.
-    pub async fn left(&self, minutes: RangeInclusive<u64>) -> Result<Vec<Left>, StoreError> {
+    pub async fn left(&self, minutes: impl Iterator<Item = u64>) -> Result<Vec<Left>, StoreError> {
         let asked = join_all(minutes.map(|minute| self.left_for(minute))).await;
         let all: Vec<_> = asked.into_iter().collect::<Result<_, _>>()?;
         Ok(all.concat())
@@ -71,6 +70,6 @@ impl RedisStore {
     async fn ask_board(&self, key: &[u8], command: &Cmd) -> Result<Value, StoreError> {
         let slot = if self.core.by_slot { slot_of(key) } else { 0 };
         let node = self.core.routes.node(slot).ok_or(StoreError::Unavailable)?;
-        Ok(node.call(command, within(PATIENCE)).await?)
+        Ok(node.call(command, within(PATIENCE)).await.inspect_err(|failure| self.core.complain_of(failure))?)
     }
 }

@@ -108,7 +108,8 @@ impl Core {
     }
 
     /// Says why Redis refused, once in a while.
-    fn complain(&self, text: &str) {
+    pub(super) fn complain_of(&self, failure: &Failure) {
+        let (Failure::Refused(text) | Failure::Forbidden(text)) = failure else { return };
         let mut last = self.complained.lock();
         if last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
             *last = Some(Instant::now());
@@ -119,9 +120,7 @@ impl Core {
     /// Asks one slot, and again where that is known to have changed nothing. `None`: passed on.
     pub(super) async fn ask(&self, slot: u16, question: Question, deadline: Instant) -> Result<Said, StoreError> {
         self.run(slot, question, deadline).await.map_err(|failure| {
-            if let Failure::Refused(text) | Failure::Forbidden(text) = &failure {
-                self.complain(text);
-            }
+            self.complain_of(&failure);
             StoreError::from(failure)
         })
     }

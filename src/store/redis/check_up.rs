@@ -52,7 +52,8 @@ impl RedisStore {
         let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 })?;
         let mut command = redis::cmd("EVAL");
         command.arg(HEARTBEAT).arg(1).arg(key).arg(id).arg(REPLICA_TTL_US);
-        match node.call(&command, within(PATIENCE)).await.ok()? {
+        let counted = node.call(&command, within(PATIENCE)).await;
+        match counted.inspect_err(|failure| self.core.complain_of(failure)).ok()? {
             Value::Int(count) => u32::try_from(count).ok(),
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! How the servers are: what this handle knows of each, and what each says of itself. Nothing is written for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::RedisStore;
 use super::calls::within;
@@ -38,6 +38,8 @@ pub struct ServerTold {
     pub uptime: Duration,
     /// Microseconds by which its clock is ahead of this process's.
     pub clock_offset_us: i64,
+    /// How long it took to answer this.
+    pub round_trip: Duration,
 }
 
 impl RedisStore {
@@ -56,9 +58,9 @@ impl RedisStore {
 }
 
 async fn told(node: &Node) -> Option<ServerTold> {
-    let asked = SystemClock.now();
+    let (asked, begun) = (SystemClock.now(), Instant::now());
     let reply = node.call(&redis::cmd("INFO"), within(PATIENCE)).await.ok()?;
-    let answered = SystemClock.now();
+    let (answered, round_trip) = (SystemClock.now(), begun.elapsed());
     let text: String = redis::from_redis_value(reply).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let number = |name: &str| field(name)?.parse::<u64>().ok();
@@ -72,6 +74,7 @@ async fn told(node: &Node) -> Option<ServerTold> {
         used_bytes: number("used_memory")?,
         evicted_keys: number("evicted_keys")?,
         uptime: Duration::from_secs(number("uptime_in_seconds")?),
+        round_trip,
         clock_offset_us: i64::try_from(i128::from(theirs).saturating_sub(i128::from(ours))).unwrap_or_default(),
     })
 }

@@ -258,6 +258,8 @@ impl Node {
     fn begin(&self, link: Link) {
         self.link.store(Some(Arc::new(link)));
         self.tried.store(true, Ordering::Relaxed);
+        // There may be another server behind the address now.
+        self.refuses_foreign_keys.store(false, Ordering::Relaxed);
         self.close_breaker();
         self.changed.notify_waiters();
     }

@@ -1,0 +1,67 @@
+// A button for what changes something: first a dialog says in words what will happen, then a line says what came of it.
+
+import { Problem, get } from './api.js';
+import { h, write } from './dom.js';
+
+/**
+ * Buttons where the reader may write, and words where they may not. `actions`: each `{ name, title, fields, words, yes, act }`; of the
+ * values of its fields `words` gives sentences, `yes` what the button says that does it, and `act` does it and answers with what
+ * came of it.
+ */
+export function confirmed(live, what, actions) {
+  const told = h('div', { role: 'status', class: 'told' });
+  const buttons = h('div', { class: 'actions' });
+  const element = h('div', { class: 'changes' }, buttons, told);
+  const offer = ({ name, may_write: mayWrite }) => {
+    const asked = actions.map((action) => question(action, live, told));
+    const readOnly = h('p', { class: 'soft' }, `You are ${name} and may read; ${what} takes a token that may write.`);
+    buttons.replaceChildren(...(mayWrite ? asked.flat() : [readOnly]));
+  };
+  const ask = async () => {
+    try {
+      offer(await get('me', {}, live.signal));
+    } catch (error) {
+      if (live.signal.aborted || (error instanceof Problem && error.status === 401)) return;
+      setTimeout(ask, 5000);
+    }
+  };
+  ask();
+  return element;
+}
+
+function question({ name, title, fields = [], words, yes, act }, live, told) {
+  const id = `ask-${name.toLowerCase().replaceAll(/[^a-z]+/g, '-')}`;
+  const saying = h('div', { class: 'words', id: `${id}-words` });
+  const doIt = h('button', { type: 'submit', value: 'yes', class: 'primary' });
+  const form = h('form', { method: 'dialog' });
+  const dialog = h('dialog', { 'aria-labelledby': `${id}-title`, 'aria-describedby': `${id}-words` }, form);
+  form.append(
+    h('h2', { id: `${id}-title` }, title()),
+    h('div', { class: 'question' }, fields),
+    saying,
+    h('p', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close('') }, 'Cancel'), doIt));
+  const values = () => Object.fromEntries(new FormData(form));
+  const say = () => {
+    saying.replaceChildren(...words(values()).filter(Boolean).map((sentence) => h('p', {}, sentence)));
+    write(doIt, yes(values()));
+  };
+  form.addEventListener('input', say);
+  dialog.addEventListener('close', async () => {
+    if (dialog.returnValue !== 'yes') return;
+    dialog.returnValue = '';
+    told.replaceChildren(h('p', { class: 'soft' }, 'It is being done.'));
+    try {
+      told.replaceChildren(h('p', {}, await act(values())));
+    } catch (error) {
+      if (live.signal.aborted) return;
+      const why = error instanceof Problem ? error.message : 'The server did not answer: look before you ask again.';
+      told.replaceChildren(h('p', { class: 'problem' }, 'Not done. '), h('pre', { tabindex: '0', 'aria-label': 'Why it was not done' }, why));
+    }
+    live.wake();
+  });
+  const open = () => {
+    say();
+    dialog.showModal();
+  };
+  return [h('button', { type: 'button', onclick: open }, `${name}…`), dialog];
+}

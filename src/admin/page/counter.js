@@ -1,0 +1,95 @@
+// A counter: how it stands, and resetting it, giving hits back, granting some.
+
+import { post, serverNow } from './api.js';
+import { confirmed } from './confirm.js';
+import { clock, count, facts, from, h, time } from './dom.js';
+
+/** Lengths of a grant, as the API takes them, and in words. */
+const LENGTHS = [['10m', '10 minutes', 10], ['1m', '1 minute', 1], ['1h', '1 hour', 60], ['8h', '8 hours', 480], ['24h', '1 day', 1440], ['168h', '7 days', 10080]];
+const MAX_HITS = 4294967295;
+
+/** How it stands, in words and figures. */
+export function standing(counter) {
+  const { state: { remaining, retry_at: retry, windows, grant }, is_shadow: isShadow } = counter;
+  const [tone, words] = remaining > 0 ? ['good', 'It would be admitted.']
+    : isShadow ? ['watched', 'There is no room; it would be admitted, since this only watches.'] : ['bad', 'It would be denied.'];
+  const besides = [
+    ['Room again', from(retry)],
+    ['Granted besides', grant ? `${hits(grant.remaining)} left` : null],
+    ['Until', time(grant?.until)],
+  ];
+  const isOne = windows.length === 1;
+  const shown = windows.map((window) => h('div', {}, gauge(window), facts([
+    ['Limit', isOne ? counter.limit : window.limit],
+    ['Used', count(window.used)],
+    ['Left', count(window.remaining)],
+    ['As if never used', window.used ? from(window.reset_at) : 'now'],
+    ...(isOne ? besides : []),
+  ])));
+  return h('div', { class: 'windows' }, h('p', { class: `standing ${tone}` }, words), shown, isOne ? null : facts(besides));
+}
+
+/** What part of a window is used. */
+function gauge({ used, remaining }) {
+  const bar = h('span');
+  bar.style.inlineSize = `${Math.min(used / Math.max(used + remaining, 1), 1) * 100}%`;
+  return h('div', { class: remaining ? 'gauge' : 'gauge full', 'aria-hidden': 'true' }, bar);
+}
+
+const hits = (number) => `${count(number)} ${Number(number) === 1 ? 'hit' : 'hits'}`;
+
+/** What changes the counter that `key` leads to. `latest()`: how it stands. */
+export function changes(live, domain, key, latest) {
+  const change = async (what, more) => {
+    const { before, after, elsewhere } = await post(`counter/${what}`, { domain, descriptor: key, ...more }, live.signal);
+    return `Done. Left before: ${hits(before.remaining)}; now: ${hits(after.remaining)}. ${elsewhere[0].toUpperCase()}${elsewhere.slice(1)}.`;
+  };
+  const used = () => latest().state.windows.map((window) => `${count(window.used)} used of ${window.limit}`).join('; ');
+  const number = (least, value) => h('label', { class: 'grow' }, 'Hits',
+    h('input', { name: 'hits', type: 'number', min: least, max: MAX_HITS, step: '1', value, required: true }));
+  const told = 'It cannot be undone. The log of the server says who did it.';
+  return confirmed(live, 'to reset, to give back or to grant', [
+    {
+      name: 'Reset',
+      title: () => `Reset ${key}?`,
+      words: () => [
+        `Its counter begins anew, as if it was never used. It stands at ${used()}.`,
+        latest().state.grant && `Its grant, of which ${hits(latest().state.grant.remaining)} are left, ends.`,
+        latest().who.length && 'Who used it up is forgotten.',
+        told,
+      ],
+      yes: () => 'Reset it',
+      act: () => change('reset', {}),
+    },
+    {
+      name: 'Refund',
+      title: () => `Give hits back to ${key}?`,
+      fields: [number('1', '1')],
+      words: ({ hits: wanted }) => [
+        `${hits(wanted || 0)} of it will count no more, those that came last first, and never more than were used. It stands at ${used()}.`,
+        told,
+      ],
+      yes: ({ hits: wanted }) => `Give back ${hits(wanted || 0)}`,
+      act: ({ hits: wanted }) => change('refund', { hits: Number(wanted) }),
+    },
+    {
+      name: 'Grant',
+      title: () => `Grant hits to ${key}?`,
+      fields: [number('0', '100'), h('label', { class: 'grow' }, 'For', h('select', { name: 'for' }, LENGTHS.map(([value, text]) => h('option', { value }, text))))],
+      words: ({ hits: wanted, for: length }) => granting(Number(wanted), length, latest().state.grant),
+      yes: ({ hits: wanted }) => (Number(wanted) ? `Grant ${hits(wanted)}` : 'End the grant'),
+      act: ({ hits: wanted, for: length }) => change('grant', { hits: Number(wanted), for: length }),
+    },
+  ]);
+}
+
+function granting(wanted, length, grant) {
+  const minutes = LENGTHS.find(([value]) => value === length)[2];
+  const was = grant && `the grant that it has, ${hits(grant.remaining)} until ${clock(grant.until)}`;
+  if (!wanted) return [was ? `This ends ${was}.` : 'It has no grant that could end.'];
+  return [
+    `Until ${clock(serverNow() + minutes * 60_000)} it may take ${hits(wanted)} beside its limit: they are used where the limit has no room. The limit itself stays as it is.`,
+    was && `This takes the place of ${was}.`,
+    'A grant of 0 hits ends it early. The log of the server says who did it.',
+  ];
+}

@@ -1,0 +1,52 @@
+// The last loads of policies: when, what brought each, what differs for whom, or why it was refused.
+
+import { count, h, time, write } from './dom.js';
+
+const BY = { start: 'at the start', files: 'a file changed', admin: 'asked for', 'control plane': 'by the control plane' };
+
+/** Loads that are shown without being asked for. */
+const SHOWN = 5;
+
+/** A section, and how to show an answer in it. What is open stays open. */
+export function loads() {
+  const [list, earlier, name] = [h('div', { class: 'loads' }), h('div', { class: 'loads' }), h('summary')];
+  const older = h('details', { hidden: true }, name, earlier);
+  const note = h('p', { class: 'soft' });
+  const element = h('section', { class: 'card' }, h('h2', {}, 'Recent loads'), list, older, note);
+  const known = new Map();
+  const show = ({ reloads, total }) => {
+    const shown = reloads.map((load) => {
+      const id = JSON.stringify([load.at, load.by, load.is_loaded]);
+      if (!known.has(id)) known.set(id, entry(load));
+      return [id, known.get(id)];
+    });
+    const ids = new Set(shown.map(([id]) => id));
+    for (const id of known.keys()) if (!ids.has(id)) known.delete(id);
+    const elements = shown.map(([, made]) => made);
+    fill(list, elements.slice(0, SHOWN));
+    fill(earlier, elements.slice(SHOWN));
+    older.hidden = elements.length <= SHOWN;
+    write(name, `${elements.length - SHOWN} earlier`);
+    write(note, total > reloads.length ? `The last ${count(reloads.length)} of ${count(total)} since the process began.` : 'All since the process began.');
+  };
+  return { element, show };
+}
+
+/** Nothing is moved that stays where it is: focus would be lost. */
+function fill(list, elements) {
+  const isAsBefore = elements.length === list.children.length && elements.every((made, place) => made === list.children[place]);
+  if (!isAsBefore) list.replaceChildren(...elements);
+}
+
+function entry({ at, by, is_loaded: isLoaded, version, before, changes, report }) {
+  const same = isLoaded && before === version;
+  const [tone, what] = !isLoaded ? ['bad', 'refused'] : same ? ['soft', 'the same'] : ['good', 'loaded'];
+  const told = isLoaded ? changes : report;
+  // The last line of what differs sums it up; of a report the first says most.
+  const lines = (told ?? '').trim().split('\n');
+  const sum = isLoaded ? (same || !changes ? '' : lines.at(-1)) : lines[0];
+  const words = [h('span', { class: `standing ${tone}` }, what), ' ', time(at), `, ${BY[by] ?? by}: `, h('code', {}, version), sum ? h('span', { class: 'soft' }, ` ${sum}`) : ''];
+  if (!told || same) return h('p', {}, words);
+  const label = isLoaded ? 'What differs' : 'Why it was refused';
+  return h('details', {}, h('summary', {}, words), h('pre', { tabindex: '0', 'aria-label': label }, told));
+}

@@ -1,0 +1,75 @@
+//! What the process tells of its last loads of policies: what differs for whom, each load once.
+
+use serde_json::Value;
+
+use super::{json, reload};
+use crate::support::policy::{Policies, daily};
+use crate::support::tollgate::{Tollgate, output};
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// How the loads were so far, the latest first: what brought each, and whether it is in force.
+async fn loads(admin: &Web) -> Vec<(String, bool)> {
+    let told = json(admin, "/api/v1/reloads").await;
+    let loads = told["reloads"].as_array().unwrap();
+    assert_eq!(told["total"], loads.len());
+    loads.iter().map(|load| (load["by"].as_str().unwrap().to_owned(), load["is_loaded"] == true)).collect()
+}
+
+/// Waits until a load is the latest.
+async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
+    let wanted = (by.to_owned(), is_loaded);
+    becomes(&format!("a load by {by}"), PATIENCE, || loads(admin), |loads| loads.first() == Some(&wanted)).await;
+    json(admin, "/api/v1/reloads").await["reloads"][0].clone()
+}
+
+#[tokio::test]
+async fn each_load_is_told_once_with_what_differs() {
+    let policies = Policies::of(&daily("user", 2));
+    let service = Tollgate::serve(policies.path());
+    let (admin, web) = (Web::new(service.admin), Web::new(service.http));
+    assert_eq!(loads(&admin).await, [("start".to_owned(), true)]);
+
+    policies.write("policy.yaml", &daily("user", 5));
+    let changed = until_first(&admin, "files", true).await;
+    let changes = changed["changes"].as_str().unwrap();
+    assert!(changes.contains("rule `user` changes") && changes.contains("2 hits in 1d -> 5 hits in 1d"), "{changes}");
+    assert!(changed["before"].is_string() && changed["before"] != changed["version"], "{changed}");
+
+    policies.write("policy.yaml", "domain: test\ndescriptors: 7\n");
+    let refused = until_first(&admin, "files", false).await;
+    assert!(refused["report"].as_str().unwrap().contains("policy.yaml:2"), "{refused}");
+    assert_eq!(refused["version"], changed["version"], "what was in force stays");
+
+    // Somebody asks before the change is seen: who watches the files finds what is known, and another change after it.
+    let admin_url = format!("http://{}", service.admin);
+    let told = (7..100).find_map(|amount| {
+        policies.write("policy.yaml", &daily("user", amount));
+        let told = String::from_utf8(output(["reload", "--admin", &admin_url]).stdout).unwrap();
+        told.starts_with("other policies are in force: ").then_some(told)
+    });
+    assert!(told.unwrap().contains("rule `user` changes"));
+    let since = loads(&admin).await;
+    assert_eq!(since[0], ("admin".to_owned(), true));
+    policies.write("policy.yaml", &daily("user", 6));
+    until_first(&admin, "files", true).await;
+    let all = loads(&admin).await;
+    assert_eq!(all.len(), since.len() + 1, "the change that was asked for is told once: {all:?}");
+    let metrics = web.get("/metrics").await.body;
+    let counted =
+        format!("tollgate_policy_loads_total{{kind=\"loaded\"}} {}", all.iter().filter(|load| load.1).count());
+    assert!(metrics.contains(&counted), "{counted}\n{metrics}");
+}
+
+#[tokio::test]
+async fn a_reload_without_a_change_says_so() {
+    let policies = Policies::of(&daily("user", 2));
+    let service = Tollgate::serve(policies.path());
+    let admin = Web::new(service.admin);
+    let told: Value = serde_json::from_str(&reload(&admin, &[]).await.body).unwrap();
+    assert_eq!(
+        (&told["is_changed"], told["changes"].as_str().unwrap().starts_with("the same: ")),
+        (&false.into(), true)
+    );
+    assert_eq!(loads(&admin).await, [("admin".to_owned(), true), ("start".to_owned(), true)]);
+}
