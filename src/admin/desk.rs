@@ -38,6 +38,8 @@ impl Deed {
 /// What the other processes on the store have told of their denials.
 #[derive(Debug, Default)]
 pub struct Others {
+    /// Whether there is a store by which they tell.
+    pub is_shared: bool,
     /// What they told.
     pub told: Vec<Told>,
     /// How many did.

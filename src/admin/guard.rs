@@ -115,6 +115,7 @@ fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refus
     match known {
         Some((name, right)) if right >= wanted => Ok(Who { name, right }),
         Some((name, _)) => Err(Refusal::Forbidden(format!("`{name}` may read and not write"))),
+        None if shown.is_some_and(|secret| !secret.is_empty()) => Err(Refusal::UnknownToken),
         None => Err(Refusal::Unknown),
     }
 }

@@ -93,6 +93,7 @@ pub(super) async fn change(
         key: text,
         before: view(limit, &amended.before),
         after: view(limit, &amended.after),
+        notes: bare(&entries).into_iter().collect(),
         elsewhere_within_us: elsewhere_within.map(Micros::get),
         elsewhere,
     })
@@ -120,6 +121,12 @@ fn find<'a>(
     let mut text = String::new();
     Keyed::show(keyed, entries, |entries| write_text(entries, &mut text));
     Ok((rule, key, text))
+}
+
+/// That an entry has no value, which few counters are meant for.
+fn bare(entries: &[Entry<'_>]) -> Option<String> {
+    let key = entries.iter().find(|entry| entry.value.is_empty()).map(|entry| String::from_utf8_lossy(entry.key))?;
+    Some(format!("`{key}` has no value: this is the counter of `{key}=`; is the key right?"))
 }
 
 /// A limit that counts something.

@@ -96,7 +96,7 @@ impl Telling {
         let unread = all.len().saturating_sub(told.len());
         let unread =
             (unread > 0).then(|| format!("{unread} texts of other processes cannot be read: of another version?"));
-        Others { told, processes: processes.len(), missing: missing.or(unread) }
+        Others { is_shared: true, told, processes: processes.len(), missing: missing.or(unread) }
     }
 
     /// Reads those minutes of which there may be more than was read.

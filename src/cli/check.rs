@@ -31,6 +31,10 @@ impl Check {
                 // Nobody left to tell is no reason to fail.
                 let _ = write!(io::stderr(), "{warnings}");
                 let _ = writeln!(io::stdout(), "{found}");
+                if found.records {
+                    let what = "tallies of `record` are kept in Redis alone: with `--store memory` nobody is recorded";
+                    let _ = writeln!(io::stderr(), "note: {what}");
+                }
                 ExitCode::SUCCESS
             }
             Err(report) => {
@@ -60,6 +64,8 @@ struct Found {
     limits: usize,
     candidates: usize,
     warnings: usize,
+    /// Whether a limit has `record`.
+    records: bool,
     version: String,
 }
 
@@ -72,6 +78,7 @@ impl Found {
             limits: policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_))).count(),
             candidates: policies.rules().filter_map(Rule::candidate).count(),
             warnings,
+            records: policies.rules().any(|rule| !rule.record().is_empty()),
             version: policies.version().to_owned(),
         }
     }

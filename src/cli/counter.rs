@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::api::Server;
+use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::counter::{Changed, StateView};
 
@@ -38,13 +39,10 @@ impl Which {
         let changed = self.server.post::<Changed>(what, &asked);
         match block_on(changed).map_err(|error| error.to_string()).and_then(|changed| changed) {
             Ok(changed) => {
-                print!("{}", if self.json { table::json(&changed) } else { told(&changed) });
+                say(if self.json { table::json(&changed) } else { told(&changed) });
                 std::process::ExitCode::SUCCESS
             }
-            Err(error) => {
-                eprintln!("error: {error}");
-                std::process::ExitCode::from(2)
-            }
+            Err(error) => no_answer(error),
         }
     }
 
@@ -69,7 +67,8 @@ fn told(changed: &Changed) -> String {
         [word.to_owned(), used(state), granted.unwrap_or_else(|| "none".to_owned()), state.remaining.to_string()]
     });
     let table = table::of(["", "used", "granted", "left"], rows.into_iter());
-    format!("{key}, rule {rule} in {domain}\n{table}this process knows; {}\n", changed.elsewhere)
+    let notes: String = changed.notes.iter().map(|note| format!("note: {}\n", table::clean(note))).collect();
+    format!("{key}, rule {rule} in {domain}\n{table}{notes}this process knows; {}\n", changed.elsewhere)
 }
 
 /// An instant as a time of day, with its date where that is another than that of `now`. UTC.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::load;
-use crate::descriptor::entries;
+use super::said::no_answer;
+use crate::journal::key::read_text;
 use crate::policy::explain;
 use crate::settings::Reading;
 
@@ -39,7 +40,11 @@ impl Explain {
                 return ExitCode::from(2);
             }
         };
-        let (text, rule) = explain::explain(&policies, &self.domain, &entries(&self.descriptor));
+        let owned = match read_text(&self.descriptor) {
+            Ok(owned) => owned,
+            Err(wrong) => return no_answer(format_args!("descriptor `{}`: {wrong}", self.descriptor)),
+        };
+        let (text, rule) = explain::explain(&policies, &self.domain, &owned.entries());
         let _ = write!(io::stdout(), "{text}");
         if rule.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }

@@ -1,21 +1,24 @@
 //! `tollgate hit`: ask a running service, as a client.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::block_on;
-use crate::descriptor::{self, entries};
+use super::said::no_answer;
+use crate::descriptor;
 use crate::grpc::client::{Client, ClientError, ClientTls};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use crate::journal::key::{NoEntries, read_text};
 
 /// Ask a running service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code: 0 OK, 1 over limit, 2 no answer.
+Exit code: 0 OK, 1 over limit, 2 no answer. With --hits 0 also 1 where nothing is left: the next hit is denied.
 
 Take one hit; look and take none; two descriptors, three times:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7
@@ -29,7 +32,7 @@ pub struct Hit {
     /// The domain.
     #[arg(value_name = "DOMAIN")]
     domain: String,
-    /// Descriptors, each `key=value,key=value`.
+    /// Descriptors, each `key=value,key=value`, as `tollgate denials` shows them: `\\,` is a comma of a value.
     #[arg(value_name = "DESCRIPTOR", required = true)]
     descriptors: Vec<String>,
     /// Hits that each descriptor takes; 0 only looks.
@@ -65,6 +68,8 @@ enum HitError {
     Client(#[from] ClientError),
     #[error("{0}")]
     Json(#[from] JsonError),
+    #[error("descriptor `{text}`: {wrong}")]
+    Descriptor { text: String, wrong: NoEntries },
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: std::io::Error },
 }
@@ -75,23 +80,25 @@ impl Hit {
         match block_on(self.ask()) {
             Ok(Ok(false)) => ExitCode::SUCCESS,
             Ok(Ok(true)) => ExitCode::from(1),
-            Ok(Err(error)) => fail(&error),
-            Err(error) => fail(&error),
+            Ok(Err(error)) => no_answer(error),
+            Err(error) => no_answer(error),
         }
     }
 
     /// Says whether any answer was over limit.
     async fn ask(&self) -> Result<bool, HitError> {
+        let request = self.request()?;
         let tls = self.tls.then(|| self.client_tls()).transpose()?;
         let mut client = Client::connect(&self.address, tls.as_ref()).await?;
         let mut over = false;
         for _ in 0..self.count {
-            let answer = client.should_rate_limit(self.request()).await?;
+            let answer = client.should_rate_limit(request.clone()).await?;
             over |= answer.overall_code == i32::from(Code::OverLimit);
-            if self.json {
-                println!("{}", json::response_of(&answer)?);
-            } else {
-                self.print(&answer);
+            over |= answer.statuses.iter().any(|status| self.is_used_up(status));
+            let text = if self.json { format!("{}\n", json::response_of(&answer)?) } else { self.text(&answer) };
+            // Nobody is left to tell: then nothing more is asked.
+            if io::stdout().write_all(text.as_bytes()).is_err() {
+                break;
             }
         }
         Ok(over)
@@ -107,22 +114,57 @@ impl Hit {
         })
     }
 
-    fn request(&self) -> RateLimitRequest {
+    fn request(&self) -> Result<RateLimitRequest, HitError> {
         let entry =
             |entry: descriptor::Entry<'_>| Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() };
-        let descriptors = self.descriptors.iter().map(|text| RateLimitDescriptor {
-            entries: entries(text).into_iter().map(entry).collect(),
-            hits_addend: self.hits,
-            ..Default::default()
-        });
-        RateLimitRequest { domain: self.domain.clone(), descriptors: descriptors.collect(), hits_addend: 0 }
+        let descriptor = |text: &String| {
+            let owned = read_text(text).map_err(|wrong| HitError::Descriptor { text: text.clone(), wrong })?;
+            let entries = owned.entries().into_iter().map(entry).collect();
+            Ok::<_, HitError>(RateLimitDescriptor { entries, hits_addend: self.hits, ..Default::default() })
+        };
+        let descriptors = self.descriptors.iter().map(descriptor).collect::<Result<_, _>>()?;
+        Ok(RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 })
     }
 
-    fn print(&self, answer: &RateLimitResponse) {
-        println!("{}", word(answer.overall_code));
-        for (descriptor, status) in self.descriptors.iter().zip(&answer.statuses) {
-            println!("  {descriptor}: {}", in_words(status));
-        }
+    fn text(&self, answer: &RateLimitResponse) -> String {
+        let lines = self.descriptors.iter().zip(&answer.statuses);
+        let lines = lines.map(|(descriptor, status)| format!("  {descriptor}: {}\n", self.in_words(status)));
+        std::iter::once(format!("{}\n", word(answer.overall_code))).chain(lines).collect()
+    }
+
+    /// Whether a look has found nothing left. Of itself it would be OK: it is judged as no hits.
+    fn is_used_up(&self, status: &DescriptorStatus) -> bool {
+        self.hits == Some(0) && status.current_limit.is_some() && status.limit_remaining == 0
+    }
+
+    /// `OK, 99 of 100 per minute left, as new in 42 s`.
+    fn in_words(&self, status: &DescriptorStatus) -> String {
+        let code = word(status.code);
+        let Some(limit) = &status.current_limit else {
+            let domain = &self.domain;
+            let none = format!(
+                "no limit applies: the domain `{domain}` has no policy, or no rule for this; see `tollgate explain`"
+            );
+            return format!("{code}, {}", if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none });
+        };
+        let (hits, wait) = (self.hits.unwrap_or(1), status.duration_until_reset.as_ref().map(|wait| wait.seconds));
+        let is_over = status.code == i32::from(Code::OverLimit);
+        let then = match (is_over, wait) {
+            (true, _) if limit.requests_per_unit == 0 => ": it is a ban".to_owned(),
+            // Only what never fits has to wait for nothing.
+            (true, Some(0)) => format!(": {hits} at once never fit"),
+            (true, Some(_)) if hits > u64::from(limit.requests_per_unit) => {
+                format!(": {hits} at once are more than the limit")
+            }
+            (true, Some(seconds)) => format!(", try again in {seconds} s"),
+            (true, None) => ", never".to_owned(),
+            (false, Some(seconds)) if self.is_used_up(status) => {
+                format!(": the next hit is denied; as new in {seconds} s")
+            }
+            (false, Some(seconds)) => format!(", as new in {seconds} s"),
+            (false, None) => String::new(),
+        };
+        format!("{code}, {} of {} left{then}", status.limit_remaining, limit_in_words(limit))
     }
 }
 
@@ -132,23 +174,6 @@ fn word(code: i32) -> &'static str {
         Ok(Code::OverLimit) => "OVER_LIMIT",
         Ok(Code::Unknown) | Err(_) => "UNKNOWN",
     }
-}
-
-/// `OK, 99 of 100 per minute left, as new in 42 s`.
-fn in_words(status: &DescriptorStatus) -> String {
-    let Some(limit) = &status.current_limit else {
-        let unlimited = status.limit_remaining == u32::MAX;
-        return format!("{}, {}", word(status.code), if unlimited { "unlimited by rule" } else { "no limit applies" });
-    };
-    let wait = status.duration_until_reset.as_ref().map(|wait| wait.seconds);
-    let is_over = status.code == i32::from(Code::OverLimit);
-    let then = match (is_over, wait) {
-        (true, Some(seconds)) => format!(", try again in {seconds} s"),
-        (true, None) => ", never".to_owned(),
-        (false, Some(seconds)) => format!(", as new in {seconds} s"),
-        (false, None) => String::new(),
-    };
-    format!("{}, {} of {} left{then}", word(status.code), status.limit_remaining, limit_in_words(limit))
 }
 
 fn limit_in_words(limit: &RateLimit) -> String {
@@ -165,9 +190,4 @@ fn limit_in_words(limit: &RateLimit) -> String {
 
 fn named(limit: &RateLimit, text: String) -> String {
     if limit.name.is_empty() { text } else { format!("{text} ({})", limit.name) }
-}
-
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("error: {error}");
-    ExitCode::from(2)
 }

@@ -1,15 +1,21 @@
 //! `tollgate inspect`: how a counter stands, who used it up, when it denied, and how to let somebody through.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::counter::{Which, length, when};
+use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::ask::TallyView;
-use crate::admin::api::counter::CounterView;
+use crate::admin::api::counter::{CounterView, StateView};
+use crate::admin::api::denials::DenialView;
 
 /// Those who used most that are shown.
 const SHOWN: usize = 10;
+/// Hits of the grant that is proposed, where no request wants more.
+const USUAL: u64 = 10;
+const TEN_MINUTES: SignedDuration = SignedDuration::from_mins(10);
 
 /// Say how a counter stands, who used it up, when it denied, and how to let somebody through.
 #[derive(Debug, clap::Args)]
@@ -32,29 +38,57 @@ impl Inspect {
         match told.and_then(|told| told) {
             Ok(told) => {
                 let text = if self.which.json { table::json(&told) } else { self.text(&told) };
-                // Nobody left to tell is no reason to fail.
-                let _ = io::stdout().write_all(text.as_bytes());
+                say(text);
                 if told.state.remaining > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
             }
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(2)
-            }
+            Err(error) => no_answer(error),
         }
     }
 
     fn text(&self, told: &CounterView) -> String {
         let mut text: String = facts(told).iter().map(|(word, fact)| format!("{word:<9} {fact}\n")).collect();
         let tell = |command: &str, what: &str| format!("  {}\n      {what}\n", self.which.command(command));
+        let wanted = told.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
-        if told.state.remaining > 0 {
-            text.push_str("it has room. To change that nevertheless:\n");
-        } else {
-            text.push_str("To let it through:\n");
+        if told.denials.as_ref().is_some_and(DenialView::never_fits) {
+            text.push_str(&format!(
+                "{wanted} at once never fit in {}: ask for fewer, or change the limit.\n",
+                told.limit
+            ));
         }
-        text.push_str(&tell("grant 10 --for 10m", "10 hits beside the limit, for ten minutes"));
+        text.push_str(&match told.state.remaining {
+            _ if told.is_shadow => {
+                "the rule only watches: nobody is denied for it. To change what it counts:\n".to_owned()
+            }
+            room if room >= wanted => "it has room. To change that nevertheless:\n".to_owned(),
+            _ if wanted == 1 => "To let it through:\n".to_owned(),
+            _ => format!("To let {wanted} hits at once through, as were wanted last:\n"),
+        });
+        let (grant, what) = grant(wanted, &told.state);
+        text.push_str(&tell(&grant, &what));
         text.push_str(&tell("reset", "as if never used: nothing used, owed or granted"));
         text
+    }
+}
+
+/// A grant of enough for what is wanted, and what it does. It takes the place of a live one, and so has its rest and its end too.
+fn grant(wanted: u64, state: &StateView) -> (String, String) {
+    let hits = wanted.max(USUAL);
+    let Some(live) = &state.grant else {
+        return (format!("grant {hits} --for 10m"), format!("{hits} hits beside the limit, for ten minutes"));
+    };
+    let (all, left, end) = (hits.saturating_add(live.remaining), live.remaining, when(&live.until, &state.at));
+    let at_ten = state.at.parse::<Timestamp>().ok().and_then(|at| at.checked_add(TEN_MINUTES).ok());
+    let is_later = at_ten.zip(live.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
+    match is_later {
+        true => (
+            format!("grant {all} --until {}", live.until),
+            format!("{hits} hits more than the {left} that are left of a grant, until {end} as these"),
+        ),
+        false => (
+            format!("grant {all} --for 10m"),
+            format!("{hits} hits more than the {left} that are left of a grant, for ten minutes from now"),
+        ),
     }
 }
 
@@ -74,7 +108,10 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
         facts.push(("used", format!("{} of {}; {} left{reset}", window.used, window.limit, window.remaining)));
     }
     if let Some(grant) = &state.grant {
-        facts.push(("granted", format!("{} hits more until {}", grant.remaining, when(&grant.until, now))));
+        facts.push((
+            "granted",
+            format!("{} more until {}", table::counted(grant.remaining, "hit"), when(&grant.until, now)),
+        ));
     }
     match &told.denials {
         None if told.denials_missing.is_some() => facts.push(("denied", "not that it were known".to_owned())),
@@ -83,13 +120,13 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
             let (first, last) = (when(&denials.first, now), when(&denials.last, now));
             let lately = match denials.recorded.as_slice() {
                 [] => String::new(),
-                recorded => format!(", lately of {}", table::clean(&recorded.join(" "))),
+                recorded => format!(", lately: {}", table::clean(&recorded.join(" "))),
             };
             let times = match denials.count {
                 1 => format!("once at {last}"),
                 count => format!("{count} times from {first} to {last}"),
             };
-            facts.push(("denied", format!("{times}, {} hits{lately}", denials.hits)));
+            facts.push(("denied", format!("{times}, {}{lately}", table::counted(denials.hits, "hit"))));
         }
     }
     let missing = |why: &String| ("denied", format!("some may be missing: {}", table::clean(why)));
@@ -110,8 +147,7 @@ fn standing(told: &CounterView) -> String {
             format!("no room; for one hit at {}, in {}", when(retry, &state.at), length(&state.at, retry))
         }
         (0, None) => "no room".to_owned(),
-        (1, _) => "room for 1 hit".to_owned(),
-        (hits, _) => format!("room for {hits} hits"),
+        (hits, _) => format!("room for {}", table::counted(hits, "hit")),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod refund;
 pub mod reload;
 pub mod replay;
 pub mod reset;
+mod said;
 pub mod schema;
 mod secrets;
 pub mod serve;
@@ -97,7 +98,7 @@ impl Cli {
         let mut secrets = secrets::on_command_line(&written);
         let (arguments, mut notes) =
             arguments::expanded(written, &settings::variables()).unwrap_or_else(|complaints| {
-                eprint!("{complaints}");
+                said::remark(complaints.trim_end());
                 std::process::exit(1)
             });
         notes.append(&mut secrets);

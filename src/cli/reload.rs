@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use super::api::Server;
-use super::block_on;
+use super::said::{no_answer, say};
+use super::{block_on, table};
 use crate::admin::api::policies::Reloaded;
 
 /// Have a running service read its policies again, and say what came of it.
@@ -23,16 +24,14 @@ impl Reload {
         match told.map_err(|error| error.to_string()).and_then(|told| told) {
             Ok(Reloaded { is_changed, changes, policies }) => {
                 let what = if is_changed { "other" } else { "the same" };
-                println!("{what} policies are in force: {}, {} rules", policies.version, policies.rules);
+                let rules = table::counted(policies.rules, "rule");
+                say(format_args!("{what} policies are in force: {}, {rules}\n", policies.version));
                 if let Some(changes) = changes.filter(|_| is_changed) {
-                    println!("{changes}");
+                    say(format_args!("{changes}\n"));
                 }
                 ExitCode::SUCCESS
             }
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(2)
-            }
+            Err(error) => no_answer(error),
         }
     }
 }

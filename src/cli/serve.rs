@@ -6,6 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 
 use super::block_on;
+use super::said::remark;
 use crate::settings::{Flags, Problem, Settings};
 use crate::{app, telemetry};
 
@@ -43,11 +44,11 @@ impl Serve {
         match block_on(serve(settings, &problems, &self.notes)) {
             Ok(Ok(())) => ExitCode::SUCCESS,
             Ok(Err(error)) => {
-                eprintln!("{}", error.to_string().trim_end());
+                remark(error.to_string().trim_end());
                 ExitCode::FAILURE
             }
             Err(error) => {
-                eprintln!("error: no runtime: {error}");
+                remark(format_args!("error: no runtime: {error}"));
                 ExitCode::FAILURE
             }
         }

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use super::said::remark;
 use crate::settings::envoyproxy::{self, Translation, Variables};
 
 /// Say what the variables of envoyproxy/ratelimit are here.
@@ -34,7 +35,7 @@ impl Settings {
             }
             // A command that leaves out what cannot be would do something else.
             Some(complaints) => {
-                eprint!("{complaints}");
+                remark(complaints.trim_end());
                 ExitCode::FAILURE
             }
         }
@@ -66,6 +67,7 @@ fn command(translation: &Translation) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

@@ -21,6 +21,13 @@ pub(super) fn of<const N: usize>(headings: [&str; N], rows: impl Iterator<Item =
     all.iter().map(line).collect()
 }
 
+/// `1 hit`, `7 hits`.
+pub(super) fn counted(number: impl TryInto<u64>, word: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {word}{end}")
+}
+
 /// A value as JSON, to read.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).map_or_else(|error| format!("{error}\n"), |text| format!("{text}\n"))

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::api::Server;
-use super::denials::others;
+use super::denials::{missing, others};
+use super::said::no_answer;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleView, Rules};
@@ -62,10 +63,7 @@ impl Top {
     pub fn run(self) -> ExitCode {
         match block_on(self.show()).map_err(|error| error.to_string()).and_then(|shown| shown) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(2)
-            }
+            Err(error) => no_answer(error),
         }
     }
 
@@ -110,12 +108,13 @@ impl Top {
         text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
         let more = rules.total.saturating_sub(rules.rules.len());
         if more > 0 {
-            text.push_str(&format!("and {more} rules more\n"));
+            text.push_str(&format!("and {} more\n", table::counted(more, "rule")));
         }
         text.push_str(&match status.journal.is_on {
             true => format!("\ndenied most in the last {} min\n", self.minutes),
             false => "\ndenials are not taken down: --denial-journal is off\n".to_owned(),
         });
+        text.push_str(&missing(top));
         text.push_str(&others(top));
         if !top.denials.is_empty() {
             text.push_str(&table::of(["denied", "domain", "rule", "key"], top.denials.iter().map(key_row)));

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::api::Server;
+use super::said::{no_answer, say};
 use super::{block_on, load};
 use crate::admin::api::ask::{TallyView, Who as Answer};
-use crate::descriptor::{KeyBuffer, entries};
+use crate::descriptor::KeyBuffer;
+use crate::journal::key::read_text;
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Tally, Time};
 use crate::telemetry::metrics::Metrics;
@@ -52,17 +54,14 @@ impl Who {
         let told = block_on(self.ask()).map_err(|error| error.to_string());
         match told.and_then(|told| told) {
             Ok(tallies) if tallies.is_empty() => {
-                println!("nobody has used this counter since it began");
+                say("nobody has used this counter since it began\n");
                 ExitCode::from(1)
             }
             Ok(tallies) => {
-                print(&tallies);
+                say(text(&tallies));
                 ExitCode::SUCCESS
             }
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(2)
-            }
+            Err(error) => no_answer(error),
         }
     }
 
@@ -81,7 +80,10 @@ impl Who {
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
-        let counter = policies.counter(&self.domain, &entries(&self.descriptor), &mut keys);
+        let owned =
+            read_text(&self.descriptor).map_err(|wrong| format!("descriptor `{}`: {wrong}", self.descriptor))?;
+        let entries = owned.entries();
+        let counter = policies.counter(&self.domain, &entries, &mut keys);
         let (rule, key) = counter.map_err(|error| error.to_string())?;
         if rule.record().is_empty() {
             return Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()));
@@ -104,22 +106,19 @@ fn tally(told: TallyView) -> Tally {
     Tally { entry: who.unwrap_or_default().into_bytes(), charged, denied }
 }
 
-fn print(tallies: &[Tally]) {
-    println!("{:>12} {:>12}  who", "charged", "denied");
+fn text(tallies: &[Tally]) -> String {
+    let mut text = format!("{:>12} {:>12}  who\n", "charged", "denied");
     let (named, others): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| !tally.entry.is_empty());
     for tally in named.iter().take(SHOWN) {
-        println!(
-            "{:>12} {:>12}  {}",
-            tally.charged,
-            tally.denied,
-            String::from_utf8_lossy(&tally.entry).escape_debug()
-        );
+        let who = String::from_utf8_lossy(&tally.entry);
+        text.push_str(&format!("{:>12} {:>12}  {}\n", tally.charged, tally.denied, who.escape_debug()));
     }
     let rest = named.iter().skip(SHOWN).chain(&others);
     let sum = rest.fold((0u64, 0u64), |(charged, denied), tally| {
         (charged.saturating_add(tally.charged), denied.saturating_add(tally.denied))
     });
     if sum != (0, 0) {
-        println!("{:>12} {:>12}  (other)", sum.0, sum.1);
+        text.push_str(&format!("{:>12} {:>12}  (other)\n", sum.0, sum.1));
     }
+    text
 }

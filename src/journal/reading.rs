@@ -1,5 +1,6 @@
 //! The pages of all workers, put together: who was denied most, and what happened to whom.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct Span<'a> {
     pub domain: Option<&'a str>,
     /// Of this rule alone, by its whole path.
     pub rule: Option<&'a str>,
-    /// Of keys that have this in them.
+    /// Of keys that have this in them, or of whose requests something was recorded that has. Commas may be escaped or not.
     pub key: Option<&'a str>,
     /// Of keys that were denied at this instant or later.
     pub since: Option<Timestamp>,
@@ -140,7 +141,7 @@ impl Denials {
             let floor = part.keys.floor();
             let all = floors.entry((&part.domain, &part.rule)).or_default();
             *all = all.saturating_add(floor);
-            for slot in part.keys.slots().iter().filter(|slot| span.key.is_none_or(|key| slot.key.contains(key))) {
+            for slot in part.keys.slots() {
                 let place = keys.entry((&part.domain, &part.rule, &slot.key));
                 place
                     .and_modify(|(record, missed, here)| {
@@ -154,7 +155,11 @@ impl Denials {
         let in_span = |record: &Record| {
             span.since.is_none_or(|since| record.last >= since) && span.until.is_none_or(|until| record.first <= until)
         };
-        let found = keys.into_iter().filter(|(_, (record, ..))| in_span(record));
+        let key = span.key.map(plain);
+        let is_it = |text: &str| key.as_ref().is_none_or(|key| plain(text).contains(key.as_ref()));
+        let found = keys.into_iter().filter(|((.., key), (record, ..))| {
+            in_span(record) && (is_it(key) || record.recorded.iter().any(|text| is_it(text)))
+        });
         let found = found.map(|((domain, rule, key), (record, missed, here))| {
             let elsewhere = floors.get(&(domain, rule)).copied().unwrap_or_default().saturating_sub(here);
             let missed_at_most = missed.saturating_add(elsewhere);
@@ -162,4 +167,9 @@ impl Denials {
         });
         found.collect()
     }
+}
+
+/// A text as people type it: with commas that are not escaped.
+fn plain(text: &str) -> Cow<'_, str> {
+    if text.contains(r"\,") { text.replace(r"\,", ",").into() } else { text.into() }
 }

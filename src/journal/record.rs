@@ -52,6 +52,8 @@ pub struct Record {
     pub presumed: u64,
     /// Hits that were wanted, all together.
     pub hits: u64,
+    /// Those of the last.
+    pub last_hits: u64,
     /// When the hits of the last would be admitted; `None`: never, or not known.
     pub retry_at: Option<Timestamp>,
     /// The version of the policies at the last.
@@ -70,6 +72,7 @@ impl Record {
             passed: 0,
             presumed: 0,
             hits: 0,
+            last_hits: 0,
             retry_at: None,
             version: Arc::clone(denial.version),
             recorded: Vec::new(),
@@ -84,6 +87,7 @@ impl Record {
         self.passed = self.passed.saturating_add(one_if(denial.why == Why::Passed));
         self.presumed = self.presumed.saturating_add(one_if(denial.why == Why::Presumed));
         self.hits = self.hits.saturating_add(denial.hits);
+        self.last_hits = denial.hits;
         self.retry_at = denial.retry_after.map(|wait| now + wait);
         // The same one nearly always: the count of its handles is left alone.
         if !Arc::ptr_eq(&self.version, denial.version) {
@@ -94,7 +98,8 @@ impl Record {
 
     /// Puts another record of the same key to this one; in which order does not matter.
     pub fn merge(&mut self, other: &Self) {
-        let is_later = (other.last, &other.version, other.retry_at) > (self.last, &self.version, self.retry_at);
+        let is_later = (other.last, &other.version, other.retry_at, other.last_hits)
+            > (self.last, &self.version, self.retry_at, self.last_hits);
         let (late, early) = if is_later { (other, &*self) } else { (&*self, other) };
         let mut recorded = late.recorded.clone();
         recorded.extend(early.recorded.iter().filter(|text| !late.recorded.contains(text)).cloned());
@@ -106,6 +111,7 @@ impl Record {
             passed: self.passed.saturating_add(other.passed),
             presumed: self.presumed.saturating_add(other.presumed),
             hits: self.hits.saturating_add(other.hits),
+            last_hits: late.last_hits,
             retry_at: late.retry_at,
             version: Arc::clone(&late.version),
             recorded,

@@ -56,6 +56,8 @@ struct Key {
     #[serde(default)]
     hits: u64,
     #[serde(default)]
+    last_hits: u64,
+    #[serde(default)]
     retry_at: Option<u64>,
     #[serde(default)]
     version: String,
@@ -135,6 +137,7 @@ impl From<Found> for Key {
             passed: record.passed,
             presumed: record.presumed,
             hits: record.hits,
+            last_hits: record.last_hits,
             retry_at: record.retry_at.map(Timestamp::as_micros),
             version: record.version.to_string(),
             recorded: record.recorded,
@@ -151,6 +154,7 @@ impl From<Key> for Record {
             passed: key.passed,
             presumed: key.presumed,
             hits: key.hits,
+            last_hits: key.last_hits,
             retry_at: key.retry_at.map(Timestamp::from_micros),
             version: key.version.into(),
             recorded: key.recorded,

@@ -102,6 +102,13 @@ impl Level {
         Self { fixed, wildcards }
     }
 
+    /// Its rules, in the order in which they are written.
+    pub(super) fn rules<'p>(&self, rules: &'p [Rule]) -> Vec<&'p Rule> {
+        let mut all: Vec<&Rule> = self.fixed.iter().filter_map(|index| at(rules, *index)).collect();
+        all.sort_unstable_by_key(|rule| rule.id());
+        all
+    }
+
     /// The rule for exactly this key and value, or for the key alone.
     pub(super) fn fixed<'p>(&self, rules: &'p [Rule], key: &[u8], value: Option<&[u8]>) -> Option<&'p Rule> {
         let is_it =

@@ -28,6 +28,16 @@ async fn denials_and_top_tell_who_was_denied() {
     let none = run(&["denials", "--admin", &admin, "--key", "user=bob"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none).starts_with("nobody was denied there; denials are known since"), "{}", text(&none));
+    assert!(text(&none).contains(" UTC, of this process alone"), "{}", text(&none));
+    for (flags, reason) in [
+        (["--domain", "shop"], "no policy for domain `shop`; domains here: test"),
+        (["--rule", "plan"], "no rule `plan`; rules with a limit here: user"),
+        (["--until", "2020-01-01T00:00:00Z"], "denials are kept for 15 minutes; it is "),
+        (["--since", "2100-01-01T00:00:00Z"], "is not yet: it is "),
+    ] {
+        let refused = run(&[&["denials", "--admin", &admin], &flags[..]].concat());
+        assert!(refused.status.code() == Some(2) && error(&refused).contains(reason), "{}", error(&refused));
+    }
     let json: Value = serde_json::from_str(&text(&run(&["denials", "--admin", &admin, "--json"]))).unwrap();
     assert_eq!(json["denials"][0]["count"], 3);
     let top = text(&run(&["top", "--once", "--admin", &admin, "--order", "policy"]));
@@ -44,6 +54,10 @@ async fn a_token_is_shown_from_a_file() {
     let refused = run(&["denials", "--admin", &admin]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error(&refused).contains("401: a token is needed"), "{}", error(&refused));
+    folder.write("mine", "nobody:another-0123456789");
+    let mine = folder.file("mine");
+    let refused = run(&["denials", "--admin", &admin, "--token-file", mine.to_str().unwrap()]);
+    assert!(error(&refused).contains("401: the token that was shown is not known here"), "{}", error(&refused));
     folder.write("mine", READER);
     let mine = folder.file("mine");
     let mine = ["--admin", &admin, "--token-file", mine.to_str().unwrap()];
@@ -96,6 +110,7 @@ fn a_service_that_is_not_there_is_told() {
         let words: Vec<&str> = command.split(' ').collect();
         let told = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
         assert!(told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "), "{}", error(&told));
+        assert!(error(&told).contains("give --admin URL or TOLLGATE_ADMIN"), "{}", error(&told));
         let told = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
         assert!(told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "), "{}", error(&told));
     }

@@ -1,6 +1,6 @@
 //! One counter through the API and the command line: inspect, reset, refund, grant.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
@@ -257,6 +257,49 @@ fn by_shell(words: &str) -> Output {
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn what_is_proposed_suffices_and_what_is_done_by_mistake_is_noted() {
+    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 20, unit: hour, charge: admitted, record: [path] }\n  - key: banned\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
+    let service = Tollgate::serve(Policies::of(policy).path());
+    let (admin, grpc) = (format!("http://{}", service.admin), service.grpc.to_string());
+    let hit = |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
+    assert!(said(&hit("25")).contains("25 at once are more than the limit"));
+    let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
+    let told = said(&ask("inspect"));
+    assert!(
+        told.contains("25 at once never fit in 20 hits in 1h") && told.contains("  tollgate grant 25 --for"),
+        "{told}"
+    );
+    let granted = said(&by_shell(&commands(&told)[0]));
+    assert!(granted.contains("note: this counter was never used, or is as new again"), "{granted}");
+    let again = said(&ask("inspect"));
+    assert!(again.contains("  tollgate grant 50 --for 10m"), "a live grant is never lowered: {again}");
+    assert_eq!((hit("25").status.code(), hit("20").status.code(), hit("1").status.code()), (Some(0), Some(0), Some(1)));
+    let peek = hit("0");
+    assert!(peek.status.code() == Some(1) && said(&peek).contains("the next hit is denied"), "{}", said(&peek));
+    assert!(said(&ask("refund 100")).contains("note: only 20 were used"));
+    let bare = said(&by_shell(&format!("reset --admin {admin} test user")));
+    assert!(bare.contains("note: `user` has no value") && bare.contains("is the key right?"), "{bare}");
+    for key in ["path=/a", "user=o,neil"] {
+        let denials = said(&output(["denials", "--admin", &admin, "--key", key]));
+        assert!(denials.contains("denied lately: path=/a") && denials.contains("20 in 1h"), "{denials}");
+    }
+    assert_eq!(output(["hit", &grpc, "test", "banned=x"]).status.code(), Some(1));
+    let ban = said(&output(["denials", "--admin", &admin, "--key", "banned"]));
+    assert!(ban.contains("only another policy") && commands(&ban).is_empty(), "{ban}");
+}
+
+#[test]
+fn a_closed_output_is_no_panic() {
+    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
+    let words = ["hit", &service.grpc.to_string(), "test", "user=ann", "--count", "3"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let mut hit = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(hit.stdout.take());
+    let ended = hit.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()), (Some(0), ""));
 }
 
 async fn hits<const N: usize>(client: &Client) -> [bool; N] {

@@ -125,7 +125,8 @@ fn one() -> u32 {
 pub(super) async fn explain(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<Explanation>, Refusal> {
     let snapshot = api.policies.snapshot();
     let live = snapshot.as_deref().ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
-    let owned = read_text(&which.descriptor).map_err(|wrong| Refusal::Invalid(wrong.to_string()))?;
+    let owned = read_text(&which.descriptor)
+        .map_err(|wrong| Refusal::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor)))?;
     let (text, rule) = explain::explain(live.policies(), &which.domain, &owned.entries());
     let version = live.policies().version().to_owned();
     Ok(Json(Explanation { version, rule: rule.map(|rule| rule.path().to_owned()), text }))

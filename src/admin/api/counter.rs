@@ -96,6 +96,9 @@ pub struct Changed {
     pub before: StateView,
     /// How it stands.
     pub after: StateView,
+    /// What is to be looked at: whether the key is the right one, or that fewer hits were given back than asked for.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// How long processes may go on by what they knew of it, in microseconds: others by denials that they remember; all, this one
     /// too, by hits that they took in advance. Absent: others for ever, since counters live in each process.
     pub elsewhere_within_us: Option<u64>,
@@ -230,8 +233,16 @@ pub(super) async fn grant(
     let length = match (&asked.r#for, &asked.until) {
         (Some(length), None) => length_of(length)?,
         (None, Some(until)) => {
-            let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
-            Micros::new(instant(until)?.as_micros().saturating_sub(now))
+            let now = Timestamp::now();
+            let (end, us) = (instant(until)?, u64::try_from(now.as_microsecond()).unwrap_or_default());
+            let length = Micros::new(end.as_micros().saturating_sub(us));
+            if length == Micros::ZERO {
+                let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
+                return Err(Refusal::Invalid(format!(
+                    "`until` is to be in the future, found {until}; it is {now} now"
+                )));
+            }
+            length
         }
         (Some(_), Some(_)) | (None, None) => {
             return Err(Refusal::Invalid("expected either `for` or `until`".to_owned()));
@@ -243,6 +254,31 @@ pub(super) async fn grant(
         )));
     }
     change(&api, &deed, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
+}
+
+impl Changed {
+    /// Hits that went back: of several windows those of the one that had most.
+    fn given_back(&self) -> u64 {
+        let pairs = self.before.windows.iter().zip(&self.after.windows);
+        pairs.map(|(before, after)| before.used.saturating_sub(after.used)).max().unwrap_or_default()
+    }
+
+    /// What of this change is probably not meant.
+    fn note(&self, amendment: Amendment) -> Option<String> {
+        let used = self.before.windows.iter().map(|window| window.used).max().unwrap_or_default();
+        let is_unused = used == 0 && self.before.grant.is_none();
+        match amendment {
+            Amendment::Refund(hits) if self.given_back() < u64::from(hits) => Some(match used {
+                0 => "nothing of this counter is used; is the key right?".to_owned(),
+                _ => format!("only {used} were used"),
+            }),
+            Amendment::Grant { hits: 0, .. } => None,
+            Amendment::Reset | Amendment::Grant { .. } if is_unused => {
+                Some("this counter was never used, or is as new again; is the key right?".to_owned())
+            }
+            Amendment::Look | Amendment::Reset | Amendment::Refund(_) | Amendment::Grant { .. } => None,
+        }
+    }
 }
 
 async fn change(
@@ -259,7 +295,12 @@ async fn change(
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
     let changed = api.desk.amend(domain, descriptor, amendment, deed.clone()).await;
-    let changed = changed.inspect_err(|_| deed.add(&format!(": to be {what}, see the status")))?;
+    let mut changed = changed.inspect_err(|_| deed.add(&format!(": to be {what}, see the status")))?;
+    changed.notes.extend(changed.note(amendment));
+    let what = match amendment {
+        Amendment::Refund(_) => format!("{} of {what}", changed.given_back()),
+        Amendment::Look | Amendment::Reset | Amendment::Grant { .. } => what,
+    };
     deed.add(&format!(": {what}; {} hits left before, {} after", changed.before.remaining, changed.after.remaining));
     Ok(Json(changed))
 }

@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, Page, Problem, Refusal, rfc3339};
+use crate::admin::desk::Others;
 use crate::algorithm::time::{Micros, Timestamp as Instant};
 use crate::journal::{Denials, Found, Journal, Span};
+use crate::policy::explain::limit_in_words;
+use crate::policy::{Imposes, PolicySet, Rule};
 
 /// Minutes that are looked back, unless told otherwise.
 const TOP_MINUTES: u64 = 5;
@@ -16,8 +19,18 @@ const TOP_MINUTES: u64 = 5;
 /// Keys that were denied.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct DenialsView {
-    /// From when on denials are known, RFC 3339.
+    /// From when on this process knows all of its own, RFC 3339: it began then, or what was before is kept no longer.
     pub known_since: String,
+    /// From when on those of other processes are among them, as far as they were there; absent: none are.
+    #[serde(default)]
+    pub others_since: Option<String>,
+    /// Whether processes on the same store tell each other; else these are of this process alone.
+    #[serde(default)]
+    pub is_shared: bool,
+    /// That the domain or the rule asked for is none of the policies in force, with those that are; absent where something was
+    /// found all the same.
+    #[serde(default)]
+    pub unknown: Option<String>,
     /// How many keys there are, those of other parts of the answer included.
     pub total: usize,
     /// Denials in that time of keys that are not among them, for there was no room.
@@ -37,6 +50,15 @@ pub struct DenialView {
     pub domain: String,
     /// The path of the rule.
     pub rule: String,
+    /// Its limit in words, by the policies in force; absent: they have no limit there.
+    #[serde(default)]
+    pub limit: Option<String>,
+    /// Whether that is a ban.
+    #[serde(default)]
+    pub is_ban: bool,
+    /// Whether nobody is denied for it: the rule only watches, or is a candidate.
+    #[serde(default)]
+    pub is_watching: bool,
     /// The entries of the descriptor, `key=value,key=value`.
     pub key: String,
     /// The first in that time, RFC 3339, to the microsecond.
@@ -53,6 +75,9 @@ pub struct DenialView {
     pub presumed: u64,
     /// Hits that were wanted, all together.
     pub hits: u64,
+    /// Those of the last.
+    #[serde(default)]
+    pub last_hits: u64,
     /// When the hits of the last would have been admitted; absent: never, or not known.
     pub retry_at: Option<String>,
     /// The version of the policies at the last.
@@ -69,7 +94,7 @@ pub(super) struct Which {
     domain: Option<String>,
     /// Of this rule alone, by its path.
     rule: Option<String>,
-    /// Of keys that have this in them.
+    /// Of keys that have this in them, or of whose requests something was recorded that has. Commas may be escaped or not.
     key: Option<String>,
     /// At this instant (RFC 3339) or later.
     since: Option<String>,
@@ -89,12 +114,22 @@ pub(super) struct Lately {
     minutes: Option<u64>,
 }
 
+impl DenialView {
+    /// Whether the hits of the last are more than the limit ever admits at once. Where nobody could say that is not known.
+    pub fn never_fits(&self) -> bool {
+        self.retry_at.is_none() && self.presumed == 0 && !self.is_ban && self.last_hits > 1
+    }
+}
+
 impl From<Found> for DenialView {
     fn from(found: Found) -> Self {
         let Found { domain, rule, key, record, missed_at_most } = found;
         Self {
             domain,
             rule,
+            limit: None,
+            is_ban: false,
+            is_watching: false,
             key,
             first: rfc3339(record.first),
             last: rfc3339(record.last),
@@ -103,6 +138,7 @@ impl From<Found> for DenialView {
             passed: record.passed,
             presumed: record.presumed,
             hits: record.hits,
+            last_hits: record.last_hits,
             retry_at: record.retry_at.map(rfc3339),
             version: record.version.to_string(),
             recorded: record.recorded.iter().map(ToString::to_string).collect(),
@@ -128,7 +164,7 @@ pub(super) async fn denials(
     let (domain, rule, key) = (which.domain.as_deref(), which.rule.as_deref(), which.key.as_deref());
     let span = Span { domain, rule, key, since, until };
     let known = read(&api, &span).await?;
-    Ok(Json(known.view(&span, known.denials.find(&span), page)))
+    Ok(Json(known.view(&api, &span, known.denials.find(&span), page)))
 }
 
 /// The keys that were denied most often lately, of one rule or of all.
@@ -147,25 +183,32 @@ pub(super) async fn top(
     let since = Some(Journal::now() - back);
     let span = Span { domain: lately.domain.as_deref(), rule: lately.rule.as_deref(), since, ..Span::default() };
     let known = read(&api, &span).await?;
-    Ok(Json(known.view(&span, known.denials.top(&span), page)))
+    Ok(Json(known.view(&api, &span, known.denials.top(&span), page)))
 }
 
 /// What all processes know.
 struct Known {
     denials: Denials,
-    processes: usize,
-    missing: Option<String>,
+    others: Others,
 }
 
 impl Known {
-    fn view(&self, span: &Span<'_>, found: Vec<Found>, page: Page) -> DenialsView {
+    fn view(&self, api: &Api, span: &Span<'_>, found: Vec<Found>, page: Page) -> DenialsView {
+        let snapshot = api.policies.snapshot();
+        let policies = snapshot.as_deref().map(|live| live.policies());
+        let (kept, begun) = (self.denials.since(), u64::try_from(api.begun.as_microsecond()).unwrap_or_default());
+        let total = found.len();
+        let unknown = policies.and_then(|policies| policies.unknown(span.domain, span.rule));
         DenialsView {
-            known_since: rfc3339(self.denials.since()),
-            total: found.len(),
+            known_since: rfc3339(kept.max(Instant::from_micros(begun))),
+            others_since: (self.others.processes > 0).then(|| rfc3339(kept)),
+            is_shared: self.others.is_shared,
+            unknown: unknown.filter(|_| total == 0).map(|none| none.to_string()),
+            total,
             dropped: self.denials.dropped(span),
-            processes: self.processes,
-            missing: self.missing.clone(),
-            denials: page.of(found).into_iter().map(DenialView::from).collect(),
+            processes: self.others.processes.saturating_add(1),
+            missing: self.others.missing.clone(),
+            denials: page.of(found).into_iter().map(|found| view(policies, found)).collect(),
         }
     }
 }
@@ -174,9 +217,8 @@ async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
     if !api.journal.is_on() {
         return Err(Refusal::Conflict("denials are not taken down: --denial-journal is off".to_owned()));
     }
-    let others = api.desk.others(Journal::minutes_of(span)).await;
-    let processes = others.processes.saturating_add(1);
-    Ok(Known { denials: api.journal.read_with(others.told), processes, missing: others.missing })
+    let mut others = api.desk.others(Journal::minutes_of(span)).await;
+    Ok(Known { denials: api.journal.read_with(std::mem::take(&mut others.told)), others })
 }
 
 /// The denials of exactly this key, of all processes, and why some may be missing.
@@ -188,7 +230,23 @@ pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (O
     };
     // A span finds all keys that have this one in them.
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
-    (found.map(DenialView::from), known.missing)
+    let snapshot = api.policies.snapshot();
+    (found.map(|found| view(snapshot.as_deref().map(|live| live.policies()), found)), known.others.missing)
+}
+
+/// A denial, with what the policies in force say of its rule.
+fn view(policies: Option<&PolicySet>, found: Found) -> DenialView {
+    let view = DenialView::from(found);
+    let is_candidate = view.rule.ends_with(" (candidate)") || view.rule.ends_with(" (candidate policy)");
+    let of_domain = policies.iter().flat_map(|policies| policies.rules()).filter(|rule| rule.domain() == view.domain);
+    let rule = of_domain.into_iter().find(|rule| rule.path() == view.rule);
+    let is_ban = |rule: &Rule| matches!(rule.imposes(), Imposes::Limit(limit) if limit.is_ban());
+    DenialView {
+        limit: rule.and_then(limit_in_words),
+        is_ban: rule.is_some_and(is_ban),
+        is_watching: is_candidate || rule.is_some_and(Rule::shadow_mode),
+        ..view
+    }
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, Refusal> {

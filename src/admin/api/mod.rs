@@ -67,6 +67,8 @@ pub enum Refusal {
     Invalid(String),
     /// Nobody knows who asks.
     Unknown,
+    /// They showed a token that is none.
+    UnknownToken,
     /// They may not.
     Forbidden(String),
     /// There is no such thing.
@@ -111,7 +113,7 @@ impl Refusal {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::Unknown => StatusCode::UNAUTHORIZED,
+            Self::Unknown | Self::UnknownToken => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Conflict(_) => StatusCode::CONFLICT,
@@ -125,6 +127,7 @@ impl Refusal {
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Unknown => "a token is needed: `Authorization: Bearer …`, see --admin-token-file",
+            Self::UnknownToken => "the token that was shown is not known here: is it one of --admin-token-file?",
             Self::Invalid(text)
             | Self::Forbidden(text)
             | Self::NotFound(text)
@@ -140,7 +143,7 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let problem = Json(Problem { error: self.text().to_owned() });
-        if self == Self::Unknown {
+        if matches!(self, Self::Unknown | Self::UnknownToken) {
             return (self.status(), [(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response();
         }
         (self.status(), problem).into_response()

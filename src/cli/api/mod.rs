@@ -93,7 +93,8 @@ impl Server {
         if !(200..300).contains(&status) {
             let problem = serde_json::from_slice::<Problem>(&body).map(|problem| problem.error);
             let problem = problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
-            return Err(told(&format!("{status}: {problem}")));
+            let hint = if status == 401 { "; --token-file FILE shows another" } else { "" };
+            return Err(told(&format!("{status}: {problem}{hint}")));
         }
         serde_json::from_slice(&body).map_err(|error| told(&format!("an answer that is none of tollgate's: {error}")))
     }
@@ -109,7 +110,8 @@ impl Server {
         let authority = uri.authority().ok_or_else(|| told(&"there is no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let address = (host.as_str(), authority.port_u16().unwrap_or(port));
-        let stream = TcpStream::connect(address).await.map_err(|error| told(&error))?;
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|error| told(&format!("{error}; give --admin URL or TOLLGATE_ADMIN")))?;
         let mut request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(token) = self.token()? {

@@ -6,6 +6,7 @@ use super::Lines;
 use super::denied::Comparison;
 use super::line::Format;
 use crate::cli::dry_run::DryRun;
+use crate::cli::said::remark;
 
 /// Lines that could not be decided.
 #[derive(Default)]
@@ -42,10 +43,12 @@ pub(super) async fn print(
         if comparison.is_empty() {
             return Err(format!("no line can be read; the first: {why}").into());
         }
-        eprintln!("warning: {} lines passed over; the first: {why}", passed_over.lines);
+        remark(format_args!("warning: {} lines passed over; the first: {why}", passed_over.lines));
     }
     if nothing_asked > 0 {
-        eprintln!("{nothing_asked} lines ask for nothing: a field of each of their descriptors is not there");
+        remark(format_args!(
+            "{nothing_asked} lines ask for nothing: a field of each of their descriptors is not there"
+        ));
     }
     write!(io::stdout().lock(), "{comparison}")?;
     Ok(())

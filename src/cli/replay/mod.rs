@@ -16,6 +16,7 @@ use self::line::Format;
 use super::block_on;
 use super::dry_run::DryRun;
 use super::load;
+use super::said::remark;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, Source, access_log};
 use crate::settings::{Place, Reading, RedisFlags, place};
@@ -200,6 +201,6 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
     let text = error.to_string();
     // A report of policies says so itself, of each of its problems.
     let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };
-    eprintln!("{}", text.trim_end());
+    remark(text.trim_end());
     ExitCode::from(2)
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::line::Format;
 use super::{Lines, PATIENCE};
 use crate::algorithm::time::Micros;
+use crate::cli::said::remark;
 use crate::grpc::json;
 use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{Decision, Limiter, Standing};
@@ -102,9 +103,9 @@ impl Summary {
     }
 
     fn print(&self) {
-        eprintln!("{} requests, {} over limit", self.requests, self.denied);
+        remark(format_args!("{} requests, {} over limit", self.requests, self.denied));
         for ((domain, rule), [allowed, denied, shadow]) in &self.rules {
-            eprintln!("  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}");
+            remark(format_args!("  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}"));
         }
     }
 }

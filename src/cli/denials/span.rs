@@ -1,0 +1,127 @@
+//! Which part of the past is asked for, and whether it is one of which anything is kept.
+
+use jiff::civil::Time;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// How long denials are kept, besides the minute that is being written.
+const KEPT: SignedDuration = SignedDuration::from_mins(15);
+const MINUTE: i64 = 60;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) at: Option<Timestamp>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+    pub(super) last: Option<SignedDuration>,
+}
+
+/// From when to when; without an end: as far as anything is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Asked {
+    /// The span, and what is to be said of it.
+    ///
+    /// # Errors
+    /// Nothing is known of such a time: it is too long ago, or not yet.
+    pub(super) fn span(self, now: Timestamp) -> Result<(Span, Option<String>), String> {
+        let minute = SignedDuration::from_micros(59_999_999);
+        let (since, until) = match (self.at, self.last) {
+            (Some(at), _) => (Some(at), at.checked_add(minute).ok()),
+            (None, Some(last)) => (now.checked_sub(last).ok(), self.until),
+            (None, None) => (self.since, self.until),
+        };
+        let kept = "denials are kept for 15 minutes";
+        if let Some(late) = since.filter(|since| *since > now) {
+            return Err(format!("{} is not yet: it is {} now", moment(late, now), moment(now, now)));
+        }
+        if let Some(early) = until.filter(|until| *until < oldest(now)) {
+            // A minute is named by its beginning.
+            let early = self.at.unwrap_or(early);
+            let (when, ago) = (moment(early, now), length(now.duration_since(early)));
+            return Err(format!("{when} is {ago} ago, {kept}; it is {} now", moment(now, now)));
+        }
+        if let Some((since, until)) = since.zip(until).filter(|(since, until)| since > until) {
+            return Err(format!("{} is before {}", moment(until, now), moment(since, now)));
+        }
+        let is_cut = since.is_some_and(|since| since < oldest(now));
+        let note = is_cut.then(|| match self.last {
+            Some(last) => format!("--last {last:#} is cut to 15m: {kept}"),
+            None => format!("{kept}: those since {} are told", moment(oldest(now), now)),
+        });
+        Ok((Span { since, until }, note))
+    }
+}
+
+/// The beginning of the earliest minute that is kept.
+fn oldest(now: Timestamp) -> Timestamp {
+    let whole = now.as_second().saturating_sub(now.as_second().rem_euclid(MINUTE));
+    let minute = Timestamp::from_second(whole).unwrap_or(now);
+    minute.checked_sub(KEPT).unwrap_or(minute)
+}
+
+/// `12:03 UTC`, with its date where that is another than today's.
+fn moment(at: Timestamp, now: Timestamp) -> String {
+    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
+    let time = at.strftime("%H:%M UTC");
+    if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
+}
+
+/// `7 h` or `20 min`.
+fn length(length: SignedDuration) -> String {
+    if length.as_hours() > 0 { format!("{} h", length.as_hours()) } else { format!("{} min", length.as_mins()) }
+}
+
+/// An instant, or a time of day: the last time that it was that.
+pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let error = || format!("expected a time such as 12:03 or 2026-06-01T12:03:00Z, found `{text}`");
+    let (time, now): (Time, _) = (text.parse().map_err(|_| error())?, Timestamp::now());
+    let at = now.to_zoned(TimeZone::UTC).date().to_datetime(time).to_zoned(TimeZone::UTC).map_err(|_| error())?;
+    let at = at.timestamp();
+    if at <= now { Ok(at) } else { at.checked_sub(SignedDuration::from_hours(24)).map_err(|_| error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        format!("2026-06-01T{text}Z").parse().unwrap()
+    }
+
+    #[test]
+    fn a_time_of_day_is_the_last_time_that_it_was_that() {
+        for time in ["00:00", "12:03", "23:59:59"] {
+            let (at, now) = (instant(time).unwrap(), Timestamp::now());
+            assert!(at <= now && now.duration_since(at) < SignedDuration::from_hours(24));
+            assert!(at.to_string().contains(time));
+        }
+        assert!(instant("noon").unwrap_err().contains("found `noon`"));
+        assert_eq!(instant("2026-06-01T12:03:00Z").unwrap().to_string(), "2026-06-01T12:03:00Z");
+    }
+
+    #[test]
+    fn a_time_of_which_nothing_is_kept_is_told() {
+        let now = at("18:59:30");
+        let early = Asked { at: Some(at("11:03:00")), ..Asked::default() };
+        let expected = "11:03 UTC is 7 h ago, denials are kept for 15 minutes; it is 18:59 UTC now";
+        assert_eq!(early.span(now).unwrap_err(), expected);
+        let late = Asked { since: Some(at("19:03:00")), ..Asked::default() };
+        assert_eq!(late.span(now).unwrap_err(), "19:03 UTC is not yet: it is 18:59 UTC now");
+        let oldest = Asked { at: Some(at("18:44:00")), ..Asked::default() };
+        assert_eq!(oldest.span(now).unwrap().1, None);
+        let cut = Asked { last: Some(SignedDuration::from_hours(1)), ..Asked::default() };
+        assert_eq!(cut.span(now).unwrap().1.unwrap(), "--last 1h is cut to 15m: denials are kept for 15 minutes");
+        let cut = Asked { since: Some(at("18:00:00")), ..Asked::default() };
+        let note = cut.span(now).unwrap().1.unwrap();
+        assert_eq!(note, "denials are kept for 15 minutes: those since 18:44 UTC are told");
+    }
+}
