@@ -139,11 +139,11 @@ const subjects = {
     await stands('15', '5');
     await ask('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'it may take 7 hits beside its limit');
     await page.getByRole('button', { name: 'Grant 7 hits' }).press('Enter');
-    await told('now: 12 hits.');
+    await told('now: 7 hits.');
     await becomes(() => fact('Granted besides').textContent(), '7 hits left');
     await ask('Reset…', ['Tab'], 'Its grant, of which 7 hits are left, ends.');
     await page.keyboard.press('Enter');
-    await told('Done. Left before: 12 hits; now: 20 hits.');
+    await told('Done. Left before: 7 hits; now: 20 hits.');
     await stands('0', '20');
     assert.equal(await fact('Granted besides').count(), 0);
   },
