@@ -134,16 +134,16 @@ const subjects = {
     await page.keyboard.press('Escape');
     await ask('Refund…', ['Control+A', '5'], '5 hits of it will count no more, those that came last first, and never more than were used.');
     await page.keyboard.press('Enter');
-    await told('Done. Left before: 0 hits; now: 5 hits. Counters live in each process');
+    await told('Done. Left before: 0 hits; after it: 5 hits. Counters live in each process');
     await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Refund…');
     await stands('15', '5');
     await ask('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'it may take 7 hits beside its limit');
     await page.getByRole('button', { name: 'Grant 7 hits' }).press('Enter');
-    await told('now: 7 hits.');
+    await told('after it: 7 hits.');
     await becomes(() => fact('Granted besides').textContent(), '7 hits left');
     await ask('Reset…', ['Tab'], 'Its grant, of which 7 hits are left, ends.');
     await page.keyboard.press('Enter');
-    await told('Done. Left before: 7 hits; now: 20 hits.');
+    await told('Done. Left before: 7 hits; after it: 20 hits.');
     await stands('0', '20');
     assert.equal(await fact('Granted besides').count(), 0);
   },

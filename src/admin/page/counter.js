@@ -42,7 +42,7 @@ const hits = (number) => `${count(number)} ${Number(number) === 1 ? 'hit' : 'hit
 export function changes(live, domain, key, latest) {
   const change = async (what, more) => {
     const { before, after, elsewhere } = await post(`counter/${what}`, { domain, descriptor: key, ...more }, live.signal);
-    return `Done. Left before: ${hits(before.remaining)}; now: ${hits(after.remaining)}. ${elsewhere[0].toUpperCase()}${elsewhere.slice(1)}.`;
+    return `Done. Left before: ${hits(before.remaining)}; after it: ${hits(after.remaining)}. ${elsewhere[0].toUpperCase()}${elsewhere.slice(1)}.`;
   };
   const used = () => latest().state.windows.map((window) => `${count(window.used)} used of ${window.limit}`).join('; ');
   const number = (least, value) => h('label', { class: 'grow' }, 'Hits',

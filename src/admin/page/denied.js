@@ -29,7 +29,7 @@ export function open(main, parameters, live) {
       const answer = await find(values(), signal);
       keys.show(answer.denials);
       empty.hidden = answer.denials.length > 0;
-      write(empty, 'Nobody was denied that fits this.');
+      write(empty, `Nobody was denied that fits this. What was before ${clock(answer.known_since)} is not known.`);
       const all = answer.total > answer.denials.length ? `${answer.denials.length} of ${count(answer.total)} keys. ` : '';
       const dropped = answer.dropped ? `${count(answer.dropped)} more denials are of keys for which there was no room. ` : '';
       const of = answer.processes > 1 ? `Of ${count(answer.processes)} processes on the same store, others up to 5 seconds behind. ` : '';

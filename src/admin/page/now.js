@@ -7,7 +7,7 @@ import { count, h, rate, route, table, write } from './dom.js';
 const EVERY_MS = 1000;
 /** Rules that are shown; they are asked for every second. */
 const SHOWN = 100;
-const OF_WHEN = 'A second, on average of the last minute; the chart has each second since this page was opened. In all: since the process began.';
+const OF_WHEN = 'A second, on average of the last minute; the chart has each second since this page was opened. In all: since the process began. Both are of the process that this page is of; who is denied is of all replicas.';
 const ALL = '';
 
 export const title = () => 'Now';
