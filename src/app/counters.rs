@@ -1,8 +1,7 @@
 //! One counter, for administration: how it stands, and what is done to it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::desk::PATIENCE;
 use super::serving::Service;
 use super::stores::Stores;
 use crate::admin::api::ask::{TallyView, Who};
@@ -21,7 +20,15 @@ use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
 use crate::store::redis::Tally;
 
+/// Time for a question to the store: a person waits, not a proxy.
+const PATIENCE: Duration = Duration::from_secs(1);
 const NO_TALLIES: &str = "counters in this process have no tallies: they are kept in Redis";
+
+/// When a person's question that is asked now has to be answered.
+pub(super) fn deadline() -> Instant {
+    let now = Instant::now();
+    now.checked_add(PATIENCE).unwrap_or(now)
+}
 
 /// Who used the counter up that a descriptor leads to.
 pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
@@ -141,9 +148,7 @@ fn limit_of(rule: &Rule) -> Result<&Limit, Refusal> {
 }
 
 async fn amend(service: &Service, rule: &Rule, key: CounterKey<'_>, amendment: Amendment) -> Result<Amended, Refusal> {
-    let now = Instant::now();
-    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
-    let amended = service.limiter().amend(rule, key, amendment, deadline).await;
+    let amended = service.limiter().amend(rule, key, amendment, deadline()).await;
     amended.map_err(|error| {
         let is_unsure = matches!(error, StoreError::Late | StoreError::Lost) && amendment != Amendment::Look;
         let unsure = if is_unsure { "; it may have been done all the same: look before you ask again" } else { "" };

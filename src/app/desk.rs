@@ -6,7 +6,6 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::counters;
 use super::policies::{Installer, Reloads};
@@ -26,9 +25,6 @@ use crate::descriptor::{Descriptor, Entry, Request};
 use crate::grpc::request::RequestBounds;
 use crate::limiter::{Decision, Standing, Status};
 use crate::settings::Settings;
-
-/// Time for a question to the store: a person waits, not a proxy.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who knows.
 pub(super) struct Everybody {
@@ -132,9 +128,8 @@ async fn peek(service: &Service, question: &Question, bounds: RequestBounds) -> 
     let request =
         Request { domain: &question.domain, descriptors: question.descriptors.iter().map(descriptor).collect() };
     let limiter = service.limiter();
-    let (snapshot, now) = (limiter.snapshot(), Instant::now());
-    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
-    let decision = limiter.peek(&snapshot, &request, deadline).await;
+    let snapshot = limiter.snapshot();
+    let decision = limiter.peek(&snapshot, &request, counters::deadline()).await;
     let decision = decision.map_err(|undecided| Refusal::Unavailable(undecided.to_string()))?;
     Ok(peeked(&decision, question))
 }

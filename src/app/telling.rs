@@ -108,6 +108,9 @@ impl Telling {
     ) -> Result<(), StoreError> {
         let is_new = |minute: &Minute| minute.is_over || minute.at.elapsed() < TELL_EVERY;
         let wanted: Vec<u64> = minutes.filter(|minute| !read.get(minute).is_some_and(is_new)).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let (at, last) = (Instant::now(), *Journal::minutes().end());
         let left = store.left(wanted.iter().copied()).await?;
         let own = Arc::clone(&self.id);

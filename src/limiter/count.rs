@@ -164,11 +164,7 @@ impl Statistics {
 
 /// `from`: where the rule that is tried out comes from.
 fn candidate(rule: &Rule, from: From, metrics: &Metrics) -> Candidate {
-    let mark = match from {
-        From::rule => "candidate",
-        From::policy => "candidate policy",
-    };
-    let name = format!("{} ({mark})", rule.path()).into();
+    let name = [rule.path(), from.mark()].concat().into();
     Candidate { metrics: metrics.candidates.of_rule(from, rule.domain(), rule.path()), name }
 }
 

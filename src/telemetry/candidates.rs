@@ -35,6 +35,19 @@ pub enum From {
     policy,
 }
 
+impl From {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::rule, Self::policy];
+
+    /// What stands after the path of a rule, where denials are told that nobody was denied for.
+    pub const fn mark(self) -> &'static str {
+        match self {
+            Self::rule => " (candidate)",
+            Self::policy => " (candidate policy)",
+        }
+    }
+}
+
 const OUTCOMES: [Outcome; 4] = [Outcome::allowed, Outcome::denied, Outcome::denied_already, Outcome::unknown];
 
 /// The domain and rule under which all are counted that there is no room for.

@@ -1,5 +1,7 @@
 //! Who was denied, when and how often.
 
+use std::collections::{HashMap, HashSet};
+
 use axum::Json;
 use axum::extract::{Query, State};
 use jiff::Timestamp;
@@ -12,6 +14,7 @@ use crate::algorithm::time::{Micros, Timestamp as Instant};
 use crate::journal::{Denials, Found, Journal, Span};
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
+use crate::telemetry::candidates::From as TriedOutBy;
 
 /// Minutes that are looked back, unless told otherwise.
 const TOP_MINUTES: u64 = 5;
@@ -199,6 +202,10 @@ impl Known {
         let (kept, begun) = (self.denials.since(), u64::try_from(api.begun.as_microsecond()).unwrap_or_default());
         let total = found.len();
         let unknown = policies.and_then(|policies| policies.unknown(span.domain, span.rule));
+        let shown = page.of(found);
+        let rules = by_path(policies, &shown);
+        let denials = shown.into_iter().map(|found| (rule_of(&rules, &found), found));
+        let denials = denials.map(|(rule, found)| view(rule, found)).collect();
         DenialsView {
             known_since: rfc3339(kept.max(Instant::from_micros(begun))),
             others_since: (self.others.processes > 0).then(|| rfc3339(kept)),
@@ -208,7 +215,7 @@ impl Known {
             dropped: self.denials.dropped(span),
             processes: self.others.processes.saturating_add(1),
             missing: self.others.missing.clone(),
-            denials: page.of(found).into_iter().map(|found| view(policies, found)).collect(),
+            denials,
         }
     }
 }
@@ -231,15 +238,27 @@ pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (O
     // A span finds all keys that have this one in them.
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
     let snapshot = api.policies.snapshot();
-    (found.map(|found| view(snapshot.as_deref().map(|live| live.policies()), found)), known.others.missing)
+    let rules = by_path(snapshot.as_deref().map(|live| live.policies()), &found);
+    (found.map(|found| view(rule_of(&rules, &found), found)), known.others.missing)
+}
+
+/// The rules in force that denials are of, by domain and path: looked for once, however many denials there are.
+type ByPath<'a> = HashMap<(&'a str, &'a str), &'a Rule>;
+
+fn by_path<'a, 'f>(policies: Option<&'a PolicySet>, found: impl IntoIterator<Item = &'f Found>) -> ByPath<'a> {
+    let wanted: HashSet<_> = found.into_iter().map(|found| (found.domain.as_str(), found.rule.as_str())).collect();
+    let rules = policies.into_iter().flat_map(PolicySet::rules).map(|rule| ((rule.domain(), rule.path()), rule));
+    rules.filter(|(path, _)| wanted.contains(path)).collect()
+}
+
+fn rule_of<'a>(rules: &ByPath<'a>, found: &Found) -> Option<&'a Rule> {
+    rules.get(&(found.domain.as_str(), found.rule.as_str())).copied()
 }
 
 /// A denial, with what the policies in force say of its rule.
-fn view(policies: Option<&PolicySet>, found: Found) -> DenialView {
+fn view(rule: Option<&Rule>, found: Found) -> DenialView {
     let view = DenialView::from(found);
-    let is_candidate = view.rule.ends_with(" (candidate)") || view.rule.ends_with(" (candidate policy)");
-    let of_domain = policies.iter().flat_map(|policies| policies.rules()).filter(|rule| rule.domain() == view.domain);
-    let rule = of_domain.into_iter().find(|rule| rule.path() == view.rule);
+    let is_candidate = TriedOutBy::ALL.iter().any(|by| view.rule.ends_with(by.mark()));
     let is_ban = |rule: &Rule| matches!(rule.imposes(), Imposes::Limit(limit) if limit.is_ban());
     DenialView {
         limit: rule.and_then(limit_in_words),

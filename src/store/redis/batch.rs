@@ -66,7 +66,7 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Batch(Vec<Command>);
 
-/// One call of a script: for the requests of one slot, one after the other.
+/// One call of a script, for its requests one after the other: of one slot, or of several where the node may be asked so.
 #[derive(Debug)]
 struct Command {
     how: How,
