@@ -157,25 +157,27 @@ impl Gcra {
     }
 
     pub(super) fn allows(&self, state: &State, hits: u64, now: Timestamp) -> bool {
-        let after = self.backlog(state, now).plus(self.interval.times(hits), self.interval.parts);
-        hits <= u64::from(self.burst) && after <= self.full
+        let room = u64::from(self.burst).checked_sub(hits);
+        room.is_some_and(|room| state.backlog(now) <= self.interval_of(state).times(room))
     }
 
     pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
-        let before = self.backlog(state, now);
-        let after = before.plus(self.interval.times(hits), self.interval.parts);
-        // A limit that was lowered may have left more than the deepest; a charge never gives any of it back.
-        self.write(state, after.min(self.deepest).max(before), now);
+        let before = state.backlog(now);
+        // Past the longest backlog, which is past the deepest as well, nothing is added.
+        let Some(own) = self.rescaled(before, state.limit) else { return state.write(before, state.limit, now) };
+        let after = own.plus(self.interval.times(hits), self.interval.parts);
+        // The deepest backlog bounds what is added, not what is there.
+        state.write(after.min(self.deepest).max(own), self.limit(), now);
     }
 
-    /// Gives hits back. Says whether there was anything to take.
+    /// Gives hits back. Returns whether there was anything to take.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
-        self.relieve(state, self.interval.times(hits), now)
+        self.relieve(state, hits, Micros::ZERO, now)
     }
 
     /// Undoes as much of a charge as has not drained since.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
-        self.relieve(state, self.interval.times(receipt.hits).drained(now.since(receipt.at)), now)
+        self.relieve(state, receipt.hits, now.since(receipt.at), now)
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
@@ -184,9 +186,7 @@ impl Gcra {
 
     /// Hits that have not drained at `now`; a part of one counts as one.
     pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
-        let backlog = self.backlog(state, now);
-        let whole = self.interval.hits(backlog);
-        std::iter::once(whole.saturating_add(u64::from(self.interval.times(whole) < backlog)))
+        std::iter::once(self.interval_of(state).hits_rounded_up(state.backlog(now)))
     }
 
     pub(super) fn reports<'a>(
@@ -195,18 +195,16 @@ impl Gcra {
         denied: Option<u64>,
         now: Timestamp,
     ) -> impl Iterator<Item = WindowReport> + 'a {
-        let backlog = self.backlog(state, now);
-        let free = self.full.minus(backlog, self.interval.parts);
-        let retry_after = denied.filter(|hits| *hits <= u64::from(self.burst)).map(|hits| {
-            let after = backlog.plus(self.interval.times(hits), self.interval.parts);
-            after.minus(self.full, self.interval.parts).rounded_up()
-        });
-        let (remaining, reset_after) = (self.interval.hits(free), backlog.rounded_up());
-        std::iter::once(WindowReport { remaining, reset_after, retry_after })
+        let (backlog, interval, burst) = (state.backlog(now), self.interval_of(state), u64::from(self.burst));
+        let remaining = burst.saturating_sub(interval.hits_rounded_up(backlog));
+        // By the rate at which the backlog drains, which is that of the last write until the next one.
+        let retry_after = denied
+            .and_then(|hits| burst.checked_sub(hits))
+            .map(|room| backlog.minus(interval.times(room), interval.parts).rounded_up());
+        std::iter::once(WindowReport { remaining, reset_after: backlog.rounded_up(), retry_after })
     }
 
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {
-        // Under a lower limit, which may come, the same hits would take longer; the grace of a kept counter covers that.
         state.last + state.backlog.rounded_up()
     }
 
@@ -214,30 +212,54 @@ impl Gcra {
         self.window.iter().map(Window::limit).sum()
     }
 
-    /// The backlog at `now`, in this limit's parts.
-    ///
-    /// It drains at the rate it was reckoned with, which was in force meanwhile, and is then rescaled: the same hits, but no more
-    /// than a counter under this limit can owe.
-    fn backlog(&self, state: &State, now: Timestamp) -> Backlog {
-        let drained = state.backlog.drained(now.since(state.last));
-        if state.limit == self.limit() {
-            drained
-        } else {
-            self.interval.rescaled(drained, state.limit).min(self.deepest)
-        }
+    /// The interval of the amount that the backlog is reckoned with. Judging by it is exact whatever this limit's own
+    /// amount is: a number of hits is a whole number of parts of either interval.
+    fn interval_of(&self, state: &State) -> Interval {
+        if state.limit == self.limit() { self.interval } else { self.interval_with(state.limit) }
     }
 
-    fn relieve(&self, state: &mut State, by: Backlog, now: Timestamp) -> bool {
-        let before = self.backlog(state, now);
-        let takes = before > Backlog::default() && by > Backlog::default();
-        if takes {
-            self.write(state, before.minus(by, self.interval.parts), now);
-        }
-        takes
+    fn interval_with(&self, limit: u32) -> Interval {
+        Interval::new(limit.max(1), self.window.iter().map(Window::period).max().unwrap_or_default())
     }
 
-    fn write(&self, state: &mut State, backlog: Backlog, now: Timestamp) {
-        *state = State { last: now, backlog, limit: self.limit() };
+    /// A backlog that was reckoned with another amount, in this limit's parts: the same hits, rounded up, so that a change
+    /// of the amount never grants one. `None`: it would take more than 285 years to drain.
+    fn rescaled(&self, backlog: Backlog, limit: u32) -> Option<Backlog> {
+        if limit == self.limit() {
+            return Some(backlog);
+        }
+        self.interval.rescaled(backlog, self.interval_with(limit))
+    }
+
+    /// Takes off what `hits` cost, less what has drained of it in `elapsed`. Reckons by the higher of the two rates, by
+    /// which more has drained: when in doubt, less is taken. Returns whether there was anything to take.
+    fn relieve(&self, state: &mut State, hits: u64, elapsed: Micros, now: Timestamp) -> bool {
+        let before = state.backlog(now);
+        let (before, interval, limit) = match self.rescaled(before, state.limit) {
+            Some(own) if state.limit <= self.limit() => (own, self.interval, self.limit()),
+            Some(_) | None => (before, self.interval_with(state.limit), state.limit),
+        };
+        let by = interval.times(hits).drained(elapsed);
+        if before == Backlog::default() || by == Backlog::default() {
+            return false;
+        }
+        let after = before.minus(by, interval.parts);
+        match self.rescaled(after, limit) {
+            Some(own) => state.write(own, self.limit(), now),
+            None => state.write(after, limit, now),
+        }
+        true
+    }
+}
+
+impl State {
+    /// The backlog at `now`, in parts of the interval that belongs to `limit`, by whose rate it drains.
+    fn backlog(&self, now: Timestamp) -> Backlog {
+        self.backlog.drained(now.since(self.last))
+    }
+
+    fn write(&mut self, backlog: Backlog, limit: u32, now: Timestamp) {
+        *self = Self { last: now, backlog, limit };
     }
 }
 
@@ -272,9 +294,18 @@ impl Interval {
 
     /// `floor(backlog / T)`.
     fn hits(&self, backlog: Backlog) -> u64 {
-        let parts = u128::from(backlog.whole).saturating_mul(u128::from(self.parts));
-        let hits = parts.saturating_add(u128::from(backlog.part)).checked_div(u128::from(self.period));
+        let hits = self.parts_in(backlog).checked_div(u128::from(self.period));
         hits.and_then(|hits| u64::try_from(hits).ok()).unwrap_or(MAX_HITS)
+    }
+
+    /// `ceil(backlog / T)`.
+    fn hits_rounded_up(&self, backlog: Backlog) -> u64 {
+        let hits = self.parts_in(backlog).div_ceil(u128::from(self.period.max(1)));
+        u64::try_from(hits).unwrap_or(MAX_HITS)
+    }
+
+    fn parts_in(&self, backlog: Backlog) -> u128 {
+        u128::from(backlog.whole).saturating_mul(u128::from(self.parts)).saturating_add(u128::from(backlog.part))
     }
 
     /// How many hits a backlog of `whole` microseconds is at most.
@@ -282,21 +313,14 @@ impl Interval {
         self.hits(Backlog { whole, part: 0 }).min(MAX_HITS)
     }
 
-    /// A backlog that was reckoned with another amount per the same period, for the same hits: `D * L_old / L_new`,
-    /// rounded up, so that a change of the amount never grants a hit. What comes to more than 285 years is cut off there.
-    fn rescaled(&self, backlog: Backlog, old_limit: u32) -> Backlog {
-        let period = u128::from(self.period).saturating_mul(u128::from(self.divisor));
-        let old_divisor = gcd(u64::from(old_limit.max(1)), u64::try_from(period).unwrap_or(u64::MAX));
-        let old_parts = u64::from(old_limit.max(1)).checked_div(old_divisor).unwrap_or(1);
-        let in_parts =
-            u128::from(backlog.whole).saturating_mul(u128::from(old_parts)).saturating_add(backlog.part.into());
-        let parts = in_parts.saturating_mul(u128::from(old_divisor)).div_ceil(u128::from(self.divisor.max(1)));
-        let whole = parts.checked_div(u128::from(self.parts)).unwrap_or_default();
-        let part = parts.checked_rem(u128::from(self.parts)).unwrap_or_default();
-        match u64::try_from(whole) {
-            Ok(whole) if whole < MAX_BACKLOG => Backlog { whole, part: u32::try_from(part).unwrap_or_default() },
-            _ => Backlog { whole: MAX_BACKLOG, part: 0 },
-        }
+    /// A backlog of another amount per the same period, for the same hits: `D * L_old / L_new`, rounded up. `None` where
+    /// that is longer than the longest.
+    fn rescaled(&self, backlog: Backlog, old: Self) -> Option<Backlog> {
+        let parts = old.parts_in(backlog).saturating_mul(u128::from(old.divisor));
+        let parts = parts.div_ceil(u128::from(self.divisor.max(1)));
+        let whole = u64::try_from(parts.checked_div(u128::from(self.parts))?).ok()?;
+        let part = u32::try_from(parts.checked_rem(u128::from(self.parts))?).ok()?;
+        (whole < MAX_BACKLOG).then_some(Backlog { whole, part })
     }
 }
 

@@ -29,6 +29,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// An answer, and of each descriptor the times to wait and to the end, in microseconds.
 pub(super) type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>), String>;
 
+/// Waits for every master: a store is ready without those that it tried to reach in vain, as a busy machine lets it.
+async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
+    store.connected().await;
+    while store.redis().is_some_and(|redis| redis.health().iter().any(|node| !node.is_connected)) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// What came of doing something to a counter.
 pub(super) type Touched = Result<Amended, String>;
 
@@ -56,7 +64,7 @@ impl Sides {
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
         for (name, limiter) in &limiters {
-            let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
+            let connected = tokio::time::timeout(PATIENCE, all_connected(limiter.store())).await;
             connected.unwrap_or_else(|_| panic!("{name} cannot be reached"));
         }
         Self { clock, in_force, limiters }

@@ -11,6 +11,11 @@ use crate::store::{Check, Lender, Lent, StoreError};
 
 impl Lender for RedisStore {
     async fn lend(&self, check: &Check<'_>, deadline: std::time::Instant) -> Result<Lent, StoreError> {
+        if check.limit.is_ban() {
+            // A ban has no counter, and is in no group.
+            let outcome = plan::of_ban(check, self.core.now()).ok_or(StoreError::Refused)?;
+            return Ok(Lent { report: outcome.report, receipt: None });
+        }
         let (checks, deadline) = ([*check], Instant::from_std(deadline));
         let groups = plan::groups(&checks, &self.core, self.per_second.as_deref());
         self.begin(&groups, deadline).await;

@@ -12,12 +12,35 @@ do
   local MAX_BACKLOG = 9007199254740992
   local SHORT, ROOM = 68719476736, 2147483648
 
-  local function times(limit, hits)
+  local function divisor(a, b)
+    while b > 0 do
+      a, b = b, a % b
+    end
+    return a
+  end
+
+  -- What a backlog is reckoned with that was written under this amount; the limit itself where that is its own.
+  local function interval_with(limit, amount)
+    if amount == limit.limit then
+      return limit
+    end
+    return { limit = amount, period = limit.period, parts = amount / divisor(amount, limit.period) }
+  end
+
+  -- The time that hits cost, and at most the longest backlog of an amount that is not the limit's own.
+  local function times(interval, hits)
+    if not interval.whole then
+      if interval.period / interval.limit * hits >= MAX_BACKLOG then
+        return MAX_BACKLOG, 0
+      end
+      local whole, rest = multiply_divide(interval.period, hits, interval.limit)
+      return whole, rest * interval.parts / interval.limit
+    end
     local high = math.floor(hits / 65536)
     local low = hits - high * 65536
-    local parts = high * limit.rest_65536 + low * limit.rest
-    local carried = math.floor(parts / limit.parts)
-    return high * limit.whole_65536 + low * limit.whole + carried, parts - carried * limit.parts
+    local parts = high * interval.rest_65536 + low * interval.rest
+    local carried = math.floor(parts / interval.parts)
+    return high * interval.whole_65536 + low * interval.whole + carried, parts - carried * interval.parts
   end
 
   local function plus(limit, whole, part, other_whole, other_part)
@@ -50,72 +73,73 @@ do
     return whole - elapsed, part
   end
 
-  local function divisor(a, b)
-    while b > 0 do
-      a, b = b, a % b
-    end
-    return a
+  -- At `now`, in parts of the interval that belongs to state.limit, by whose rate it drains.
+  local function backlog(state, now)
+    return drained(state.whole, state.part, now - state.last)
   end
 
-  -- A backlog reckoned with another amount per the same period, for the same hits, rounded up.
-  local function rescaled(limit, whole, part, old)
-    if whole / limit.limit * old >= MAX_BACKLOG then
-      return MAX_BACKLOG, 0
+  -- A backlog that was reckoned with another amount per the same period, in the limit's own parts: the same hits, rounded up.
+  -- Nothing where that is longer than the longest.
+  local function rescaled(limit, whole, part, amount)
+    if amount == limit.limit then
+      return whole, part
     end
-    local quotient, rest = multiply_divide(whole, old, limit.limit)
-    rest = rest + part * divisor(old, limit.period)
+    if whole / limit.limit * amount >= 2 * MAX_BACKLOG then
+      return nil
+    end
+    local quotient, rest = multiply_divide(whole, amount, limit.limit)
+    rest = rest + part * divisor(amount, limit.period)
     quotient = quotient + math.floor(rest / limit.limit)
     part = math.ceil((rest % limit.limit) / (limit.limit / limit.parts))
     if part == limit.parts then
-      return quotient + 1, 0
+      quotient, part = quotient + 1, 0
     end
-    return quotient, part
+    if quotient < MAX_BACKLOG then
+      return quotient, part
+    end
   end
 
-  -- At `now`. It drains at the rate it was reckoned with, and is then rescaled.
-  local function backlog(limit, state, now)
-    local whole, part = drained(state.whole, state.part, now - state.last)
-    if state.limit == limit.limit then
-      return whole, part
-    end
-    whole, part = rescaled(limit, whole, part, state.limit)
-    if not at_most(whole, part, limit.deepest, limit.deepest_part) then
-      return limit.deepest, limit.deepest_part
-    end
-    return whole, part
+  local function set(state, whole, part, amount, now)
+    state.last, state.whole, state.part, state.limit = now, whole, part, amount
   end
 
-  local function set(limit, state, whole, part, now)
-    state.last, state.whole, state.part, state.limit = now, whole, part, limit.limit
-  end
-
-  local function relieve(limit, state, whole, part, now)
-    local before, before_part = backlog(limit, state, now)
+  -- Takes off what hits cost, less what has drained of it in `elapsed`. Reckons by the higher of the two rates, by which more
+  -- has drained: when in doubt, less is taken. Returns whether there was anything to take.
+  local function relieve(limit, state, hits, elapsed, now)
+    local before, before_part = backlog(state, now)
+    local interval, own, own_part = interval_with(limit, state.limit), rescaled(limit, before, before_part, state.limit)
+    if own and state.limit <= limit.limit then
+      before, before_part, interval = own, own_part, limit
+    end
+    local whole, part = times(interval, hits)
+    whole, part = drained(whole, part, elapsed)
     if before + before_part == 0 or whole + part == 0 then
       return false
     end
-    whole, part = minus(limit, before, before_part, whole, part)
-    set(limit, state, whole, part, now)
+    whole, part = minus(interval, before, before_part, whole, part)
+    own, own_part = rescaled(limit, whole, part, interval.limit)
+    if own then
+      set(state, own, own_part, limit.limit, now)
+    else
+      set(state, whole, part, interval.limit, now)
+    end
     return true
   end
 
-  -- floor(backlog / T): a quotient of doubles is off by one at most.
-  local function hits_in(limit, whole, part)
-    local hits = math.floor((whole + part / limit.parts) / limit.period * limit.limit)
+  -- ceil(backlog / T): a quotient of doubles is off by one at most.
+  local function hits_in(interval, whole, part)
+    local hits = math.floor((whole + part / interval.parts) / interval.period * interval.limit)
     while hits > 0 do
-      local needs, needs_part = times(limit, hits)
-      if at_most(needs, needs_part, whole, part) then
+      local needs, needs_part = times(interval, hits - 1)
+      if not at_most(whole, part, needs, needs_part) then
         break
       end
       hits = hits - 1
     end
-    while true do
-      local needs, needs_part = times(limit, hits + 1)
-      if not at_most(needs, needs_part, whole, part) then
-        return hits
-      end
+    while not at_most(whole, part, times(interval, hits)) do
       hits = hits + 1
     end
+    return hits
   end
 
   algorithms[4] = {
@@ -166,53 +190,54 @@ do
       if hits > limit.burst then
         return false
       end
-      local whole, part = backlog(limit, state, now)
-      whole, part = plus(limit, whole, part, times(limit, hits))
-      return at_most(whole, part, limit.full, limit.full_part)
+      local whole, part = backlog(state, now)
+      return at_most(whole, part, times(interval_with(limit, state.limit), limit.burst - hits))
     end,
 
     charge = function(limit, state, hits, now)
-      local before, before_part = backlog(limit, state, now)
-      local whole, part = plus(limit, before, before_part, times(limit, hits))
+      local before, before_part = backlog(state, now)
+      local own, own_part = rescaled(limit, before, before_part, state.limit)
+      if not own then
+        -- Past the longest backlog, which is past the deepest as well, nothing is added.
+        set(state, before, before_part, state.limit, now)
+        return
+      end
+      local whole, part = plus(limit, own, own_part, times(limit, hits))
       if not at_most(whole, part, limit.deepest, limit.deepest_part) then
         whole, part = limit.deepest, limit.deepest_part
       end
-      -- A limit that was lowered may have left more than the deepest; a charge never gives any of it back.
-      if at_most(whole, part, before, before_part) then
-        whole, part = before, before_part
+      -- The deepest backlog bounds what is added, not what is there.
+      if at_most(whole, part, own, own_part) then
+        whole, part = own, own_part
       end
-      set(limit, state, whole, part, now)
+      set(state, whole, part, limit.limit, now)
     end,
 
     refund = function(limit, state, hits, now)
-      local whole, part = times(limit, hits)
-      return relieve(limit, state, whole, part, now)
+      return relieve(limit, state, hits, 0, now)
     end,
 
     take_back = function(limit, state, hits, at, now)
-      local whole, part = times(limit, hits)
-      whole, part = drained(whole, part, math.max(now - at, 0))
-      return relieve(limit, state, whole, part, now)
+      return relieve(limit, state, hits, math.max(now - at, 0), now)
     end,
 
     report = function(limit, state, _, denied, now)
-      local whole, part = backlog(limit, state, now)
-      local free, free_part = minus(limit, limit.full, limit.full_part, whole, part)
-      local retry
+      local whole, part = backlog(state, now)
+      local interval, retry, left = interval_with(limit, state.limit), nil, 0
       if denied and denied <= limit.burst then
-        local after, after_part = plus(limit, whole, part, times(limit, denied))
-        after, after_part = minus(limit, after, after_part, limit.full, limit.full_part)
+        -- By the rate at which the backlog drains, which is that of the last write until the next one.
+        local after, after_part = minus(interval, whole, part, times(interval, limit.burst - denied))
         retry = after + (after_part > 0 and 1 or 0)
       end
-      return hits_in(limit, free, free_part), whole + (part > 0 and 1 or 0), retry
+      if at_most(whole, part, times(interval, limit.burst)) then
+        left = limit.burst - hits_in(interval, whole, part)
+      end
+      return left, whole + (part > 0 and 1 or 0), retry
     end,
 
     -- Hits that have not drained; a part of one counts as one.
     counts = function(limit, state, _, now)
-      local whole, part = backlog(limit, state, now)
-      local hits = hits_in(limit, whole, part)
-      local of_hits, of_hits_part = times(limit, hits)
-      return hits + (at_most(whole, part, of_hits, of_hits_part) and 0 or 1)
+      return hits_in(interval_with(limit, state.limit), backlog(state, now))
     end,
 
     matters_until = function(_, state)
