@@ -70,7 +70,7 @@ impl Calendar {
         })
     }
 
-    /// Where the window that `now` is in begins, and where the next one does.
+    /// Where the window that `now` is in begins, and where the next one does: no instant is in two windows, or in none.
     ///
     /// Past the year 9999, which no clock reaches, there is one last window without an end.
     pub fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
@@ -81,7 +81,7 @@ impl Calendar {
     fn checked_bounds(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let us = i64::try_from(now.as_micros()).ok()?;
         let date = jiff::Timestamp::from_microsecond(us).ok()?.to_zoned(self.zone.clone()).date();
-        let (first, length): (Date, Span) = match self.unit {
+        let (mut first, length): (Date, Span) = match self.unit {
             CalendarUnit::Day => (date, 1.day()),
             CalendarUnit::Week => {
                 let since_monday = i64::from(date.weekday().to_monday_zero_offset());
@@ -90,7 +90,15 @@ impl Calendar {
             CalendarUnit::Month => (date.first_of_month(), 1.month()),
             CalendarUnit::Year => (date.first_of_year(), 1.year()),
         };
-        Some((self.midnight(first)?, self.midnight(first.checked_add(length).ok()?)?))
+        loop {
+            let next = first.checked_add(length).ok()?;
+            let (start, end) = (self.midnight(first)?, self.midnight(next)?);
+            // Where clocks are set back across midnight, the date is that of the day before for a second time.
+            if now < end {
+                return Some((start, end));
+            }
+            first = next;
+        }
     }
 
     /// The first instant of a local day: midnight, or the end of the gap where a clock change skips midnight.
@@ -141,6 +149,41 @@ mod tests {
         // In Cairo the clocks went from 2026-04-24 00:00 to 01:00.
         let (start, length) = hours(CalendarUnit::Day, "Africa/Cairo", "2026-04-24T10:00:00Z");
         assert_eq!((start.as_str(), length), ("2026-04-23T22:00:00Z", 23));
+    }
+
+    #[test]
+    fn a_day_begins_once_where_clocks_are_set_back_across_midnight() {
+        // In St. John's the clocks went from 2010-11-07 00:01 back to 2010-11-06 23:01.
+        for at in ["2010-11-07T02:30:00Z", "2010-11-07T02:31:00Z", "2010-11-07T03:29:59Z", "2010-11-07T20:00:00Z"] {
+            assert_eq!(hours(CalendarUnit::Day, "America/St_Johns", at), ("2010-11-07T02:30:00Z".into(), 25), "{at}");
+        }
+        let month = hours(CalendarUnit::Month, "America/St_Johns", "2010-11-07T02:31:00Z");
+        assert_eq!(month.0, "2010-11-01T02:30:00Z");
+    }
+
+    #[test]
+    fn every_instant_is_in_one_window_in_every_zone() {
+        use CalendarUnit::{Day, Month, Week, Year};
+        let in_range = |at: &jiff::Timestamp| (0..2_500_000_000).contains(&at.as_second());
+        for name in jiff::tz::db().available() {
+            let zone = TimeZone::get(name.as_str()).unwrap();
+            let changes = zone.following(jiff::Timestamp::UNIX_EPOCH).map(|change| change.timestamp());
+            let before = |at: jiff::Timestamp| zone.to_datetime(at - 1.nanosecond());
+            let near_midnight = |at: &jiff::Timestamp| {
+                [before(*at), zone.to_datetime(*at)].iter().any(|local| [23, 0].contains(&local.hour()))
+            };
+            for change in changes.take_while(in_range).filter(near_midnight) {
+                let change = u64::try_from(change.as_microsecond()).unwrap();
+                for (unit, after) in [(Day, 0), (Day, 1_800_000_000), (Week, 0), (Month, 60_000_000), (Year, 0)] {
+                    let (calendar, now) =
+                        (Calendar::new(unit, name.as_str()).unwrap(), Timestamp::from_micros(change + after));
+                    let (start, end) = calendar.bounds(now);
+                    assert!(start <= now && now < end, "{} {unit:?} {now:?}", name.as_str());
+                    assert_eq!(calendar.bounds(start), (start, end), "{} {unit:?}", name.as_str());
+                    assert_eq!(calendar.bounds(end).0, end, "{} {unit:?}", name.as_str());
+                }
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | `straight` | the script of the frequent requests does what the long one does |
 //! | `gather` | requests in flight go together, and none spoils another |
 //! | `atomic` | one round trip a request, and nothing left of what a Cluster's other slot denied |
+//! | `calendar` | windows of a calendar, where clocks are days apart |
 //! | `exactness` | never more than the limit, whoever asks at the same time |
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
@@ -22,6 +23,7 @@
 mod access;
 mod amend;
 mod atomic;
+mod calendar;
 mod deny_cache;
 mod exactness;
 mod faults;

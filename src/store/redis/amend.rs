@@ -26,7 +26,7 @@ impl RedisStore {
         let question = Question::amend(&core.prefix, check, amendment, core.given(), core.now());
         match core.ask(group.slot, question, deadline).await? {
             Said::Amended(amended) => amended.map(|amended| *amended),
-            Said::Judged(_) | Said::PassedOn => Err(StoreError::Refused),
+            Said::Judged(_) | Said::PassedOn | Said::Beyond { .. } => Err(StoreError::Refused),
         }
     }
 }

@@ -11,9 +11,11 @@ use crate::store::StoreError;
 
 /// What stands where a time is absent.
 const ABSENT: u64 = 1 << 55;
-/// What stands for the answers to a request that was passed on, and before what became of a counter.
+/// What stands for the answers to a request that was passed on, before what became of a counter, and before the instant at
+/// which no window of a calendar was known.
 const PASSED_ON: u64 = 2;
 const AMENDED: u64 = 3;
+const BEYOND: u64 = 4;
 
 /// What became of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,13 @@ pub(super) enum Said {
     Amended(Result<Box<Amended>, StoreError>),
     /// A script passed it on, with nothing written, to the one that knows all.
     PassedOn,
+    /// Nothing was written: a counter's instant is in no window of its calendar that the script was told.
+    Beyond {
+        /// What time it is by the server's clock.
+        now: Timestamp,
+        /// The counter's instant.
+        instant: Timestamp,
+    },
 }
 
 impl Said {
@@ -56,7 +65,7 @@ impl Said {
     pub(super) fn judged(self) -> Option<Answers> {
         match self {
             Self::Judged(answers) => Some(answers),
-            Self::Amended(_) | Self::PassedOn => None,
+            Self::Amended(_) | Self::PassedOn | Self::Beyond { .. } => None,
         }
     }
 }
@@ -75,6 +84,10 @@ pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Opt
             }
             AMENDED => {
                 requests.push(Said::Amended(bytes.amended()?));
+                continue;
+            }
+            BEYOND => {
+                requests.push(Said::Beyond { now: bytes.instant()?, instant: bytes.instant()? });
                 continue;
             }
             _ => return None,

@@ -1,6 +1,7 @@
 //! One request's part in one slot: to whom it goes, and again where it is known that nothing has run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,6 +14,7 @@ use super::key::key_of;
 use super::question::Question;
 use super::routes::Routes;
 use super::slot::slot_of;
+use crate::algorithm::judge::Few;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
@@ -65,17 +67,31 @@ pub(super) struct Core {
     pub(super) prefix: Vec<u8>,
     pub(super) by_slot: bool,
     pub(super) time: Time,
+    /// Microseconds by which the servers' clock is ahead of this process's, where they were found far apart.
+    pub(super) clock_ahead_us: AtomicI64,
     pub(super) metrics: Arc<Metrics>,
     /// When it was last said that Redis refused.
     pub(super) complained: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl Core {
+    /// What time it is by the servers' clock, about.
     pub(super) fn now(&self) -> Timestamp {
         match &self.time {
-            Time::Server => SystemClock.now(),
+            Time::Server => {
+                let ahead = self.clock_ahead_us.load(Ordering::Relaxed);
+                Timestamp::from_micros(SystemClock.now().as_micros().saturating_add_signed(ahead))
+            }
             Time::Given(clock) => clock.now(),
         }
+    }
+
+    /// Remembers how far the servers' clock is from this process's. Off by a day or more, it would have each request about a
+    /// calendar asked twice.
+    fn set_now(&self, servers: Timestamp) {
+        let (servers, own) = (servers.as_micros(), SystemClock.now().as_micros());
+        let ahead = i128::from(servers).saturating_sub(i128::from(own));
+        self.clock_ahead_us.store(i64::try_from(ahead).unwrap_or_default(), Ordering::Relaxed);
     }
 
     /// The instant to judge at, where that is not for the server to say.
@@ -126,7 +142,8 @@ impl Core {
     }
 
     async fn run(&self, slot: u16, question: Question, deadline: Instant) -> Reply {
-        let question = Arc::new(question);
+        let mut question = Arc::new(question);
+        let mut instants: Few<Timestamp> = Few::new();
         let (mut how, mut again) = (How { slot, ..How::default() }, AGAIN);
         let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
         for _ in 0..ATTEMPTS {
@@ -152,6 +169,17 @@ impl Core {
                 Err(failure) => {
                     self.routes.doubt();
                     return Err(failure);
+                }
+                Ok(Said::Beyond { now, instant }) => {
+                    if instant == now {
+                        self.set_now(now);
+                    }
+                    instants.extend([now, instant]);
+                    let mut reaching = Question::clone(&question);
+                    if !reaching.reach(&instants) {
+                        return Err(Failure::Refused("a calendar is missed where none is told".to_owned()));
+                    }
+                    question = Arc::new(reaching);
                 }
                 Ok(said) => return Ok(said),
             }

@@ -58,7 +58,7 @@ mod tls;
 mod url;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -130,6 +130,7 @@ impl RedisStore {
             prefix: options.prefix,
             by_slot,
             time,
+            clock_ahead_us: AtomicI64::new(0),
             metrics,
             complained: parking_lot::Mutex::default(),
         })

@@ -8,7 +8,7 @@ use crate::algorithm::amend::Amendment;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::{Backlog, Gcra};
-use crate::algorithm::judge::Hits;
+use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::time::{Micros, Timestamp};
@@ -43,8 +43,11 @@ const CHECK_US: u32 = 10;
 const SLIDING_US: u32 = 20;
 const LOG_US: u32 = 60;
 
+/// Bytes of a span in the text.
+const SPAN_BYTES: usize = 14;
+
 /// One request's checks of one slot, encoded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Question {
     /// The instant to judge at, where that is not for the server to say.
     pub(super) given: Option<Timestamp>,
@@ -55,6 +58,8 @@ pub(super) struct Question {
     /// About what it takes of the server's time.
     pub(super) cost_us: u32,
     pub(super) checks: u16,
+    /// The calendars whose windows it tells, and where in the text.
+    pub(super) calendars: Vec<(usize, Calendar)>,
 }
 
 /// What a check of a script wants.
@@ -73,10 +78,20 @@ impl Question {
             Prior::Admitted => 2,
         };
         let text = SmallVec::from_slice(&[prior, u8::from(is_partial), 0, 0, 0, 0]);
-        Self { given, keys: SmallVec::new(), text, needs: Needs::default(), cost_us: 0, checks: 0 }
+        Self::of(given, SmallVec::new(), text, Needs::default())
     }
 
-    /// Adds a check, of a counter whose key begins with `prefix`. `now` is the process's own, for the calendars around it.
+    /// A question of one kind, without what its checks cost.
+    pub(super) fn of(
+        given: Option<Timestamp>,
+        keys: SmallVec<[Key; 1]>,
+        text: SmallVec<[u8; 64]>,
+        needs: Needs,
+    ) -> Self {
+        Self { given, keys, text, needs, cost_us: 0, checks: 0, calendars: Vec::new() }
+    }
+
+    /// Adds a check, of a counter whose key begins with `prefix`. `now` is about the server's, for the calendars around it.
     pub(super) fn add(&mut self, prefix: &[u8], check: &Check<'_>, wanted: Wanted, now: Timestamp) {
         let algorithm = check.limit.algorithm();
         self.needs.add(algorithm);
@@ -132,7 +147,7 @@ impl Question {
         needs.add(algorithm);
         let (keys, text) =
             (SmallVec::from_buf([key_of(prefix, &check.key)]), SmallVec::from_slice(&[what, number_of(algorithm)]));
-        let mut question = Self { given, keys, text, needs, cost_us: cost_us(algorithm), checks: 1 };
+        let mut question = Self { cost_us: cost_us(algorithm), checks: 1, ..Self::of(given, keys, text, needs) };
         question.put(hits.into(), 4);
         question.put(length.get().min(MAX_EXACT), 7);
         question.parameters(check.limit, now);
@@ -188,12 +203,29 @@ impl Question {
         self.count(limit);
         for window in limit.windows() {
             self.window(window);
-            let edges = window.calendar().map(|calendar| edges(calendar, now));
-            self.put(edges.map_or(0, |_| 4), 1);
-            for edge in edges.into_iter().flatten() {
-                self.put(edge.as_micros().min(MAX_EXACT), 7);
+            match window.calendar() {
+                None => self.put(0, 1),
+                Some(calendar) => {
+                    self.calendars.push((self.text.len(), calendar.clone()));
+                    self.text.extend(spans(calendar, &[now]));
+                }
             }
         }
+    }
+
+    /// Tells the calendars' windows around these instants, and no others. Returns whether there is any calendar.
+    pub(super) fn reach(&mut self, instants: &[Timestamp]) -> bool {
+        let old = std::mem::take(&mut self.text);
+        let mut copied = 0;
+        for (place, calendar) in &mut self.calendars {
+            self.text.extend_from_slice(old.get(copied..*place).unwrap_or_default());
+            let count = old.get(*place).copied().map_or(0, usize::from);
+            copied = place.saturating_add(1).saturating_add(count.saturating_mul(SPAN_BYTES));
+            *place = self.text.len();
+            self.text.extend(spans(calendar, instants));
+        }
+        self.text.extend_from_slice(old.get(copied..).unwrap_or_default());
+        !self.calendars.is_empty()
     }
 
     fn sliding_window(&mut self, algorithm: &SlidingWindow, limit: &Limit) {
@@ -232,13 +264,20 @@ fn cost_us(algorithm: &Algorithm) -> u32 {
     }
 }
 
-/// Where the calendar's windows before, at and after `now` begin, and where the last of them ends: the store's clock and this
-/// one may be in different ones.
-fn edges(calendar: &Calendar, now: Timestamp) -> [Timestamp; 4] {
-    let (start, end) = calendar.bounds(now);
-    let (before, _) = calendar.bounds(start - Micros::new(1));
-    let (_, after) = calendar.bounds(end);
-    [before, start, end, after]
+/// The calendar's windows before, at and after each of some instants, as the script reads them: the server's clock and a counter
+/// may be in others than this process's.
+fn spans(calendar: &Calendar, instants: &[Timestamp]) -> Vec<u8> {
+    let around = |instant: &Timestamp| {
+        let (start, end) = calendar.bounds(*instant);
+        [calendar.bounds(start - Micros::new(1)), (start, end), calendar.bounds(end)]
+    };
+    let mut spans: Few<(Timestamp, Timestamp)> = instants.iter().flat_map(around).collect();
+    spans.sort_unstable();
+    spans.dedup();
+    let count = u8::try_from(spans.len()).unwrap_or(u8::MAX);
+    let edges = spans.into_iter().take(count.into()).flat_map(<[Timestamp; 2]>::from);
+    let edges = edges.flat_map(|edge| edge.as_micros().min(MAX_EXACT).to_be_bytes().into_iter().skip(1));
+    std::iter::once(count).chain(edges).collect()
 }
 
 /// Charge mode, role and `on_store_error` as the scripts number them.

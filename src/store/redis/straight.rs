@@ -64,14 +64,9 @@ impl Question {
     /// The question of a request that has only this check in all; `None` where it is none of the frequent ones.
     pub(super) fn straight(prefix: &[u8], check: &Check<'_>, prior: Prior, given: Option<Timestamp>) -> Option<Self> {
         let (hits, writes) = (needs(check)?, writes(check, prior));
-        let mut question = Self {
-            given,
-            keys: SmallVec::from_buf([key_of(prefix, &check.key)]),
-            text: SmallVec::from_slice(&[number_of(check.limit.algorithm()), writes]),
-            needs: Needs::STRAIGHT,
-            cost_us: COST_US,
-            checks: 1,
-        };
+        let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
+        let text = SmallVec::from_slice(&[number_of(check.limit.algorithm()), writes]);
+        let mut question = Self { cost_us: COST_US, checks: 1, ..Self::of(given, keys, text, Needs::STRAIGHT) };
         question.put(hits.into(), 4);
         match (check.limit.algorithm(), check.limit.windows()) {
             _ if !check.recorded.is_empty() => return None,

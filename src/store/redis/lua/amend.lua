@@ -6,7 +6,7 @@
 --   in us (7); then the algorithm's parameters.
 -- Reply   of each request: 3 (1); verdict (1: as in decide.lua); where that is 1, how the counter was and how it is: instant (7), hits
 --   that a grant has left (7), the instant at which they are gone (7), windows (1), of each: hits that count (7), hits left (7),
---   reset_after (7), time until one hit fits (7), both in us and 2^55 where absent.
+--   reset_after (7), time until one hit fits (7), both in us and 2^55 where absent. Or what `beyond` in counter.lua says.
 local RESET, REFUND, GRANT = 1, 2, 3
 local AMENDED, UNREADABLE, DONE, NO_ROOM, NOT_WRITTEN = 3, 0, 1, 3, 4
 local ABSENT = 36028797018963968
@@ -81,7 +81,10 @@ for i = 3, #ARGV do
   local check = parse(ARGV[i], KEYS[i - 2])
   local counter = load_counter(check)
   local verdict, looks = DONE
-  if counter.state then
+  local answer = counter.state and beyond(check, counter.state)
+  if answer then
+    reply[#reply + 1] = answer
+  elseif counter.state then
     local at = instant(counter.state)
     looks = look(check, counter.state, at)
     if amend(check, counter, at) then
@@ -99,6 +102,8 @@ for i = 3, #ARGV do
   else
     verdict = UNREADABLE
   end
-  reply[#reply + 1] = pack('BB', AMENDED, verdict) .. (verdict == DONE and looks or '')
+  if not answer then
+    reply[#reply + 1] = pack('BB', AMENDED, verdict) .. (verdict == DONE and looks or '')
+  end
 end
 return table.concat(reply)

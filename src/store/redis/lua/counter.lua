@@ -83,6 +83,16 @@ local function instant(state)
   return math.max(now, state.last, marked(state))
 end
 
+-- The reply to a request about a counter at whose instant no window of its calendar is known: 4 (1), this server's now (7), the
+-- instant (7). Nothing is written then.
+local BEYOND = 4
+local function beyond(check, state)
+  local is_beyond = check.algorithm.is_beyond
+  if is_beyond and is_beyond(check.limit, instant(state)) then
+    return pack('>BI7I7', BEYOND, now, instant(state))
+  end
+end
+
 -- Hits that an extended state has granted.
 local function granted(state, at)
   return at < state.extended[GONE_AT] and state.extended[LEFT] or 0

@@ -15,7 +15,7 @@
 --   reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
 --   alternatives is 1 and more follows each: a second report, of the counter without what only an admitted request is charged;
 --   the counter's value then, after its length (2: 0 where there would be none, 65535 where it is too long to tell); a digest
---   of what was written instead (16).
+--   of what was written instead (16). Or, instead of all that, what `beyond` in counter.lua says.
 local CHARGE, PEEK, REFUND, TAKE_BACK, TAKE_BACK_OF_GRANT = 0, 1, 2, 3, 4
 local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
@@ -314,6 +314,13 @@ end
 local reply, judged = {}, {}
 
 local function judge(request)
+  for _, check in ipairs(request) do
+    local answer = check.counter.state and beyond(check, check.counter.state)
+    if answer then
+      reply[#reply + 1] = answer
+      return
+    end
+  end
   look(request)
   local overall = combine(request)
   local alternatives

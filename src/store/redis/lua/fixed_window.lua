@@ -1,27 +1,27 @@
 -- fixed_window: limit hits per period, in windows counted from the epoch or by a calendar.
 -- The same steps as src/algorithm/fixed_window.rs.
 --
--- Parameters: windows (1), then of each: limit (4), period us (7), edges (1), and the edges of a calendar's windows around
---   the caller's now (7 each, ascending; none: multiples of the period).
+-- Parameters: windows (1), then of each: limit (4), period us (7), spans (1), and of each span, a window of a calendar, where it
+--   begins (7) and where the next one does (7); none: multiples of the period. Instants in no span are not judged: the caller
+--   is asked for the spans around them.
 -- Value: tag, last us (7), hits of each window (4 each, 7 where wide).
 do
-  local function edges_around(window, now)
-    local edges = window.edges
-    if not edges then
-      local start = now - now % window.period
+  -- Where the window that an instant is in begins, and where the next one does; nothing where no span is known around it.
+  local function bounds(window, at)
+    local spans = window.spans
+    if not spans then
+      local start = at - at % window.period
       return start, start + window.period
     end
-    for i = 2, #edges do
-      if now < edges[i] then
-        return edges[i - 1], edges[i]
+    for i = 1, #spans, 2 do
+      if spans[i] <= at and at < spans[i + 1] then
+        return spans[i], spans[i + 1]
       end
     end
-    -- Later than the caller could mean: the last window, as long as it usually is.
-    return edges[#edges], math.max(now, edges[#edges] + window.period)
   end
 
   local function used(window, state, i, now)
-    local start, stop = edges_around(window, now)
+    local start, stop = bounds(window, now)
     if start <= state.last and state.last < stop then
       return state.used[i], stop
     end
@@ -47,17 +47,27 @@ do
       local windows, count = {}
       count, at = unpack_from('>B', text, at)
       for i = 1, count do
-        local window, edges = {}
-        window.limit, window.period, edges, at = unpack_from('>I4I7B', text, at)
-        if edges > 0 then
-          window.edges = {}
-          for edge = 1, edges do
-            window.edges[edge], at = unpack_from('>I7', text, at)
+        local window, spans = {}
+        window.limit, window.period, spans, at = unpack_from('>I4I7B', text, at)
+        if spans > 0 then
+          window.spans = {}
+          for edge = 1, 2 * spans do
+            window.spans[edge], at = unpack_from('>I7', text, at)
           end
         end
         windows[i] = window
       end
       return { windows = windows }, at
+    end,
+
+    -- Whether an instant is in no window that is known.
+    is_beyond = function(limit, at)
+      for _, window in ipairs(limit.windows) do
+        if not bounds(window, at) then
+          return true
+        end
+      end
+      return false
     end,
 
     unused = function(limit)
@@ -115,7 +125,7 @@ do
 
     take_back = function(limit, state, hits, at, now)
       return rewrite(limit, state, now, function(window, count)
-        local start, stop = edges_around(window, now)
+        local start, stop = bounds(window, now)
         return start <= at and at < stop and math.max(count - hits, 0) or count
       end)
     end,
@@ -141,8 +151,9 @@ do
     matters_until = function(limit, state)
       local latest = 0
       for _, window in ipairs(limit.windows) do
-        local _, stop = edges_around(window, state.last)
-        latest = math.max(latest, stop)
+        -- A window that no span is known of was left long ago.
+        local _, stop = bounds(window, state.last)
+        latest = math.max(latest, stop or state.last)
       end
       return latest
     end,

@@ -1,0 +1,42 @@
+//! Calendar windows where the server's clock, or a counter's instant, is far from what this process takes the time to be.
+
+use tollgate::limiter::Modes;
+
+use super::sides::Sides;
+use super::{cluster, policy};
+use crate::support::redis::Redis;
+use crate::support::rls::{descriptor, request};
+
+const HOUR: u64 = 3_600_000_000;
+const DAY: u64 = 24 * HOUR;
+/// Noon of a day in UTC.
+const NOON: u64 = 20_600 * DAY + 12 * HOUR;
+
+const RULES: [(&str, &str); 3] = [
+    ("day", "requests_per_unit: 3, unit: day, calendar: true, time_zone: Europe/Berlin, charge: admitted"),
+    ("week", "requests_per_unit: 4, unit: week, calendar: true, charge: always"),
+    ("month", "requests_per_unit: 9, unit: month, calendar: true, time_zone: America/St_Johns, charge: admitted"),
+];
+
+#[tokio::test]
+async fn a_clock_many_windows_behind_a_counter_leaves_it_as_it_is() {
+    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let sides = Sides::new(&[redis.url(), cluster.url()], "calendar:", Modes::default()).await;
+    sides.install(&policy(&RULES));
+    let ask = async |at: u64, keys: &[&str]| {
+        let descriptors = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
+        let (answer, times) = sides.decide(at, &request(descriptors)).await.unwrap().unwrap();
+        (answer.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), times)
+    };
+    for left in [2, 1, 0] {
+        assert_eq!(ask(NOON + 400 * DAY, &["day"]).await.0, [left]);
+    }
+    assert_eq!(ask(NOON + 430 * DAY, &["week", "month"]).await.0, [3, 8]);
+    // Each counter is judged at the instant of its last write, and tells its times from there.
+    for back in [401, 30, 3, 2, 1] {
+        let (left, times) = ask(NOON + 401 * DAY - back * DAY, &["day", "month", "week"]).await;
+        assert_eq!(left[0], 0, "{back} days back");
+        assert_eq!(times[0], [Some(10 * HOUR), Some(10 * HOUR)], "midnight in Berlin, in summer");
+    }
+    assert_eq!(ask(NOON + 401 * DAY, &["day"]).await.0, [2], "the next day");
+}
