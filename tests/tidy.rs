@@ -73,6 +73,20 @@ fn every_file_is_short_says_what_it_is_for_and_has_a_name_that_tells() {
     nothing(&untidy(&files_in(&["src", "tests", "benches", "examples", "fuzz/fuzz_targets", "fuzz/targets"])));
 }
 
+/// What depends on the algorithm is a `match` with an arm for each: the compiler leads to it whoever adds one.
+#[test]
+fn nothing_asks_for_one_algorithm_without_naming_the_others() {
+    let forms = ["let Algorithm::", "(), Algorithm::", ".algorithm, Algorithm::"];
+    let is_test = |file: &File| ["tests", "laws"].iter().any(|part| place(file).contains(part));
+    let mut found = Vec::new();
+    for file in files_in(&["src"]).iter().filter(|file| !is_test(file)) {
+        let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
+        let asking = code.lines().enumerate().filter(|(_, line)| forms.iter().any(|form| line.contains(form)));
+        found.extend(asking.map(|(number, line)| format!("{}:{}: {}", file.path, number + 1, line.trim())));
+    }
+    nothing(&found);
+}
+
 /// Something that a row has to allow.
 struct Use {
     place: String,

@@ -97,5 +97,8 @@ fn why(standing: Standing, is_over_limit: bool) -> Option<Why> {
 }
 
 fn is_estimated(limit: &Limit) -> bool {
-    matches!(limit.algorithm(), Algorithm::SlidingWindow(window) if window.estimate() == Estimate::Weighted)
+    match limit.algorithm() {
+        Algorithm::SlidingWindow(window) => window.estimate() == Estimate::Weighted,
+        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+    }
 }

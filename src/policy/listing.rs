@@ -67,8 +67,9 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
                 write!(text, " of the calendar of {}", calendar.zone_name())?;
             }
         }
-        if let Algorithm::Gcra(gcra) = limit.algorithm() {
-            write!(text, " burst {}", gcra.burst())?;
+        match limit.algorithm() {
+            Algorithm::Gcra(gcra) => write!(text, " burst {}", gcra.burst())?,
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
         }
     }
     writeln!(text)
@@ -76,9 +77,13 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
 
 /// Whether unit and amount say all: a fixed window of a whole unit, as envoyproxy/ratelimit has them.
 fn is_said(limit: &Limit) -> bool {
-    let is_one =
-        matches!(limit.windows(), [window] if window.calendar().is_none() && units::word(window.period()).is_some());
-    is_one && matches!(limit.algorithm(), Algorithm::FixedWindow(_))
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) => {
+            let is_plain = |window: &Window| window.calendar().is_none() && units::word(window.period()).is_some();
+            matches!(limit.windows(), [window] if is_plain(window))
+        }
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+    }
 }
 
 #[cfg(test)]

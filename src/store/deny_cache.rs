@@ -283,7 +283,10 @@ fn is_owed(check: &Check<'_>) -> bool {
 }
 
 fn is_single_fixed_window(limit: &Limit) -> bool {
-    matches!(limit.algorithm(), Algorithm::FixedWindow(_)) && limit.windows().len() == 1
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) => limit.windows().len() == 1,
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+    }
 }
 
 /// Whether so many hits can be admitted at some time.
@@ -305,9 +308,13 @@ fn is_alone(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
 fn amounts_of(limit: &Limit) -> u64 {
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
     limit.windows().iter().for_each(|window| hasher.write_u32(window.limit()));
-    if let Algorithm::Gcra(gcra) = limit.algorithm() {
-        hasher.write_u32(gcra.burst());
-        hasher.write_u64(gcra.max_debt());
+    match limit.algorithm() {
+        Algorithm::Gcra(gcra) => {
+            hasher.write_u32(gcra.burst());
+            hasher.write_u64(gcra.max_debt());
+        }
+        // All of their amounts are those of the windows.
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
     }
     hasher.finish()
 }

@@ -86,12 +86,16 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
         shape.push(calendar.map_or(String::new(), |calendar| calendar.unit().word().to_owned()));
         shape.push(calendar.map_or(String::new(), |calendar| calendar.zone_name().to_owned()));
     }
-    if let Algorithm::SlidingWindow(window) = limit.algorithm() {
-        let estimate = match window.estimate() {
-            Estimate::Strict => "strict",
-            Estimate::Weighted => "weighted",
-        };
-        shape.extend([window.buckets().to_string(), estimate.to_owned()]);
+    match limit.algorithm() {
+        Algorithm::SlidingWindow(window) => {
+            let estimate = match window.estimate() {
+                Estimate::Strict => "strict",
+                Estimate::Weighted => "weighted",
+            };
+            shape.extend([window.buckets().to_string(), estimate.to_owned()]);
+        }
+        // All of their shape is in the name and the windows.
+        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {}
     }
     shape
 }
@@ -156,8 +160,10 @@ impl Version {
 
     fn amounts(&mut self, limit: &Limit) {
         self.list(limit.windows().iter().map(|window| window.limit().to_string()));
-        if let Algorithm::Gcra(gcra) = limit.algorithm() {
-            self.add(&format!("{}/{}", gcra.burst(), gcra.max_debt()));
+        match limit.algorithm() {
+            Algorithm::Gcra(gcra) => self.add(&format!("{}/{}", gcra.burst(), gcra.max_debt())),
+            // All of their amounts are those of the windows.
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
         }
         self.add(written::word_of(&written::CHARGES, &limit.charge_mode()));
         self.add(written::word_of(&written::ON_STORE_ERROR, &limit.on_store_error()));
