@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `replay` | recorded traces give the same lines on every server and every topology |
+//! | `rates` | rates whose amount changes, or whose numbers are large |
 //! | `random` | so do traces and policies that nobody has thought of, amounts that change meanwhile included |
 //! | `sides` | the stores that `random` compares |
 //! | `straight` | the script of the frequent requests does what the long one does |
@@ -33,6 +34,7 @@ mod lease;
 mod memory;
 mod per_second;
 mod random;
+mod rates;
 mod replay;
 mod sides;
 mod straight;

@@ -1,0 +1,94 @@
+//! Rates whose amount changes, and rates whose numbers are past what a double counts: memory, one server and a Cluster agree,
+//! and nothing is forgotten.
+
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::quota::MAX_HITS;
+use tollgate::limiter::Modes;
+
+use super::sides::Sides;
+use super::{cluster, policy};
+use crate::support::redis::Redis;
+use crate::support::redis::cluster::Cluster;
+use crate::support::rls::{descriptor, request};
+
+const START: u64 = 1_780_000_000_000_000;
+const HOUR: u64 = 3_600_000_000;
+const YEAR: u64 = 365 * 24 * HOUR;
+
+async fn sides(prefix: &str) -> (Sides, Redis, Cluster) {
+    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let sides = Sides::new(&[redis.url(), cluster.url()], prefix, Modes::default()).await;
+    (sides, redis, cluster)
+}
+
+fn hourly(amount: u32) -> String {
+    policy(&[
+        ("gcra", &format!("algorithm: gcra, requests_per_unit: {amount}, unit: hour")),
+        ("bucket", &format!("algorithm: token_bucket, requests_per_unit: {amount}, unit: hour, burst: {amount}")),
+    ])
+}
+
+/// Hits of the counter of `key` that count, under the policy in force.
+async fn used(sides: &Sides, at: u64, key: &str) -> u64 {
+    sides.amend(at, &format!("{key}="), Amendment::Look).await.unwrap().unwrap().after.windows[0].used
+}
+
+#[tokio::test]
+async fn a_write_by_a_hundredth_of_the_amount_forgets_no_hit() {
+    let (sides, _redis, _cluster) = sides("rates:").await;
+    let (low, high) = (hourly(100), hourly(10_000));
+    for key in ["gcra", "bucket"] {
+        let descriptor = format!("{key}=");
+        sides.install(&low);
+        let lent = sides.lend(START, &descriptor, 50).await.unwrap().unwrap();
+        sides.install(&high);
+        assert!(sides.lend(START, &descriptor, 9_950).await.unwrap().is_some());
+        assert_eq!(used(&sides, START, key).await, 10_000);
+        // The block of the amount before goes back, and so does a hit that a replica refunds which has not reloaded yet.
+        sides.install(&low);
+        sides.take_back(START, &descriptor, lent).await;
+        sides.amend(START, &descriptor, Amendment::Refund(1)).await.unwrap().unwrap();
+        assert_eq!(used(&sides, START, key).await, 9_949, "{key}, by the lower amount");
+        sides.install(&high);
+        assert_eq!(used(&sides, START, key).await, 9_949, "{key}");
+        assert_eq!(sides.lend(START, &descriptor, 52).await.unwrap(), None, "{key}: 51 are left");
+        assert!(sides.lend(START, &descriptor, 51).await.unwrap().is_some(), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_that_is_told_after_a_change_of_the_amount_is_the_one_that_admits() {
+    let (sides, _redis, _cluster) = sides("rates:").await;
+    sides.install(&hourly(3_600));
+    assert!(sides.lend(START, "gcra=", 3_600).await.unwrap().is_some());
+    sides.install(&hourly(360));
+    let ask = async |after: u64| {
+        let answer = sides.decide(START + after, &request(vec![descriptor(&[("gcra", "")])])).await.unwrap();
+        answer.unwrap().1[0][0]
+    };
+    // It drains by the rate that it was charged by, until the next write: 3,241 of 3,600 hits have to go at 1 a second.
+    assert_eq!(ask(0).await, Some(3_241_000_000));
+    assert_eq!(ask(1_000_000_000).await, Some(2_241_000_000));
+    assert_eq!(ask(3_240_999_999).await, Some(1));
+    assert_eq!(ask(3_241_000_000).await, None);
+}
+
+#[tokio::test]
+async fn times_are_exact_where_backlog_and_cost_are_past_what_a_double_counts() {
+    let (sides, _redis, _cluster) = sides("rates:").await;
+    let slow = "algorithm: gcra, requests_per_unit: 1, unit: year, burst: 71, max_debt: 214, charge: always";
+    sides.install(&policy(&[("slow", slow)]));
+    let ask = async |at: u64, hits: u64| {
+        let descriptor =
+            tollgate::grpc::proto::RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("slow", "")]) };
+        sides.decide(at, &request(vec![descriptor])).await.unwrap().unwrap().1[0]
+    };
+    ask(START, 285).await;
+    assert!(285 * YEAR < MAX_HITS && (285 + 71) * YEAR > MAX_HITS);
+    for passed in [1, 3, 7, 1_001] {
+        let peeked = sides.amend(START + passed, "slow=", Amendment::Look).await.unwrap().unwrap().after.windows[0];
+        assert_eq!(peeked.retry_after.unwrap().get(), 215 * YEAR - passed);
+    }
+    let [retry, reset] = ask(START + 1, 71).await;
+    assert_eq!((retry, reset), (Some(285 * YEAR), Some(285 * YEAR)), "as much again as is owed at most");
+}
