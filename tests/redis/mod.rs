@@ -14,6 +14,7 @@
 //! | `deny_cache` | who is known to be denied is not asked for |
 //! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
 //! | `amend` | what people do to one counter: reset, refund, grant |
+//! | `slots` | which slots of a Cluster counters are in, whatever clients send |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
 //! | `hashed` | `hash_values`: values that are nowhere to be read |
@@ -35,6 +36,7 @@ mod per_second;
 mod random;
 mod replay;
 mod sides;
+mod slots;
 mod straight;
 mod who;
 

@@ -10,7 +10,7 @@
 //! | `question`, `answer` | what goes to them and what comes back |
 //! | `request`, `plan` | a request of any kind: which slot judges what, and what is undone |
 //! | `straight` | a request of a frequent kind |
-//! | `key` | what counters are called |
+//! | `key` | names of keys |
 //! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
 //! | `connect`, `tls` | a connection, and whom to trust |
 //! | `calls` | one request's part in one slot, and what is sent again |
@@ -67,6 +67,7 @@ pub use self::access::{Access, Secret};
 pub use self::board::Left;
 use self::calls::{Core, within};
 pub use self::health::{NodeHealth, ServerTold};
+pub use self::key::check_prefix;
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
