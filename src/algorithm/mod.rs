@@ -205,6 +205,16 @@ impl Limit {
         self.ban
     }
 
+    /// Hits that a rested counter admits at once, where that is an amount of its own; of a ban there is none.
+    pub fn burst(&self) -> Option<u32> {
+        match &self.algorithm {
+            Algorithm::Gcra(gcra) if !self.ban => Some(gcra.burst()),
+            Algorithm::Gcra(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                None
+            }
+        }
+    }
+
     /// Whether its only period is a second.
     pub fn is_of_a_second(&self) -> bool {
         const SECOND: Micros = Micros::from_secs(1);

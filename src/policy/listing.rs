@@ -67,8 +67,8 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
                 write!(text, " of the calendar of {}", calendar.zone_name())?;
             }
         }
-        if let Algorithm::Gcra(gcra) = limit.algorithm() {
-            write!(text, " burst {}", gcra.burst())?;
+        if let Some(burst) = limit.burst() {
+            write!(text, " burst {burst}")?;
         }
     }
     writeln!(text)
