@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
@@ -18,7 +18,7 @@ use crate::store::deny_cache::{Denials, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, ServerTold, Time};
+use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerTold, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// How often expired counters are looked for, and the store's metrics brought up to date.
@@ -186,12 +186,12 @@ impl Stores {
         let store = self.connect_redis(options);
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut count = ReplicaCount::default();
         loop {
             ticks.tick().await;
-            if let Some(count) = store.heartbeat(&self.id).await {
-                self.replicas.set(count);
-                self.metrics.replicas.set(i64::from(count));
-            }
+            let number = count.report(store.heartbeat(&self.id).await, Instant::now());
+            self.replicas.set(number);
+            self.metrics.replicas.set(i64::from(number));
         }
     }
 }

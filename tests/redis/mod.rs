@@ -17,6 +17,7 @@
 //! | `slots` | which slots of a Cluster counters are in, whatever clients send |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
+//! | `replicas` | how many processes a process thinks that there are |
 //! | `hashed` | `hash_values`: values that are nowhere to be read |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
@@ -35,6 +36,7 @@ mod memory;
 mod per_second;
 mod random;
 mod replay;
+mod replicas;
 mod sides;
 mod slots;
 mod straight;

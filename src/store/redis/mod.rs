@@ -24,7 +24,8 @@
 //! | `tallies` | who used a counter up |
 //! | `board` | what processes leave for each other |
 //! | `health` | how the servers are |
-//! | `check_up` | what to warn of at the start, and how many replicas there are |
+//! | `check_up` | what to warn of at the start |
+//! | `replicas` | the number of processes that share the limits |
 
 mod access;
 mod amend;
@@ -45,6 +46,7 @@ mod node;
 mod options;
 mod plan;
 mod question;
+mod replicas;
 mod request;
 mod routes;
 mod script;
@@ -71,6 +73,7 @@ pub use self::key::check_prefix;
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
+pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
 use self::take_back::TakeBacks;
 pub use self::tallies::Tally;
