@@ -113,7 +113,7 @@ fn what_has_expired_makes_room() {
     let fill = |from: u32| (from..from + 20_000).filter_map(|n| hit(&bench, "d", &format!("{n:06}"), &limit)).count();
     let first = fill(0);
     assert!(first < 20_000);
-    bench.clock.set(Timestamp::from_micros(START + 62 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 64 * SECOND));
     assert_eq!(fill(100_000), first, "as many as at first");
 }
 
@@ -125,7 +125,7 @@ fn a_sweep_forgets_the_expired_and_keeps_the_rest() {
         hit(&bench, "d", &format!("short {n}"), &short);
         hit(&bench, "d", &format!("long {n}"), &long);
     }
-    bench.clock.set(Timestamp::from_micros(START + 62 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 64 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!(bench.store.len(), 1_000);
     assert_eq!(hit(&bench, "d", "long 7", &long), Some(false));
@@ -224,7 +224,29 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
     bench.clock.set(Timestamp::from_micros(START + 285 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!(bench.store.len(), 1, "kept for a minute after the grant");
-    bench.clock.set(Timestamp::from_micros(START + 292 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 295 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
+}
+
+#[test]
+fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
+    // Before, around and after the last second that four bytes hold, 2106-02-07, and at the beginning of 2200.
+    for begin in [START, (1 << 32) * SECOND - 30 * SECOND, (1 << 32) * SECOND + SECOND, 7_258_118_400 * SECOND] {
+        let bench = bench(1 << 20, 1 << 20);
+        let limit = fixed(1, 3600);
+        let hit_after = |seconds: i64| {
+            bench.clock.set(Timestamp::from_micros(begin.saturating_add_signed(seconds * 1_000_000)));
+            (0..16).for_each(|_| bench.store.sweep());
+            hit(&bench, "d", "a", &limit)
+        };
+        assert_eq!(hit_after(0), Some(true));
+        // The clock steps back and jumps.
+        for seconds in [1, -10, 60, 1_500, 30] {
+            assert_eq!(hit_after(seconds), Some(false), "{seconds} s after {begin}");
+        }
+        bench.clock.set(Timestamp::from_micros(begin + (3_600 + 60 + 5) * SECOND));
+        (0..16).for_each(|_| bench.store.sweep());
+        assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0), "{begin}");
+    }
 }
