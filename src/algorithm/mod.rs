@@ -9,6 +9,7 @@
 //! | [`verdict`] | how the verdicts of several limits become one, and which of them are charged |
 //! | [`judge`] | a whole request against its counters: look first, write second, report last |
 //! | [`amend`] | what people do to one counter: look, reset, refund, grant |
+//! | [`tallies`] | which entries of requests used a counter up |
 //! | [`lease`] | hits that are charged in advance: how many, how long, and what that does to a limit |
 //!
 //! A new algorithm is a file like [`gcra`], a variant of [`Algorithm`] and of [`State`]; the compiler names the arms.
@@ -25,6 +26,7 @@ pub mod lease;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
+pub mod tallies;
 pub mod time;
 pub mod verdict;
 

@@ -10,7 +10,6 @@ use tracing::{error, info, warn};
 
 use super::serving::Service;
 use crate::admin::api::store::Told;
-use crate::limiter::InForce;
 use crate::settings::{Place, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
@@ -100,19 +99,6 @@ impl Stores {
     /// Whether nobody has to wait for a store.
     pub(super) fn are_ready_at_once(&self) -> bool {
         self.settings.ready_without || matches!(self.settings.place, Place::Memory)
-    }
-
-    /// Logs that limits have `record` where no tallies are kept.
-    pub(super) fn tell_of_tallies(&self, policies: &InForce) {
-        let snapshot = policies.snapshot();
-        let mut rules = snapshot.iter().flat_map(|live| live.policies().rules());
-        if let (Place::Memory, Some(rule)) = (&self.settings.place, rules.find(|rule| !rule.record().is_empty())) {
-            let rule = rule.path();
-            warn!(
-                rule,
-                "limits have `record`, whose tallies are kept in Redis alone: with --store memory nobody is recorded"
-            );
-        }
     }
 
     /// Waits until decisions can be had, and says what is wrong with the servers.

@@ -58,6 +58,11 @@ impl Shard {
         self.table.find(key.hash(), |slot| self.key(*slot) == key.bytes()).copied()
     }
 
+    /// A counter's state.
+    pub(super) fn state(&self, slot: u32) -> Option<&State> {
+        self.counter(slot)?.state.as_ref()
+    }
+
     /// Takes a counter's state out, to be [put back](Self::put) before the lock is let go.
     pub(super) fn take(&mut self, slot: u32) -> Option<State> {
         self.counter_mut(slot).and_then(|counter| counter.state.take())

@@ -76,7 +76,6 @@ use self::plan::Group;
 pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
 use self::take_back::TakeBacks;
-pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
