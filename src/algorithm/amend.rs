@@ -13,9 +13,10 @@
 //! Example, 100 hits a day that are used up, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is admitted, another
 //! one is not, one of 1 hit is; at 12:30 what were left would be gone.
 //!
-//! Both stand beside the state of whatever algorithm, in an `Extended` counter, which becomes a plain one again with the first
-//! write after they have no meaning any more: a grant at its end, for what was taken of it may come back until then.
+//! Both stand beside the state of whatever algorithm, as tallies do, in an `Extended` counter, which becomes a plain one again with
+//! the first write after they have no meaning any more: a grant at its end, for what was taken of it may come back until then.
 
+use super::tallies::Tallies;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
 
@@ -86,6 +87,7 @@ pub(super) struct Extended {
     state: State,
     grant: Option<Granted>,
     reset: Option<Reset>,
+    pub(super) tallies: Tallies,
 }
 
 /// A grant, and what it is known by.
@@ -242,11 +244,12 @@ impl State {
         reset.is_some_and(|reset| receipt.at <= reset.at)
     }
 
-    fn extend(&mut self, limit: &Limit, change: impl FnOnce(&mut Extended)) {
+    /// Changes what stands beside the state.
+    pub(super) fn extend(&mut self, limit: &Limit, change: impl FnOnce(&mut Extended)) {
         let mut extended = match std::mem::replace(self, limit.unused()).0 {
             Inner::Extended(extended) => extended,
             plain @ (Inner::FixedWindow(_) | Inner::SlidingWindow(_) | Inner::SlidingLog(_) | Inner::Gcra(_)) => {
-                Box::new(Extended { state: Self(plain), grant: None, reset: None })
+                Box::new(Extended { state: Self(plain), grant: None, reset: None, tallies: Tallies::default() })
             }
         };
         change(&mut extended);
@@ -258,7 +261,7 @@ impl State {
         let Inner::Extended(extended) = &mut self.0 else { return };
         extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);
-        if extended.grant.is_none() && extended.reset.is_none() {
+        if extended.grant.is_none() && extended.reset.is_none() && extended.tallies.is_empty() {
             *self = std::mem::replace(&mut extended.state, limit.unused());
         }
     }
@@ -282,6 +285,6 @@ impl Extended {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of::<Self>().saturating_add(self.state.heap_bytes())
+        size_of::<Self>().saturating_add(self.state.heap_bytes()).saturating_add(self.tallies.heap_bytes())
     }
 }

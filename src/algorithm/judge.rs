@@ -4,12 +4,13 @@
 //!
 //! 1. each check is judged in order, seeing the hits of earlier checks of the same counter;
 //! 2. the verdicts are combined ([`super::verdict::combine`]);
-//! 3. the hits are written where the charge modes say so;
+//! 3. the hits are written where the charge modes say so, and tallied for the entries that are recorded;
 //! 4. each check is reported as its counter stands after the whole request.
 
 use smallvec::SmallVec;
 
 use super::quota::Report;
+use super::tallies::Recorded;
 use super::time::Timestamp;
 use super::verdict::{Overall, Prior, Role, Verdict, charges, combine, is_seen};
 use super::{Charge, Limit, State, Unreadable};
@@ -36,6 +37,8 @@ pub struct Question<'a> {
     pub role: Role,
     /// Which of the counters it is about; `None` where the store has none to offer.
     pub counter: Option<usize>,
+    /// The entries that the hits are tallied for.
+    pub recorded: Recorded<'a>,
 }
 
 /// The answer to one question.
@@ -88,7 +91,8 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
         let counter = question.counter.and_then(|index| Some((counters.get_mut(index)?, written.get_mut(index)?)));
         let (Some((state, written)), false) = (counter, matches!(verdict, Verdict::Unknown(_))) else { continue };
         let charged = charges(question.limit.charge_mode(), *verdict == Verdict::Allowed, overall);
-        *written |= question.write(state, charged, now).unwrap_or(false);
+        let took = question.write(state, charged, now).unwrap_or(false);
+        *written |= question.tally(state, took, *verdict) || took;
     }
     let outcomes = report(questions, &verdicts, counters, now);
     Judgement { overall, outcomes, written }
@@ -181,5 +185,12 @@ impl Question<'_> {
             Hits::Refund(hits) => self.limit.refund(state, hits.into(), now),
             Hits::Charge(_) | Hits::Peek => Ok(false),
         }
+    }
+
+    /// Tallies hits that were charged or denied. Says whether the counter changed.
+    fn tally(&self, state: &mut State, charged: bool, verdict: Verdict) -> bool {
+        let hits = |counts: bool| if counts { self.charged() } else { 0 };
+        let is_denied = verdict == Verdict::Denied;
+        !self.limit.is_ban() && self.limit.tally(state, self.recorded, hits(charged), hits(is_denied))
     }
 }

@@ -10,6 +10,7 @@ use super::gcra::Gcra;
 use super::judge::{Hits, Question, judge};
 use super::quota::Window;
 use super::sliding_window::{Estimate, SlidingWindow};
+use super::tallies::Recorded;
 use super::time::{Micros, Timestamp};
 use super::verdict::{Prior, Role};
 use super::{Algorithm, Charge, Limit, OnStoreError, State, fixed_window, sliding_log};
@@ -179,7 +180,7 @@ proptest! {
         let limit = limit(algorithm, Charge::Admitted);
         let (_, state, now) = run(&limit, &trace);
         let mut counters = [state.clone()];
-        let peek = Question { limit: &limit, hits: Hits::Peek, role: Role::Enforce, counter: Some(0) };
+        let peek = Question { limit: &limit, hits: Hits::Peek, role: Role::Enforce, counter: Some(0), recorded: Recorded::default() };
         let judgement = judge(&[peek, peek], &mut counters, Prior::Open, at(now + 3));
         prop_assert_eq!(judgement.written.as_slice(), &[false]);
         prop_assert_eq!(&counters[0], &state);
@@ -265,7 +266,13 @@ fn a_counter_of_another_algorithm_is_unreadable_and_never_empty() {
         limit(Algorithm::SlidingLog(sliding_log::SlidingLog::new(vec![window(1, 1_000)]).unwrap()), Charge::Admitted);
     let gcra = limit(Algorithm::Gcra(Gcra::new(window(1, 1_000), None, None).unwrap()), Charge::Admitted);
     assert!(gcra.allows(&log.unused(), 1, at(0)).is_err());
-    let question = Question { limit: &gcra, hits: Hits::Charge(1), role: Role::Enforce, counter: Some(0) };
+    let question = Question {
+        limit: &gcra,
+        hits: Hits::Charge(1),
+        role: Role::Enforce,
+        counter: Some(0),
+        recorded: Recorded::default(),
+    };
     let judgement = judge(&[question], &mut [log.unused()], Prior::Open, at(0));
     assert_eq!(judgement.outcomes.as_slice(), &[None]);
 }

@@ -9,6 +9,7 @@
 //! | [`verdict`] | how the verdicts of several limits become one, and which of them are charged |
 //! | [`judge`] | a whole request against its counters: look first, write second, report last |
 //! | [`amend`] | what people do to one counter: look, reset, refund, grant |
+//! | [`tallies`] | which entries of requests used a counter up |
 //! | [`lease`] | hits that are charged in advance: how many, how long, and what that does to a limit |
 //!
 //! A new algorithm is a file like [`gcra`], a variant of [`Algorithm`] and of [`State`]; the compiler names the arms.
@@ -25,6 +26,7 @@ pub mod lease;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
+pub mod tallies;
 pub mod time;
 pub mod verdict;
 
@@ -203,6 +205,16 @@ impl Limit {
     /// Whether some window has an amount of 0: nothing is ever admitted, and no counter is needed to say so.
     pub fn is_ban(&self) -> bool {
         self.ban
+    }
+
+    /// Hits that a rested counter admits at once, where that is an amount of its own; of a ban there is none.
+    pub fn burst(&self) -> Option<u32> {
+        match &self.algorithm {
+            Algorithm::Gcra(gcra) if !self.ban => Some(gcra.burst()),
+            Algorithm::Gcra(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                None
+            }
+        }
     }
 
     /// Whether its only period is a second.

@@ -11,6 +11,7 @@ use crate::admin::desk::Deed;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amended, Amendment, Look, WindowLook};
 use crate::algorithm::quota::Window;
+use crate::algorithm::tallies::Tally;
 use crate::algorithm::time::Micros;
 use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
 use crate::journal::key::{OwnedEntries, read_text, write_text};
@@ -18,11 +19,9 @@ use crate::limiter::Live;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
-use crate::store::redis::Tally;
 
 /// Time for a question to the store: a person waits, not a proxy.
 const PATIENCE: Duration = Duration::from_secs(1);
-const NO_TALLIES: &str = "counters in this process have no tallies: they are kept in Redis";
 
 /// When a person's question that is asked now has to be answered.
 pub(super) fn deadline() -> Instant {
@@ -42,9 +41,7 @@ pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Re
             "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
         )));
     }
-    let no_tallies = || Refusal::Conflict(NO_TALLIES.to_owned());
-    let tallies = tallies(service, &key).await?.ok_or_else(no_tallies)?;
-    Ok(Who { rule: rule_path, tallies })
+    Ok(Who { rule: rule_path, tallies: tallies(service, &key).await? })
 }
 
 /// How the counter stands that a descriptor leads to, and who used it up.
@@ -56,11 +53,8 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
     let limit = limit_of(rule)?;
     let looked = amend(service, rule, key, Amendment::Look).await?;
     let (who, who_unknown) = match rule.record() {
-        [] => (None, Some("the rule records nobody; `record: [key]` in its rate_limit would")),
-        _ => match tallies(service, &key).await? {
-            None => (None, Some(NO_TALLIES)),
-            known => (known, None),
-        },
+        [] => (Vec::new(), Some("the rule records nobody; `record: [key]` in its rate_limit would")),
+        _ => (tallies(service, &key).await?, None),
     };
     Ok(CounterView {
         domain: domain.to_owned(),
@@ -70,7 +64,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
         algorithm: rule.algorithm().to_owned(),
         is_shadow: rule.shadow_mode(),
         state: view(limit, &looked.after),
-        who: who.unwrap_or_default(),
+        who,
         who_unknown: who_unknown.map(str::to_owned),
         denials: None,
         denials_missing: None,
@@ -156,16 +150,15 @@ async fn amend(service: &Service, rule: &Rule, key: CounterKey<'_>, amendment: A
     })
 }
 
-/// `None`: none are kept, since counters live in this process.
-async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Option<Vec<TallyView>>, Refusal> {
-    let Some(store) = service.limiter().store().redis() else { return Ok(None) };
-    let tallies = store.tallies(key).await.map_err(|error| Refusal::Unavailable(error.to_string()))?;
+/// The tallies of a counter, as administration shows them.
+async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Vec<TallyView>, Refusal> {
+    let tallies = service.limiter().store().tallies(key).await;
     let view = |tally: Tally| TallyView {
         who: (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
         charged: tally.charged,
         denied: tally.denied,
     };
-    Ok(Some(tallies.into_iter().map(view).collect()))
+    tallies.map(|all| all.into_iter().map(view).collect()).map_err(|error| Refusal::Unavailable(error.to_string()))
 }
 
 /// How long processes may go on by what they knew, and the same in words: others remember denials, and all of them, this one too, use

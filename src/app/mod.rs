@@ -106,7 +106,6 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     prepared.listeners.announce(settings.policy.are_examples);
-    shared.stores.tell_of_tallies(&shared.policies);
     let Listeners { grpc, http, admin } = prepared.listeners;
     let end = || ended.clone().cancelled_owned();
     let decide = json::decide(&service, &settings.limits, settings.tls.as_ref());

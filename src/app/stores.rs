@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
@@ -10,7 +10,6 @@ use tracing::{error, info, warn};
 
 use super::serving::Service;
 use crate::admin::api::store::Told;
-use crate::limiter::InForce;
 use crate::settings::{Place, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
@@ -18,7 +17,7 @@ use crate::store::deny_cache::{Denials, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, ServerTold, Time};
+use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerTold, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// How often expired counters are looked for, and the store's metrics brought up to date.
@@ -102,19 +101,6 @@ impl Stores {
         self.settings.ready_without || matches!(self.settings.place, Place::Memory)
     }
 
-    /// Logs that limits have `record` where no tallies are kept.
-    pub(super) fn tell_of_tallies(&self, policies: &InForce) {
-        let snapshot = policies.snapshot();
-        let mut rules = snapshot.iter().flat_map(|live| live.policies().rules());
-        if let (Place::Memory, Some(rule)) = (&self.settings.place, rules.find(|rule| !rule.record().is_empty())) {
-            let rule = rule.path();
-            warn!(
-                rule,
-                "limits have `record`, whose tallies are kept in Redis alone: with --store memory nobody is recorded"
-            );
-        }
-    }
-
     /// Waits until decisions can be had, and says what is wrong with the servers.
     pub(super) async fn ready(&self) {
         let Place::Redis(options) = &self.settings.place else { return };
@@ -186,12 +172,12 @@ impl Stores {
         let store = self.connect_redis(options);
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut count = ReplicaCount::default();
         loop {
             ticks.tick().await;
-            if let Some(count) = store.heartbeat(&self.id).await {
-                self.replicas.set(count);
-                self.metrics.replicas.set(i64::from(count));
-            }
+            let number = count.report(store.heartbeat(&self.id).await, Instant::now());
+            self.replicas.set(number);
+            self.metrics.replicas.set(i64::from(number));
         }
     }
 }

@@ -8,10 +8,11 @@ use super::api::Server;
 use super::said::{no_answer, say};
 use super::{block_on, load};
 use crate::admin::api::ask::{TallyView, Who as Answer};
+use crate::algorithm::tallies::Tally;
 use crate::descriptor::KeyBuffer;
 use crate::journal::key::read_text;
 use crate::settings::{Place, Reading, RedisFlags, place};
-use crate::store::redis::{RedisStore, Tally, Time};
+use crate::store::redis::{RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Time to reach the store.
@@ -95,7 +96,7 @@ impl Who {
         if let (Some(only), Some(policy)) = (&self.only, policies.find(&self.domain)) {
             let (key, value) = only.split_once('=').unwrap_or((only, ""));
             let entry = [key.as_bytes(), b"=", &policy.shown(rule, value.as_bytes())].concat();
-            tallies.retain(|tally| tally.entry == entry);
+            tallies.retain(|tally| *tally.entry == *entry);
         }
         Ok(tallies)
     }
@@ -103,7 +104,7 @@ impl Who {
 
 fn tally(told: TallyView) -> Tally {
     let TallyView { who, charged, denied } = told;
-    Tally { entry: who.unwrap_or_default().into_bytes(), charged, denied }
+    Tally { entry: who.unwrap_or_default().into_bytes().into(), charged, denied }
 }
 
 fn text(tallies: &[Tally]) -> String {

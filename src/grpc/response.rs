@@ -10,9 +10,9 @@ use super::headers::{self, HeaderStyle};
 use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::units::UNITS;
+use crate::algorithm::Limit;
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
-use crate::algorithm::{Algorithm, Limit};
 use crate::limiter::{Decision, Standing, Status};
 
 /// How an answer is written.
@@ -83,7 +83,7 @@ fn current_limit(limit: &Limit, window: &Window, status: &Status<'_>) -> RateLim
     RateLimit {
         name: match name {
             Some(name) => unquoted(name),
-            None if unit == Unit::Unknown || has_burst(limit) => InWords(limit, window).to_string(),
+            None if unit == Unit::Unknown || told_burst(limit).is_some() => InWords(limit, window).to_string(),
             None => String::new(),
         },
         requests_per_unit: window.limit(),
@@ -97,11 +97,9 @@ fn unquoted(name: &str) -> String {
     name.chars().map(|c| if c == '"' || c == '\\' || c.is_control() { '\'' } else { c }).collect()
 }
 
-fn has_burst(limit: &Limit) -> bool {
-    match limit.algorithm() {
-        Algorithm::Gcra(gcra) => limit.windows().iter().all(|window| window.limit() != gcra.burst()),
-        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => false,
-    }
+/// The burst, where it is another amount than that of the rate.
+fn told_burst(limit: &Limit) -> Option<u32> {
+    limit.burst().filter(|burst| limit.windows().iter().all(|window| window.limit() != *burst))
 }
 
 /// What units cannot say, `5 per 250ms` or `100 per 1m burst 20`.
@@ -110,12 +108,7 @@ struct InWords<'a>(&'a Limit, &'a Window);
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} per {}", self.1.limit(), self.1.period())?;
-        match self.0.algorithm() {
-            Algorithm::Gcra(gcra) if has_burst(self.0) => write!(f, " burst {}", gcra.burst()),
-            Algorithm::Gcra(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
-                Ok(())
-            }
-        }
+        told_burst(self.0).map_or(Ok(()), |burst| write!(f, " burst {burst}"))
     }
 }
 
@@ -129,4 +122,31 @@ fn duration(length: Micros, style: &AnswerStyle) -> Duration {
     }
     let exact = std::time::Duration::from(length);
     Duration { seconds: seconds(exact.as_secs()), nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::gcra::Gcra;
+    use crate::algorithm::{Algorithm, Charge, OnStoreError};
+
+    fn rate(amount: u32, period: Micros, burst: Option<u32>) -> Limit {
+        let gcra = Gcra::new(Window::new(amount, period).unwrap(), burst, None).unwrap();
+        Limit::new(Algorithm::Gcra(gcra), Charge::Admitted, OnStoreError::Error).unwrap()
+    }
+
+    #[test]
+    fn a_burst_is_told_where_it_is_another_amount_and_none_of_a_ban() {
+        let (minute, short) = (Micros::from_secs(60), Micros::new(250_000));
+        for (limit, words, is_told) in [
+            (rate(100, minute, Some(20)), "100 per 1m burst 20", true),
+            (rate(100, minute, None), "100 per 1m", false),
+            (rate(0, minute, None), "0 per 1m", false),
+            (rate(0, minute, Some(20)), "0 per 1m", false),
+            (rate(0, short, None), "0 per 250ms", false),
+        ] {
+            let [window] = limit.windows() else { panic!("one window") };
+            assert_eq!((InWords(&limit, window).to_string().as_str(), told_burst(&limit).is_some()), (words, is_told));
+        }
+    }
 }

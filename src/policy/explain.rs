@@ -153,6 +153,9 @@ fn line(text: &mut String, word: &str, meaning: &str) -> fmt::Result {
 }
 
 fn counting(word: &str, limit: &Limit) -> String {
+    if limit.is_ban() {
+        return format!("{word}: a ban, every hit is denied");
+    }
     let how = match limit.algorithm() {
         Algorithm::FixedWindow(_) => {
             "from the beginning of each window; around a boundary up to twice as many may pass".to_owned()

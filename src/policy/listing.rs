@@ -67,9 +67,8 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
                 write!(text, " of the calendar of {}", calendar.zone_name())?;
             }
         }
-        match limit.algorithm() {
-            Algorithm::Gcra(gcra) => write!(text, " burst {}", gcra.burst())?,
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
+        if let Some(burst) = limit.burst() {
+            write!(text, " burst {burst}")?;
         }
     }
     writeln!(text)

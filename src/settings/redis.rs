@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Place, parse};
-use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret};
+use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret, check_prefix};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -38,8 +38,9 @@ pub struct Flags {
     /// Time for one attempt to connect, with the greeting; they are repeated.
     #[arg(long, env = "TOLLGATE_REDIS_CONNECT_TIMEOUT", value_name = "DURATION", value_parser = parse::duration)]
     redis_connect_timeout: Option<Duration>,
-    /// What all keys begin with. Each byte is paid for with every counter.
-    #[arg(long, env = "TOLLGATE_REDIS_PREFIX", value_name = "TEXT", default_value = "")]
+    /// What all keys begin with. Each byte is paid for with every counter. With a hash tag, `{TEXT}`, all are in one slot of a
+    /// Cluster.
+    #[arg(long, env = "TOLLGATE_REDIS_PREFIX", value_name = "TEXT", default_value = "", value_parser = prefix)]
     redis_prefix: String,
     /// The ACL user at the sentinels.
     #[arg(long, env = "TOLLGATE_SENTINEL_USER", value_name = "NAME")]
@@ -114,6 +115,10 @@ impl Flags {
         };
         Box::new(RedisOptions { access, sentinel_access, ..RedisOptions::at(url) })
     }
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    check_prefix(text).map(|()| text.to_owned())
 }
 
 fn redis_url(text: &str) -> Result<RedisUrl, String> {

@@ -10,7 +10,9 @@ use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::tallies::Tally;
 use crate::algorithm::verdict::Prior;
+use crate::descriptor::CounterKey;
 
 /// One of the stores.
 pub enum AnyStore<C> {
@@ -72,6 +74,19 @@ impl<C: Clock> AnyStore<C> {
             Self::Redis(store) => Some(store),
             Self::Leasing(store) => Some(store.store()),
             Self::Remembering(store) => Some(store.store().store()),
+        }
+    }
+
+    /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
+    ///
+    /// # Errors
+    /// Where the store cannot be asked, or the value cannot be read.
+    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.tallies(key)),
+            Self::Redis(store) => store.tallies(key).await,
+            Self::Leasing(store) => store.store().tallies(key).await,
+            Self::Remembering(store) => store.store().store().tallies(key).await,
         }
     }
 

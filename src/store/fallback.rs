@@ -55,8 +55,9 @@ impl Fallback {
         self.metrics.local_decisions.inc_by(u64::try_from(checks.len()).unwrap_or(u64::MAX));
         let replicas = self.replicas.count();
         let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
+        // Nobody reads tallies here: they are the store's.
         let shares: Few<Check<'_>> =
-            checks.iter().zip(&limits).map(|(check, limit)| Check { limit, ..*check }).collect();
+            checks.iter().zip(&limits).map(|(check, limit)| Check { limit, recorded: &[], ..*check }).collect();
         let mut outcomes = self.memory.decide(&shares, prior, Instant::now()).await;
         outcomes.iter_mut().flatten().for_each(|outcome| outcome.by = JudgedBy::Share);
         outcomes

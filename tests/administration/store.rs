@@ -47,13 +47,21 @@ async fn servers_are_told_with_who_is_connected_and_what_they_say() {
 #[tokio::test]
 async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
     let redis = Redis::start().await;
-    let service =
-        Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "15s"]);
+    for store in [redis.url().as_str(), "memory"] {
+        who_used_it_up_at(store).await;
+    }
+}
+
+async fn who_used_it_up_at(store: &str) {
+    let service = Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", store, "--store-timeout", "15s"]);
     ready(&service).await;
     let (admin, client) = (Web::new(service.admin), Client::connect(service.grpc).await);
-    for user in ["ann", "bob", "ann"] {
+    let hit = async |user: &str| {
         let descriptors = vec![descriptor(&[("tenant", "acme")]), descriptor(&[("user", user)])];
         client.ask(request(descriptors)).await.unwrap();
+    };
+    for user in ["ann", "bob", "ann"] {
+        hit(user).await;
     }
     let who = told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await;
     let tally = |who, charged| json!({"who": who, "charged": charged, "denied": 0});
@@ -67,10 +75,22 @@ async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
         let reply = admin.get(&format!("/api/v1/who?{query}")).await;
         assert!(reply.status == status && reply.body.contains(reason), "{query}: {} {}", reply.status, reply.body);
     }
-    let alone = Tollgate::serve(Policies::of(POLICY).path());
-    let reply = Web::new(alone.admin).get("/api/v1/who?domain=test&descriptor=tenant=acme").await;
-    assert!(reply.status == 409 && reply.body.contains("kept in Redis"), "{}", reply.body);
-    assert_eq!(told(&Web::new(alone.admin), "/api/v1/store").await, json!({"servers": []}));
+    for user in ["bob", "bob", "cy"] {
+        hit(user).await;
+    }
+    let by_command = |command: &str| {
+        let output = output([command, "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let lines = [[3, 0], [2, 0], [0, 1]].into_iter().zip(["bob", "ann", "cy"]);
+    let lines = lines.map(|([charged, denied], user)| format!("{charged:>12} {denied:>12}  user={user}\n"));
+    assert_eq!(by_command("who").split_once("who\n").unwrap().1, lines.collect::<String>(), "{store}");
+    assert!(by_command("inspect").contains("user=bob: 3 charged, 0 denied"));
+    by_command("reset");
+    assert_eq!(told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await["tallies"], json!([]));
+    if store == "memory" {
+        assert_eq!(told(&admin, "/api/v1/store").await, json!({"servers": []}));
+    }
 }
 
 /// The journals of two processes on one store are one, in a Cluster too; without the store what was read is known still, and what may be missing is said.

@@ -32,7 +32,7 @@ async fn a_server_a_cluster_and_the_master_of_sentinels_do_what_is_asked() {
             let policies = Policies::of(&policy(&[("user", limit)]));
             let (service, client) = serve(&policies, &url, &[]).await;
             // Of several slots of the cluster.
-            for user in ["ann", "bob", "cy", "dora"] {
+            for user in ["ann", "bob", "cy", "dora", "{x}1"] {
                 goes_through_all(&service, &client, user).await;
             }
         }

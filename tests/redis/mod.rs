@@ -15,8 +15,10 @@
 //! | `deny_cache` | who is known to be denied is not asked for |
 //! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
 //! | `amend` | what people do to one counter: reset, refund, grant |
+//! | `slots` | which slots of a Cluster counters are in, whatever clients send |
 //! | `per_second` | limits of a second on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
+//! | `replicas` | how many processes a process thinks that there are |
 //! | `hashed` | `hash_values`: values that are nowhere to be read |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
@@ -36,7 +38,9 @@ mod per_second;
 mod random;
 mod rates;
 mod replay;
+mod replicas;
 mod sides;
+mod slots;
 mod straight;
 mod who;
 

@@ -49,6 +49,8 @@ enum Asked {
     Lend(String, u32),
     /// What was so charged, one of it, goes back.
     TakeBack(usize),
+    /// Who used the counter of a descriptor up.
+    Tallies(String),
 }
 
 #[test]
@@ -85,6 +87,28 @@ fn they_do_so_when_hits_of_grants_and_from_before_resets_come_back() {
     agree(2, CASES, (policies, traces), |(rules, trace)| Case {
         policies: vec![text_of(&rules, false)],
         modes: Modes::default(),
+        trace,
+    });
+}
+
+#[test]
+fn they_tally_alike() {
+    let recording = rules().prop_map(|rule| {
+        let limit = rule.limit.replace(", record: [who, k0]", "") + ", record: [who, k0]";
+        Rule { limit, ..rule }
+    });
+    let requests = prop::collection::vec(descriptors(), 1..5).prop_map(|all| Asked::Decide(request(all)));
+    let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
+    let tallies = keys.clone().prop_map(|descriptor| Asked::Tallies(descriptor.to_owned()));
+    let resets = keys.prop_map(|descriptor| Asked::Amend(descriptor.to_owned(), Amendment::Reset));
+    let asked = prop_oneof![12 => requests, 4 => tallies, 1 => resets];
+    // Less than a minute in all, for which all stores keep a counter that does not matter.
+    let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];
+    let traces = prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS);
+    let policies = prop::collection::vec(recording, 3..8);
+    agree(3, CASES, (policies, any::<bool>(), modes(), traces), |(rules, in_one_slot, modes, trace)| Case {
+        policies: vec![text_of(&rules, in_one_slot)],
+        modes,
         trace,
     });
 }
@@ -127,6 +151,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
                 let said = sides.lend(now, descriptor, *hits).await;
                 said.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
             }
+            Asked::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
             Asked::TakeBack(_) if lent.is_empty() => Ok(()),
             Asked::TakeBack(which) => {
                 let (descriptor, receipt) = lent.swap_remove(which % lent.len());

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use prost::Message as _;
 use tollgate::algorithm::amend::{Amended, Amendment};
 use tollgate::algorithm::judge::Hits;
+use tollgate::algorithm::tallies::Tally;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::algorithm::verdict::Role;
 use tollgate::algorithm::{Charge, Receipt};
@@ -99,6 +100,16 @@ impl Sides {
         Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", said.collect::<String>()))
     }
 
+    /// The tallies of a counter, on all sides, but for those without hits: a charge that is taken back leaves an entry in a Cluster.
+    pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<Tally>, String> {
+        let mut said = join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
+        said.iter_mut().for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
+        if said.iter().all(|tallies| *tallies == said[0]) {
+            return Ok(said.swap_remove(0));
+        }
+        Err(format!("tallies of {descriptor}: {said:#?}"))
+    }
+
     /// Charges the counter of a descriptor in advance, on all sides, and gives the receipt.
     pub(super) async fn lend(&self, at: u64, descriptor: &str, hits: u32) -> Result<Option<Receipt>, String> {
         self.clock.set(Timestamp::from_micros(at));
@@ -152,6 +163,15 @@ async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) 
     let Some(receipt) = back else { return store.lend(check, deadline).await.unwrap().receipt };
     store.take_back(check, receipt, deadline).await.unwrap();
     None
+}
+
+async fn tallies(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> Vec<Tally> {
+    let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
+    let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    match counter {
+        Ok((_, key)) => limiter.store().tallies(&key).await.unwrap(),
+        Err(_) => Vec::new(),
+    }
 }
 
 async fn amend(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str, amendment: Amendment) -> Touched {

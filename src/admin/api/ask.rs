@@ -155,7 +155,6 @@ pub(super) async fn peek(State(api): State<Api>, Json(question): Json<Question>)
     responses(
         (status = 200, body = Who),
         (status = 404, description = "there is no such counter, or nobody is recorded", body = Problem),
-        (status = 409, description = "the store in this process keeps no tallies", body = Problem),
         (status = 503, description = "the store cannot say", body = Problem)
     )
 )]

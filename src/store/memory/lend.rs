@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{MemoryStore, Work};
-use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;
+use crate::algorithm::{Receipt, Unreadable};
 use crate::store::clock::Clock;
 use crate::store::{Check, Lender, Lent, StoreError};
 
@@ -14,9 +14,9 @@ impl<C: Clock> Lender for MemoryStore<C> {
         let mut work = self.begin(&checks);
         work.ask(&checks, 0);
         let lent = work.lend(check);
-        let written = lent.as_ref().is_ok_and(|lent| lent.receipt.is_some());
+        let written = lent.as_ref().is_ok_and(|(_, written)| *written);
         work.finish(&checks, &[written]);
-        lent
+        lent.map(|(lent, _)| lent)
     }
 
     async fn take_back(&self, check: &Check<'_>, receipt: Receipt, _: Instant) -> Result<(), StoreError> {
@@ -24,8 +24,14 @@ impl<C: Clock> Lender for MemoryStore<C> {
         let mut work = self.begin(&checks);
         work.ask(&checks, 0);
         let now = work.now;
-        let undone = work.states.iter_mut().map(|state| check.limit.take_back(state, receipt, now));
-        let undone: Result<Vec<bool>, _> = undone.collect();
+        let undone = work.states.iter_mut().map(|state| {
+            let undone = check.limit.take_back(state, receipt, now)?;
+            if undone {
+                check.limit.untally(state, check.recorded, receipt.hits);
+            }
+            Ok(undone)
+        });
+        let undone: Result<Vec<bool>, Unreadable> = undone.collect();
         // A counter that is not there any more has nothing to give back.
         let written = [undone.as_ref().is_ok_and(|undone| undone.contains(&true))];
         work.finish(&checks, &written);
@@ -34,16 +40,20 @@ impl<C: Clock> Lender for MemoryStore<C> {
 }
 
 impl Work<'_, '_> {
-    /// Charges the only counter, where it has room.
-    fn lend(&mut self, check: &Check<'_>) -> Result<Lent, StoreError> {
+    /// Charges the only counter, where it has room. Says whether it changed.
+    fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {
         let has_room = self.questions.iter().all(|question| question.counter.is_some());
+        let recorded = self.questions.first().map(|question| question.recorded).unwrap_or_default();
         let state = self.states.first_mut().filter(|_| has_room).ok_or(StoreError::NoRoom)?;
         let (limit, now) = (check.limit, self.now);
         let Hits::Charge(hits) = check.hits else { return Err(StoreError::Refused) };
         let hits = u64::from(hits);
         let lent = limit.allows(state, hits, now).and_then(|allowed| {
             let receipt = if allowed { Some(limit.charge(state, hits, now)?) } else { None };
-            Ok(Lent { report: limit.report(state, (!allowed).then_some(hits), now)?, receipt })
+            let (charged, denied) = if allowed { (hits, 0) } else { (0, hits) };
+            let tallied = limit.tally(state, recorded, charged, denied);
+            let report = limit.report(state, (!allowed).then_some(hits), now)?;
+            Ok((Lent { report, receipt }, allowed || tallied))
         });
         lent.map_err(|_| StoreError::Unreadable)
     }

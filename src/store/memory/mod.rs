@@ -20,9 +20,11 @@ use super::clock::{Clock, SystemClock};
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Question, judge};
+use crate::algorithm::tallies::{Recorded, Tally, ranked};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
 use crate::algorithm::{GRACE, State};
+use crate::descriptor::CounterKey;
 
 /// Shards; many more than cores, so that two requests rarely want the same one. No power of two, since their tables double at
 /// one: a million counters would be just past it, with tables half empty.
@@ -106,9 +108,17 @@ impl<C: Clock> MemoryStore<C> {
         self.budget.used()
     }
 
+    /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
+    pub fn tallies(&self, key: &CounterKey<'_>) -> Vec<Tally> {
+        let shard = self.shards.get(usize::from(shard_of(key))).map(Mutex::lock);
+        let tallies = shard.and_then(|shard| Some(shard.state(shard.find(key)?)?.tallies().to_vec()));
+        ranked(tallies.unwrap_or_default())
+    }
+
     /// Locks what the checks are about, and takes the time.
     fn begin<'a>(&self, checks: &[Check<'a>]) -> Work<'a, '_> {
-        let mut wanted: Few<u8> = checks.iter().filter(|check| !check.limit.is_ban()).map(shard_of).collect();
+        let mut wanted: Few<u8> =
+            checks.iter().filter(|check| !check.limit.is_ban()).map(|check| shard_of(&check.key)).collect();
         wanted.sort_unstable();
         wanted.dedup();
         // Always in ascending order, so that no two requests wait for each other.
@@ -156,8 +166,12 @@ impl<'a> Work<'a, '_> {
         let Some(check) = checks.get(number) else { return };
         let seen = self.first.iter().position(|first| checks.get(*first).is_some_and(|other| same(other, check)));
         let counter = seen.or_else(|| self.open(check, number));
-        let counter = counter.filter(|counter| self.has_room(check, *counter));
-        self.questions.push(Question { limit: check.limit, hits: check.hits, role: check.role, counter });
+        let counter = counter.filter(|counter| self.has_room(check, *counter, &[]));
+        // Without room for those who charge there may still be room for the charge.
+        let may_grow =
+            !check.recorded.is_empty() && counter.is_some_and(|counter| self.has_room(check, counter, check.recorded));
+        let recorded = Recorded { entries: check.recorded, may_grow };
+        self.questions.push(Question { limit: check.limit, hits: check.hits, role: check.role, counter, recorded });
     }
 
     /// Finds the check's counter, or prepares a new one, and takes its state to work on.
@@ -165,7 +179,7 @@ impl<'a> Work<'a, '_> {
         let mut counter = Counter { shard: 0, slot: None, reserved: 0, held: 0 };
         let mut state = None;
         if !check.limit.is_ban() {
-            let wanted = shard_of(check);
+            let wanted = shard_of(&check.key);
             counter.shard = self.guards.iter().position(|(number, _)| *number == wanted)?;
             let (_, shard) = self.guards.get_mut(counter.shard)?;
             counter.slot = shard.find(&check.key);
@@ -178,12 +192,14 @@ impl<'a> Work<'a, '_> {
         self.counters.len().checked_sub(1)
     }
 
-    /// Whether the counter may take what the check could make it take; a charge of a new one needs all of it.
-    fn has_room(&mut self, check: &Check<'_>, index: usize) -> bool {
+    /// Whether the counter may take what the check, with tallies of `recorded`, could make it take; a charge of a new one needs all
+    /// of it.
+    fn has_room(&mut self, check: &Check<'_>, index: usize, recorded: &[Vec<u8>]) -> bool {
         let charges = matches!(check.hits, Hits::Charge(_)) && !check.limit.is_ban();
         let (Some(counter), Some(state)) = (self.counters.get_mut(index), self.states.get(index)) else { return false };
         let Some((_, shard)) = self.guards.get_mut(counter.shard).filter(|_| charges) else { return true };
-        let whole = bytes_of(check.key.bytes().len(), Some(state)).saturating_add(state.growth_bytes());
+        let growth = state.growth_bytes().saturating_add(state.tallying_bytes(recorded));
+        let whole = bytes_of(check.key.bytes().len(), Some(state)).saturating_add(growth);
         let need = whole.saturating_sub(counter.held).saturating_sub(counter.reserved);
         let taken = need == 0 || shard.reserve(self.budget, check.key.domain(), need, self.now);
         counter.reserved = counter.reserved.saturating_add(if taken { need } else { 0 });
@@ -199,7 +215,9 @@ impl<'a> Work<'a, '_> {
             };
             let kept = *written || counter.slot.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
-            let expires = written.then(|| check.limit.matters_until(&state).unwrap_or(self.now) + GRACE);
+            // Tallies are kept beside a counter that does not matter.
+            let expires = || check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE;
+            let expires = written.then(expires);
             match (counter.slot, expires) {
                 (Some(slot), expires) => shard.put(slot, state, expires),
                 (None, Some(expires)) => shard.insert(self.budget, &check.key, state, expires),
@@ -216,9 +234,9 @@ impl<'a> Work<'a, '_> {
     }
 }
 
-fn shard_of(check: &Check<'_>) -> u8 {
+fn shard_of(key: &CounterKey<'_>) -> u8 {
     // Bits that the table inside the shard does not look at, as a fraction of all that they could be.
-    let [.., high, low, _, _, _] = check.key.hash().to_le_bytes();
+    let [.., high, low, _, _, _] = key.hash().to_le_bytes();
     let part = u32::from(u16::from_be_bytes([high, low])).saturating_mul(u32::from(SHARDS)) >> 16;
     u8::try_from(part).unwrap_or_default()
 }

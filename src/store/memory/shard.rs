@@ -21,6 +21,8 @@ const SLOT_BYTES: usize = size_of::<Slot>() + 12 + 16;
 const SWEEP_PER_INSERT: usize = 2;
 /// Slots that are looked at before a new counter is refused.
 const SWEEP_WHEN_FULL: usize = 128;
+/// Counters expire at whole ticks of 2^21 us, two seconds, so that four bytes hold every instant below 2^53 us, which all are.
+const TICK_BITS: u32 = 21;
 
 /// Counters, with their keys and the instants at which they may go.
 #[derive(Default)]
@@ -45,8 +47,8 @@ struct Counter {
     key: Box<[u8]>,
     /// `None` only while a request that holds the shard's lock works on it.
     state: Option<State>,
-    /// Seconds since the epoch from which the counter may be forgotten.
-    expires_s: u32,
+    /// The tick from which the counter may be forgotten.
+    expires: u32,
     domain: u32,
 }
 
@@ -54,6 +56,11 @@ impl Shard {
     /// The number of the slot that holds this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
         self.table.find(key.hash(), |slot| self.key(*slot) == key.bytes()).copied()
+    }
+
+    /// A counter's state.
+    pub(super) fn state(&self, slot: u32) -> Option<&State> {
+        self.counter(slot)?.state.as_ref()
     }
 
     /// Takes a counter's state out, to be [put back](Self::put) before the lock is let go.
@@ -65,7 +72,7 @@ impl Shard {
     pub(super) fn put(&mut self, slot: u32, state: State, expires: Option<Timestamp>) {
         if let Some(counter) = self.counter_mut(slot) {
             counter.state = Some(state);
-            counter.expires_s = expires.map_or(counter.expires_s, whole_seconds_up);
+            counter.expires = expires.map_or(counter.expires, next_tick);
         }
     }
 
@@ -90,7 +97,7 @@ impl Shard {
         let counter = Counter {
             key: key.bytes().into(),
             state: Some(state),
-            expires_s: whole_seconds_up(expires),
+            expires: next_tick(expires),
             domain: self.number(budget, key.domain()),
         };
         let slot = self.free_slot();
@@ -103,15 +110,14 @@ impl Shard {
 
     /// Forgets the expired among the next `count` slots and says how many those were.
     pub(super) fn sweep(&mut self, budget: &Budget, count: usize, now: Timestamp) -> usize {
-        let now_s = u32::try_from(now.as_micros() / 1_000_000).unwrap_or(u32::MAX);
+        let now = tick(now);
         let slots = self.slots();
         let mut forgotten = 0usize;
         for _ in 0..count.min(slots) {
             let slot = self.hand;
             self.hand =
                 slot.checked_add(1).filter(|next| usize::try_from(*next).is_ok_and(|next| next < slots)).unwrap_or(0);
-            let expired =
-                self.counter(slot).is_some_and(|counter| counter.expires_s <= now_s && counter.state.is_some());
+            let expired = self.counter(slot).is_some_and(|counter| counter.expires <= now && counter.state.is_some());
             if expired {
                 self.forget(budget, slot);
                 forgotten = forgotten.saturating_add(1);
@@ -224,7 +230,12 @@ pub(super) fn bytes_of(key_len: usize, state: Option<&State>) -> usize {
     SLOT_BYTES.saturating_add(key_len).saturating_add(state.map_or(0, State::heap_bytes))
 }
 
-/// Never earlier than the instant itself.
-fn whole_seconds_up(at: Timestamp) -> u32 {
-    u32::try_from(at.as_micros().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+/// The tick of an instant; of one that is later than all ticks the last but one, at which what never expires is still there.
+fn tick(at: Timestamp) -> u32 {
+    u32::try_from(at.as_micros() >> TICK_BITS).unwrap_or(u32::MAX).min(u32::MAX - 1)
+}
+
+/// The first tick after an instant; the last, which never comes, where there is none.
+fn next_tick(at: Timestamp) -> u32 {
+    u32::try_from((at.as_micros() >> TICK_BITS).saturating_add(1)).unwrap_or(u32::MAX)
 }

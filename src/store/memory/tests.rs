@@ -113,7 +113,7 @@ fn what_has_expired_makes_room() {
     let fill = |from: u32| (from..from + 20_000).filter_map(|n| hit(&bench, "d", &format!("{n:06}"), &limit)).count();
     let first = fill(0);
     assert!(first < 20_000);
-    bench.clock.set(Timestamp::from_micros(START + 62 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 64 * SECOND));
     assert_eq!(fill(100_000), first, "as many as at first");
 }
 
@@ -125,7 +125,7 @@ fn a_sweep_forgets_the_expired_and_keeps_the_rest() {
         hit(&bench, "d", &format!("short {n}"), &short);
         hit(&bench, "d", &format!("long {n}"), &long);
     }
-    bench.clock.set(Timestamp::from_micros(START + 62 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 64 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!(bench.store.len(), 1_000);
     assert_eq!(hit(&bench, "d", "long 7", &long), Some(false));
@@ -224,7 +224,111 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
     bench.clock.set(Timestamp::from_micros(START + 285 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!(bench.store.len(), 1, "kept for a minute after the grant");
-    bench.clock.set(Timestamp::from_micros(START + 292 * SECOND));
+    bench.clock.set(Timestamp::from_micros(START + 295 * SECOND));
     (0..16).for_each(|_| bench.store.sweep());
     assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
+}
+
+#[test]
+fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
+    // Before, around and after the last second that four bytes hold, 2106-02-07, and at the beginning of 2200.
+    for begin in [START, (1 << 32) * SECOND - 30 * SECOND, (1 << 32) * SECOND + SECOND, 7_258_118_400 * SECOND] {
+        let bench = bench(1 << 20, 1 << 20);
+        let limit = fixed(1, 3600);
+        let hit_after = |seconds: i64| {
+            bench.clock.set(Timestamp::from_micros(begin.saturating_add_signed(seconds * 1_000_000)));
+            (0..16).for_each(|_| bench.store.sweep());
+            hit(&bench, "d", "a", &limit)
+        };
+        assert_eq!(hit_after(0), Some(true));
+        // The clock steps back and jumps.
+        for seconds in [1, -10, 60, 1_500, 30] {
+            assert_eq!(hit_after(seconds), Some(false), "{seconds} s after {begin}");
+        }
+        bench.clock.set(Timestamp::from_micros(begin + (3_600 + 60 + 5) * SECOND));
+        (0..16).for_each(|_| bench.store.sweep());
+        assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0), "{begin}");
+    }
+}
+
+/// Takes one hit for some entries.
+fn hit_for(bench: &Bench, name: &str, limit: &Limit, entries: &[&str]) -> Option<bool> {
+    let mut keys = KeyBuffer::default();
+    let range = key(&mut keys, name.as_bytes());
+    let recorded: Vec<Vec<u8>> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+    let (key, hits, role) = (keys.key("d", &range), Hits::Charge(1), Role::Enforce);
+    let check = Check { key, limit, hits, role, recorded: &recorded, lease: None };
+    bench.store.decide_now(&[check], Prior::Open).pop().unwrap().ok().map(|outcome| outcome.allowed)
+}
+
+/// Whose hits were charged and denied.
+fn tallies(bench: &Bench, name: &str) -> Vec<(String, u64, u64)> {
+    let mut keys = KeyBuffer::default();
+    let range = key(&mut keys, name.as_bytes());
+    let tallies = bench.store.tallies(&keys.key("d", &range)).into_iter();
+    tallies.map(|tally| (String::from_utf8(tally.entry.into()).unwrap(), tally.charged, tally.denied)).collect()
+}
+
+#[test]
+fn tallies_go_with_their_counter_and_their_memory_counts() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(2, 60);
+    hit(&bench, "d", "a", &limit);
+    let plain = bench.store.used_bytes();
+    assert_eq!(hit_for(&bench, "a", &limit, &["user=ann", "path=/a"]), Some(true));
+    let recorded = bench.store.used_bytes();
+    assert!(recorded > plain);
+    for _ in 0..3 {
+        assert_eq!(hit_for(&bench, "a", &limit, &["user=ann", "path=/a"]), Some(false));
+    }
+    assert_eq!(bench.store.used_bytes(), recorded, "known entries take no more");
+    assert_eq!(tallies(&bench, "a"), [("path=/a".to_owned(), 1, 3), ("user=ann".to_owned(), 1, 3)]);
+    assert_eq!(hit_for(&bench, "denied", &fixed(2, 60), &[]), Some(true), "no entries, no tallies");
+    assert!(tallies(&bench, "denied").is_empty() && bench.store.used_bytes() - recorded <= plain + "denied".len());
+    for number in 0..200 {
+        hit_for(&bench, "a", &limit, &[&format!("user={number}")]);
+    }
+    assert!(bench.store.used_bytes() < recorded + 4_000, "{}", bench.store.used_bytes());
+    bench.clock.set(Timestamp::from_micros(START + 125 * SECOND));
+    (0..16).for_each(|_| bench.store.sweep());
+    assert_eq!((bench.store.len(), bench.store.used_bytes(), tallies(&bench, "a")), (0, 0, vec![]));
+}
+
+#[test]
+fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
+    let bench = bench(1 << 20, 1 << 20);
+    let (none, few) = (fixed(0, 60), fixed(3, 60));
+    let tallied = vec![("user=ann".to_owned(), 0, 5)];
+    let mut keys = KeyBuffer::default();
+    let range = key(&mut keys, b"a");
+    let recorded = [b"user=ann".to_vec()];
+    let (key, role) = (keys.key("d", &range), Role::Enforce);
+    let check = Check { key, limit: &few, hits: Hits::Charge(5), role, recorded: &recorded, lease: None };
+    assert!(!bench.store.decide_now(&[check], Prior::Open)[0].as_ref().unwrap().allowed);
+    // Neither a request that is denied by another limit nor a ban has hits to tally.
+    bench.store.decide_now(&[Check { hits: Hits::Charge(1), ..check }], Prior::Denied);
+    bench.store.decide_now(&[Check { limit: &none, ..check }], Prior::Open);
+    bench.clock.set(Timestamp::from_micros(START + 59 * SECOND));
+    (0..16).for_each(|_| bench.store.sweep());
+    assert_eq!(tallies(&bench, "a"), tallied);
+    bench.store.amend_now(&check, Amendment::Reset).unwrap();
+    assert_eq!(tallies(&bench, "a"), []);
+}
+
+#[test]
+fn a_full_store_decides_on_and_tallies_those_whom_it_knows() {
+    let bench = bench(1 << 20, 1 << 20);
+    let (limit, year) = (fixed(1_000, 365 * 86_400), fixed(1, 365 * 86_400));
+    assert_eq!(hit_for(&bench, "a", &limit, &["user=ann"]), Some(true));
+    assert_eq!(hit_for(&bench, "plain", &limit, &[]), Some(true));
+    for number in 0..50_000 {
+        hit(&bench, "d", &number.to_string(), &year);
+    }
+    for user in ["user=ann", "user=bob", "user=cy"] {
+        assert_eq!(hit_for(&bench, "a", &limit, &[user]), Some(true), "{user}");
+    }
+    assert_eq!(tallies(&bench, "a"), [("user=ann".to_owned(), 2, 0), (String::new(), 2, 0)]);
+    assert_eq!(hit_for(&bench, "plain", &limit, &["user=ann"]), Some(true));
+    assert_eq!(tallies(&bench, "plain"), []);
+    assert!(bench.store.used_bytes() <= (1 << 20) + 100);
 }

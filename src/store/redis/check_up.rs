@@ -1,29 +1,14 @@
-//! What to say at the start: settings of the servers that break a promise; and how many processes share the limits.
-#![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
+//! What to say at the start: settings of the servers that break a promise.
 
 use std::time::Duration;
-
-use redis::Value;
 
 use super::RedisStore;
 use super::calls::within;
 use super::failure::Failure;
 use super::node::Node;
-use super::slot::slot_of;
 
 /// Time for one question.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A process that has not been heard of for so long is gone.
-const REPLICA_TTL_US: u64 = 15_000_000;
-/// The processes, by their ids, with the instant at which each was last heard of.
-const REPLICAS: &[u8] = b"tollgate:replicas";
-const HEARTBEAT: &str = "\
-    local clock = redis.call('TIME')
-    local now = clock[1] * 1000000 + clock[2]
-    redis.call('ZADD', KEYS[1], now, ARGV[1])
-    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
-    redis.call('PEXPIRE', KEYS[1], ARGV[2] / 1000)
-    return redis.call('ZCARD', KEYS[1])";
 
 /// What was found wrong with the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,19 +29,6 @@ impl RedisStore {
             }
         }
         found
-    }
-
-    /// Says that the process `id` is alive; answers how many are.
-    pub async fn heartbeat(&self, id: &str) -> Option<u32> {
-        let key = [self.core.prefix.as_slice(), REPLICAS].concat();
-        let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 })?;
-        let mut command = redis::cmd("EVAL");
-        command.arg(HEARTBEAT).arg(1).arg(key).arg(id).arg(REPLICA_TTL_US);
-        let counted = node.call(&command, within(PATIENCE)).await;
-        match counted.inspect_err(|failure| self.core.complain_of(failure)).ok()? {
-            Value::Int(count) => u32::try_from(count).ok(),
-            _ => None,
-        }
     }
 }
 

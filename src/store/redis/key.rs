@@ -1,20 +1,134 @@
-//! What a counter's key is called in Redis.
+//! Names of keys in Redis.
 
 use smallvec::SmallVec;
 
+use super::slot::in_braces;
 use crate::descriptor::CounterKey;
 
 /// A key as Redis has it.
 pub(super) type Key = SmallVec<[u8; 112]>;
 
-/// The prefix and the key; before the key a hash tag where all counters of the domain have to be in one slot.
+/// The name of a counter's key: the prefix, then the bytes of the key.
+///
+/// Between them stands the hash tag `{d:DOMAIN}` where all counters of the domain have to be in one slot. Elsewhere no byte of the
+/// key may be a hash tag, since clients choose values and could send all their counters to one node: a key with braces is preceded
+/// by an empty tag, after which Redis looks for no other and hashes the whole name. A brace in the prefix is a tag that is closed
+/// there ([`check_prefix`]) and so the only one. Injective: whatever begins with `{}` has braces itself.
 pub(super) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> Key {
-    let mut whole = Key::from_slice(prefix);
+    let mut name = Key::from_slice(prefix);
     if key.is_in_one_slot() {
-        whole.extend_from_slice(b"{d:");
-        whole.extend_from_slice(key.domain().as_bytes());
-        whole.extend_from_slice(b"}");
+        name.extend_from_slice(b"{d:");
+        name.extend_from_slice(key.domain().as_bytes());
+        name.extend_from_slice(b"}");
+    } else if in_braces(key.bytes()).is_some() && !prefix.contains(&b'{') {
+        name.extend_from_slice(b"{}");
     }
-    whole.extend_from_slice(key.bytes());
-    whole
+    name.extend_from_slice(key.bytes());
+    name
+}
+
+/// Checks that values cannot complete a hash tag that the prefix begins, nor an empty one keep `atomicity: domain` from its own.
+///
+/// # Errors
+/// The reason why keys cannot begin with it.
+pub fn check_prefix(prefix: &str) -> Result<(), String> {
+    match in_braces(prefix.as_bytes()) {
+        None if prefix.contains('{') => Err(format!("`{{` begins a hash tag that is not closed, in `{prefix}`")),
+        Some([]) => Err(format!("the hash tag `{{}}` is empty, in `{prefix}`")),
+        None | Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use super::super::slot::slot_of;
+    use super::*;
+    use crate::descriptor::{Identity, KeyBuffer};
+
+    /// The bytes of the key that a rule has for a value.
+    fn bytes_of(rule: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut keys = KeyBuffer::default();
+        keys.begin();
+        keys.push(value);
+        let range = keys.finish(&Identity::of([rule]), None);
+        keys.key("d", &range).bytes().to_vec()
+    }
+
+    fn name(prefix: &str, bytes: &[u8]) -> Vec<u8> {
+        key_of(prefix.as_bytes(), &CounterKey::of("d", bytes)).to_vec()
+    }
+
+    /// A rule whose identity has this byte.
+    fn rule_with(byte: u8) -> String {
+        let has_it = |rule: &String| bytes_of(rule.as_bytes(), b"").contains(&byte);
+        (0..).map(|number| number.to_string()).find(has_it).unwrap()
+    }
+
+    #[test]
+    fn values_with_braces_are_spread_over_all_slots() {
+        let mut masters = HashMap::<u16, usize>::new();
+        for number in 0..1_000 {
+            let bytes = bytes_of(b"rule", format!("{{x}}{number}").as_bytes());
+            *masters.entry(slot_of(&name("", &bytes)) * 3 / 16_384).or_default() += 1;
+        }
+        assert!(masters.len() == 3 && masters.values().all(|keys| *keys > 250), "{masters:?}");
+    }
+
+    #[test]
+    fn no_byte_of_a_key_is_a_hash_tag() {
+        let (opening, closing) = (rule_with(b'{'), rule_with(b'}'));
+        for rule in ["rule", &opening, &closing] {
+            for value in ["", "{x}1", "}", "{", "{}", "}{", "x}{y}z", "{}{x}", "{{x}}"] {
+                let name = name("p:", &bytes_of(rule.as_bytes(), value.as_bytes()));
+                assert!(in_braces(&name).is_none_or(<[u8]>::is_empty), "{rule} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_keys_have_one_name() {
+        let parts = ["{", "}", "{}", "x", "d:d"];
+        let mut all = vec![Vec::new()];
+        for _ in 0..4 {
+            all = all.iter().flat_map(|key| parts.iter().map(move |part| [key, part.as_bytes()].concat())).collect();
+        }
+        let keys: HashSet<Vec<u8>> = all.into_iter().collect();
+        let names: HashSet<Vec<u8>> = keys.iter().map(|key| name("", key)).collect();
+        assert_eq!(names.len(), keys.len());
+    }
+
+    #[test]
+    fn keys_without_a_pair_of_braces_have_the_names_that_they_always_had() {
+        let rule = rule_with(b'{');
+        for value in ["", "ann", "{", "}", "}{"] {
+            let bytes = bytes_of(b"rule", value.as_bytes());
+            assert_eq!(name("p:", &bytes), [b"p:", &bytes[..]].concat(), "{value}");
+        }
+        let bytes = bytes_of(rule.as_bytes(), b"ann");
+        assert_eq!(name("p:", &bytes), [b"p:", &bytes[..]].concat());
+        let golden = b"p:\x10\xe0\xfb\x3b\x62\x76\x96\xd3\x4f\x76\xdd\x03ann";
+        assert_eq!(name("p:", &bytes_of(b"rule", b"ann")), golden);
+    }
+
+    #[test]
+    fn after_a_tag_of_ours_or_of_the_prefix_names_stay() {
+        let bytes = bytes_of(b"rule", b"{x}1");
+        assert_eq!(name("{t}", &bytes), [b"{t}", &bytes[..]].concat());
+        let key = CounterKey::of("a}{b", &bytes).in_one_slot(true);
+        let in_one_slot = key_of(b"p:", &key);
+        assert_eq!(in_one_slot.to_vec(), [b"p:{d:a}{b}", &bytes[..]].concat());
+        assert_eq!(slot_of(&in_one_slot), slot_of(b"{d:a}"));
+    }
+
+    #[test]
+    fn a_prefix_opens_no_tag_that_it_does_not_close() {
+        for good in ["", "p:", "}", "{t}", "a{t}b{", "{{}"] {
+            assert_eq!(check_prefix(good), Ok(()));
+        }
+        for bad in ["{", "a{b", "}{", "{}", "a{}{t}"] {
+            assert!(check_prefix(bad).unwrap_err().contains(bad));
+        }
+    }
 }

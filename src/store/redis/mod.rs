@@ -10,7 +10,7 @@
 //! | `question`, `answer` | what goes to them and what comes back |
 //! | `request`, `plan` | a request of any kind: which slot judges what, and what is undone |
 //! | `straight` | a request of a frequent kind |
-//! | `key` | what counters are called |
+//! | `key` | names of keys |
 //! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
 //! | `connect`, `tls` | a connection, and whom to trust |
 //! | `calls` | one request's part in one slot, and what is sent again |
@@ -24,7 +24,8 @@
 //! | `tallies` | who used a counter up |
 //! | `board` | what processes leave for each other |
 //! | `health` | how the servers are |
-//! | `check_up` | what to warn of at the start, and how many replicas there are |
+//! | `check_up` | what to warn of at the start |
+//! | `replicas` | the number of processes that share the limits |
 
 mod access;
 mod amend;
@@ -45,6 +46,7 @@ mod node;
 mod options;
 mod plan;
 mod question;
+mod replicas;
 mod request;
 mod routes;
 mod script;
@@ -67,12 +69,13 @@ pub use self::access::{Access, Secret};
 pub use self::board::Left;
 use self::calls::{Core, within};
 pub use self::health::{NodeHealth, ServerTold};
+pub use self::key::check_prefix;
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
+pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
 use self::take_back::TakeBacks;
-pub use self::tallies::Tally;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};

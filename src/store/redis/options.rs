@@ -16,7 +16,7 @@ pub struct RedisOptions {
     pub access: Access,
     /// As whom to ask the sentinels.
     pub sentinel_access: Access,
-    /// What all keys begin with.
+    /// What all keys begin with; a `{` in it opens a hash tag that it closes, see [`check_prefix`](super::check_prefix).
     pub prefix: Vec<u8>,
     /// Other servers for the limits whose only period is a second; its own prefix is not used.
     pub per_second: Option<Box<RedisOptions>>,

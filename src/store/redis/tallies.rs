@@ -8,6 +8,7 @@ use redis::Value;
 use super::RedisStore;
 use super::calls::within;
 use super::key::key_of;
+use crate::algorithm::tallies::{Tally, ranked};
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
 
@@ -15,17 +16,6 @@ use crate::store::StoreError;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What a value's first byte has in it where tallies follow.
 const TALLIED: u8 = 32;
-
-/// What one entry used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tally {
-    /// `key=value`; empty: all that are not named.
-    pub entry: Vec<u8>,
-    /// Hits that were charged to the counter.
-    pub charged: u64,
-    /// Hits that the limit denied; where it charges them all the same, they are in both.
-    pub denied: u64,
-}
 
 impl RedisStore {
     /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
@@ -38,12 +28,7 @@ impl RedisStore {
             match node.call(redis::cmd("GET").arg(key_of(&core.prefix, key).as_slice()), within(PATIENCE)).await? {
                 // It may be one of those of a second.
                 Value::Nil => {}
-                Value::BulkString(value) => {
-                    let mut tallies = read(&value).ok_or(StoreError::Unreadable)?;
-                    let used = |tally: &Tally| (!tally.entry.is_empty(), tally.charged, tally.denied);
-                    tallies.sort_by_key(|tally| std::cmp::Reverse(used(tally)));
-                    return Ok(tallies);
-                }
+                Value::BulkString(value) => return read(&value).map(ranked).ok_or(StoreError::Unreadable),
                 _ => return Err(StoreError::Unreadable),
             }
         }
@@ -65,7 +50,7 @@ fn read(value: &[u8]) -> Option<Vec<Tally>> {
         let (entry, after) = packed.split_at_checked(length)?;
         packed = after;
         let (charged, denied) = (number(&mut packed, 7)?, number(&mut packed, 7)?);
-        tallies.push(Tally { entry: entry.to_vec(), charged, denied });
+        tallies.push(Tally { entry: entry.into(), charged, denied });
     }
     Some(tallies)
 }

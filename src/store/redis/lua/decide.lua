@@ -217,7 +217,8 @@ end
 local PLACES = 40
 local function tally(check)
   local undoes = check.wanted == TAKE_BACK and check.written
-  if #check.recorded == 0 or check.verdict == UNREADABLE or (check.wanted ~= CHARGE and not undoes) then
+  local adds = check.wanted == CHARGE and (check.written or check.verdict == DENIED)
+  if #check.recorded == 0 or check.verdict == UNREADABLE or not (adds or undoes) then
     return
   end
   local counter = check.counter

@@ -1,0 +1,243 @@
+//! Tallies: which entries of requests used a counter up. They stand beside its state and are bounded.
+//!
+//! Each entry that a limit records has the hits that were charged for it and those that were denied; hits that are denied and
+//! charged all the same are in both. So many entries have a tally of their own; then the one with the fewest hits makes way, into
+//! the tally of all others, whose entry is empty. So those stay who use much.
+//!
+//! Example, with room for two: ann is charged 5 hits, bob 1, cy 2; bob makes way, and the tallies are ann 5, cy 2, all others 1.
+//!
+//! `lua/decide.lua` takes the same steps.
+
+use super::amend::Extended;
+use super::quota::MAX_HITS;
+use super::{Limit, State};
+
+/// Entries with a tally of their own.
+const PLACES: usize = 40;
+/// The entry of all that have none.
+const OTHERS: &[u8] = b"";
+/// Bytes that an allocator takes for itself.
+const ALLOCATION: usize = 16;
+
+/// Hits of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// `key=value`; empty: all that are not named.
+    pub entry: Box<[u8]>,
+    /// Hits that were charged to the counter.
+    pub charged: u64,
+    /// Hits that the limit denied; where it charges them all the same, they are in both.
+    pub denied: u64,
+}
+
+/// Entries of a request to tally with a counter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recorded<'a> {
+    /// The entries, as `key=value`.
+    pub entries: &'a [Vec<u8>],
+    /// Whether there is memory for entries that have no tally yet; without it they count among all others.
+    pub may_grow: bool,
+}
+
+/// The tallies of one counter, in no order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tallies(Vec<Tally>);
+
+/// Sorts tallies: those of entries before that of all others, and those who used most first.
+pub fn ranked(mut tallies: Vec<Tally>) -> Vec<Tally> {
+    tallies.sort_by(|one, other| {
+        let rank = |tally: &Tally| (tally.is_named(), tally.charged, tally.denied);
+        rank(other).cmp(&rank(one)).then_with(|| one.entry.cmp(&other.entry))
+    });
+    tallies
+}
+
+impl Limit {
+    /// Adds hits to the tallies of entries. Says whether the counter changed.
+    pub fn tally(&self, state: &mut State, recorded: Recorded<'_>, charged: u64, denied: u64) -> bool {
+        let Recorded { entries, may_grow } = recorded;
+        let is_nothing = entries.is_empty() || (charged, denied) == (0, 0);
+        if is_nothing || (!may_grow && state.tallies().is_empty()) {
+            return false;
+        }
+        state.extend(self, |Extended { tallies, .. }| {
+            entries.iter().for_each(|entry| tallies.add(entry, charged, denied, may_grow));
+        });
+        true
+    }
+
+    /// Takes hits off the tallies of entries that a charge was made for, which is undone.
+    pub fn untally(&self, state: &mut State, entries: &[Vec<u8>], charged: u64) {
+        if !entries.is_empty() && !state.tallies().is_empty() {
+            state.extend(self, |Extended { tallies, .. }| {
+                entries.iter().for_each(|entry| tallies.take_off(entry, charged));
+            });
+        }
+    }
+}
+
+impl State {
+    /// The tallies, in no order.
+    pub fn tallies(&self) -> &[Tally] {
+        self.extended().map_or(&[], |extended| &extended.tallies.0)
+    }
+
+    /// Bytes that tallying these entries may make the counter grow by.
+    pub fn tallying_bytes(&self, entries: &[Vec<u8>]) -> usize {
+        let is_new = |entry: &&Vec<u8>| self.tallies().iter().all(|tally| *tally.entry != ***entry);
+        let bytes = |entry: &Vec<u8>| Tally::bytes_of(entry);
+        let new = entries.iter().filter(is_new).map(bytes).fold(0, usize::saturating_add);
+        match (new, self.extended()) {
+            (0, _) => 0,
+            // The tally of all others comes with the first that makes way.
+            (_, Some(_)) => new.saturating_add(Tally::bytes_of(OTHERS)),
+            (_, None) => new.saturating_add(size_of::<Extended>()).saturating_add(ALLOCATION),
+        }
+    }
+}
+
+impl Tally {
+    fn is_named(&self) -> bool {
+        *self.entry != *OTHERS
+    }
+
+    fn hits(&self) -> u64 {
+        self.charged.saturating_add(self.denied)
+    }
+
+    fn bytes_of(entry: &[u8]) -> usize {
+        let allocation = if entry.is_empty() { 0 } else { ALLOCATION };
+        size_of::<Self>().saturating_add(entry.len()).saturating_add(allocation)
+    }
+}
+
+impl Tallies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.0.iter().map(|tally| Tally::bytes_of(&tally.entry)).fold(0, usize::saturating_add)
+    }
+
+    fn add(&mut self, entry: &[u8], charged: u64, denied: u64, may_grow: bool) {
+        let is_known = self.find(entry).is_some();
+        let entry = if is_known || may_grow { entry } else { OTHERS };
+        if !is_known && entry != OTHERS && self.0.iter().filter(|tally| tally.is_named()).count() >= PLACES {
+            self.make_way();
+        }
+        self.add_to(entry, charged, denied);
+    }
+
+    /// Counts the entry with the fewest hits among all others.
+    fn make_way(&mut self) {
+        let named = self.0.iter().enumerate().filter(|(_, tally)| tally.is_named());
+        if let Some((least, _)) = named.min_by_key(|(_, tally)| tally.hits()) {
+            let Tally { charged, denied, .. } = self.0.swap_remove(least);
+            self.add_to(OTHERS, charged, denied);
+        }
+    }
+
+    fn add_to(&mut self, entry: &[u8], charged: u64, denied: u64) {
+        match self.find(entry) {
+            Some(own) => {
+                own.charged = own.charged.saturating_add(charged).min(MAX_HITS);
+                own.denied = own.denied.saturating_add(denied).min(MAX_HITS);
+            }
+            None => {
+                self.0.reserve_exact(1);
+                self.0.push(Tally { entry: entry.into(), charged, denied });
+            }
+        }
+    }
+
+    /// Where the entry has made way since, its hits are among all others.
+    fn take_off(&mut self, entry: &[u8], charged: u64) {
+        let entry = if self.find(entry).is_some() { entry } else { OTHERS };
+        if let Some(own) = self.find(entry) {
+            own.charged = own.charged.saturating_sub(charged);
+        }
+    }
+
+    fn find(&mut self, entry: &[u8]) -> Option<&mut Tally> {
+        self.0.iter_mut().find(|tally| *tally.entry == *entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &[(&str, u64, u64)]) -> Vec<Tally> {
+        let tally = |(entry, charged, denied): &(&str, u64, u64)| Tally {
+            entry: entry.as_bytes().into(),
+            charged: *charged,
+            denied: *denied,
+        };
+        all.iter().map(tally).collect()
+    }
+
+    fn names(number: usize) -> String {
+        format!("user={number:02}")
+    }
+
+    /// As many entries as have tallies of their own, the first with one hit, the next with two.
+    fn full() -> Tallies {
+        let mut tallies = Tallies::default();
+        (1..=PLACES).for_each(|number| tallies.add(names(number).as_bytes(), number as u64, 0, true));
+        tallies
+    }
+
+    #[test]
+    fn charged_and_denied_hits_are_counted_apart_and_the_greatest_users_come_first() {
+        let mut tallies = Tallies::default();
+        tallies.add(b"user=ann", 2, 0, true);
+        tallies.add(b"user=bob", 0, 9, true);
+        tallies.add(b"user=ann", 1, 4, true);
+        tallies.add(b"user=cy", 0, 9, true);
+        assert_eq!(ranked(tallies.0), of(&[("user=ann", 3, 4), ("user=bob", 0, 9), ("user=cy", 0, 9)]));
+    }
+
+    #[test]
+    fn the_entry_with_the_fewest_hits_makes_way_into_all_others() {
+        let mut tallies = full();
+        tallies.add(b"user=new", 0, 1, true);
+        tallies.add(b"user=newer", 3, 0, true);
+        let ranked = ranked(tallies.0);
+        assert_eq!(ranked.len(), PLACES + 1);
+        // The first to make way had one hit, and so has the new one, which then goes before the one with two.
+        assert_eq!(ranked.last(), of(&[("", 1, 1)]).first());
+        assert!(ranked.iter().any(|tally| *tally.entry == *b"user=02"));
+        assert!(!ranked.iter().any(|tally| [&b"user=01"[..], b"user=new"].contains(&&*tally.entry)));
+    }
+
+    #[test]
+    fn no_hit_is_lost_whoever_comes() {
+        let mut tallies = Tallies::default();
+        for number in 0..1_000 {
+            tallies.add(names(number % 97).as_bytes(), 1, 2, true);
+        }
+        let sum = tallies.0.iter().fold((0, 0), |sum, tally| (sum.0 + tally.charged, sum.1 + tally.denied));
+        assert_eq!((sum, tallies.0.len()), ((1_000, 2_000), PLACES + 1));
+    }
+
+    #[test]
+    fn without_memory_new_entries_count_among_all_others_and_known_ones_as_ever() {
+        let mut tallies = Tallies::default();
+        tallies.add(b"user=ann", 1, 0, true);
+        tallies.add(b"user=ann", 1, 0, false);
+        tallies.add(b"user=bob", 1, 0, false);
+        tallies.add(b"user=cy", 1, 0, false);
+        assert_eq!(ranked(tallies.0), of(&[("user=ann", 2, 0), ("", 2, 0)]));
+    }
+
+    #[test]
+    fn what_is_taken_back_comes_off_the_entry_or_off_all_others_where_it_has_made_way() {
+        let mut tallies = full();
+        tallies.add(b"user=new", 5, 0, true);
+        tallies.take_off(b"user=new", 2);
+        tallies.take_off(b"user=01", 9);
+        let of_entry = |entry: &[u8]| tallies.0.iter().find(|tally| *tally.entry == *entry).unwrap().charged;
+        assert_eq!((of_entry(b"user=new"), of_entry(OTHERS)), (3, 0));
+    }
+}

@@ -1,0 +1,30 @@
+//! How many processes a process thinks that there are, for the share that `on_store_error: local` leaves to it.
+
+use super::{is_ready, metric};
+use crate::support::policy::{Policies, yearly};
+use crate::support::redis::Redis;
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+#[tokio::test]
+async fn a_store_that_lost_its_data_leaves_no_process_alone() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&yearly("user", 10));
+    let start = || Tollgate::serve_with(policies.path(), &["--store", &redis.url(), "--store-timeout", "15s"]);
+    let services = [start(), start()];
+    for service in &services {
+        becomes("it is ready", PATIENCE, || is_ready(service), |ready| *ready).await;
+        becomes("it knows of both", PATIENCE, || metric(service, "tollgate_replicas"), |count| *count == 2).await;
+    }
+    redis.command(&["FLUSHALL"]).await;
+    let state = async || {
+        let reported: u64 = redis.ask(&["ZCARD", "tollgate:replicas"]).await.unwrap();
+        let [one, other] = &services;
+        let known = [metric(one, "tollgate_replicas").await, metric(other, "tollgate_replicas").await];
+        assert_eq!(known, [2, 2], "{reported} have reported again");
+        reported
+    };
+    // The first to report is alone in the store until the other does.
+    becomes("both have reported again", PATIENCE, state, |reported| *reported == 2).await;
+    state().await;
+}
