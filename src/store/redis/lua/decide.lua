@@ -188,7 +188,7 @@ local function settle(request, admitted, state_of)
 end
 
 -- The window that binds: of a denial the one to wait longest for, else the one with the fewest hits left; ties go to the longer
--- period, and to the one written first.
+-- period, and to the one written first. Hits left are those of all windows.
 local function report(check, state)
   if not state then
     return pack('>I7BI7I7', 0, 0, 0, 0)
@@ -196,20 +196,21 @@ local function report(check, state)
   local denied = check.verdict == DENIED and check.sum or nil
   local at, windows = instant(state), check.limit.windows
   local left, reset, retry = check.algorithm.report(check.limit, state, 1, denied, at)
-  local window = 1
+  local window, fewest = 1, left
   for i = 2, #windows do
     local other_left, other_reset, other_retry = check.algorithm.report(check.limit, state, i, denied, at)
     local rank, other_rank = -left, -other_left
     if denied then
       rank, other_rank = retry or ABSENT, other_retry or ABSENT
     end
+    fewest = math.min(fewest, other_left)
     if other_rank > rank or (other_rank == rank and windows[i].period > windows[window].period) then
       left, reset, retry, window = other_left, other_reset, other_retry, i
     end
   end
   -- A request is taken whole from the limit or from the grant: what one may have.
-  left = math.max(left, state.extended and granted(state, at) or 0)
-  return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
+  fewest = math.max(fewest, state.extended and granted(state, at) or 0)
+  return pack('>I7BI7I7', fewest, window - 1, reset, retry or ABSENT)
 end
 
 -- Adds what was wanted to the tallies of the entries that the limit records. Where all places are taken, the entry with the
