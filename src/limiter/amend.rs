@@ -26,7 +26,7 @@ impl<S: Store> Limiter<S> {
         if limit.is_ban() {
             return Err(StoreError::Refused);
         }
-        let check = Check { key, limit, hits: Hits::Peek, role: Role::Enforce, recorded: &[], lease: None };
+        let check = Check { key, limit, hits: Hits::Peek(0), role: Role::Enforce, recorded: &[], lease: None };
         self.store.amend(&check, amendment, deadline).await
     }
 }
