@@ -4,6 +4,7 @@ mod commands;
 mod counter;
 mod reloads;
 mod store;
+mod tries;
 
 use std::time::Duration;
 

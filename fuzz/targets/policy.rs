@@ -42,7 +42,14 @@ fn ask(set: PolicySet) {
         // Now, on the edge of everything, later, and a clock that steps back.
         for now in [NOW, NOW + Micros::new(1), NOW + period, NOW - period] {
             service.set_time(now);
-            for hits in [Hits::Charge(1), Hits::Peek, Hits::Charge(u32::MAX), Hits::Refund(1), Hits::Charge(2)] {
+            for hits in [
+                Hits::Charge(1),
+                Hits::Peek(0),
+                Hits::Peek(2),
+                Hits::Charge(u32::MAX),
+                Hits::Refund(1),
+                Hits::Charge(2),
+            ] {
                 let descriptor = Descriptor { entries: entries(path).into(), hits, limit: None };
                 service.decide(&Request { domain, descriptors: [descriptor].into_iter().collect() });
             }

@@ -2,7 +2,7 @@
 //!
 //! Every store that can see all counters of a request decides with this function; a Redis script mirrors its steps:
 //!
-//! 1. each check is judged in order, seeing the hits of earlier checks of the same counter;
+//! 1. each check is judged in order, seeing the hits of earlier checks of the same counter, those of peeks too;
 //! 2. the verdicts are combined ([`super::verdict::combine`]);
 //! 3. the hits are written where the charge modes say so, and tallied for the entries that are recorded;
 //! 4. each check is reported as its counter stands after the whole request.
@@ -20,10 +20,22 @@ use super::{Charge, Limit, State, Unreadable};
 pub enum Hits {
     /// So many hits, at least 1.
     Charge(u32),
-    /// To know whether there is room; takes nothing and creates no counter.
-    Peek,
+    /// To know whether there is room for so many hits; takes nothing and creates no counter. The protocol's peek is of 0.
+    Peek(u32),
     /// To give so many hits back.
     Refund(u32),
+}
+
+impl Hits {
+    /// Hits that must fit where a limit is charged by `mode`; `None`: nothing must, hits are given back. A peek at a limit that
+    /// is charged afterwards must leave room for one.
+    pub fn needs(self, mode: Charge) -> Option<u32> {
+        match self {
+            Self::Charge(hits) => Some(hits),
+            Self::Peek(hits) => Some(hits.max(u32::from(mode == Charge::Afterwards))),
+            Self::Refund(_) => None,
+        }
+    }
 }
 
 /// One limit's question about one counter.
@@ -122,7 +134,7 @@ fn look(questions: &[Question<'_>], counters: &[State], now: Timestamp) -> Few<V
         }
         if let Some((_, state)) = drafts.iter_mut().find(|(of, _)| *of == index) {
             let seen = is_seen(question.limit.charge_mode(), verdict == Verdict::Allowed);
-            let _ = question.write(state, seen, now);
+            let _ = question.as_charge().write(state, seen, now);
         }
     }
     verdicts
@@ -144,7 +156,7 @@ fn report(
         };
         // A denied caller who comes back comes with all that this request wanted of the counter so far.
         let earlier = questions.iter().take(number).filter(|earlier| earlier.counter == question.counter);
-        let wanted = earlier.map(Question::charged).fold(question.needs(), u64::saturating_add);
+        let wanted = earlier.map(Question::wanted).fold(question.needs(), u64::saturating_add);
         let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
         Some(Outcome { allowed, report, by: JudgedBy::Store })
     };
@@ -160,19 +172,24 @@ impl Question<'_> {
         Ok(if allowed { Verdict::Allowed } else { Verdict::Denied })
     }
 
-    /// Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
+    /// Hits that must fit.
     fn needs(&self) -> u64 {
+        self.hits.needs(self.limit.charge_mode()).unwrap_or(0).into()
+    }
+
+    /// Hits that a charge takes or a peek asks about.
+    fn wanted(&self) -> u64 {
         match self.hits {
-            Hits::Peek => u64::from(self.limit.charge_mode() == Charge::Afterwards),
-            Hits::Charge(_) | Hits::Refund(_) => self.charged(),
+            Hits::Charge(hits) | Hits::Peek(hits) => hits.into(),
+            Hits::Refund(_) => 0,
         }
     }
 
-    /// Hits that would be charged.
-    fn charged(&self) -> u64 {
+    /// Returns the question with the hits of a peek charged.
+    fn as_charge(&self) -> Self {
         match self.hits {
-            Hits::Charge(hits) => hits.into(),
-            Hits::Peek | Hits::Refund(_) => 0,
+            Hits::Peek(hits) if hits > 0 => Self { hits: Hits::Charge(hits), ..*self },
+            Hits::Peek(_) | Hits::Charge(_) | Hits::Refund(_) => *self,
         }
     }
 
@@ -183,13 +200,14 @@ impl Question<'_> {
                 self.limit.charge(state, hits.into(), now).map(|_| true)
             }
             Hits::Refund(hits) => self.limit.refund(state, hits.into(), now),
-            Hits::Charge(_) | Hits::Peek => Ok(false),
+            Hits::Charge(_) | Hits::Peek(_) => Ok(false),
         }
     }
 
-    /// Tallies hits that were charged or denied. Says whether the counter changed.
+    /// Tallies hits that were charged or denied; a peek and a refund have none. Returns whether the counter changed.
     fn tally(&self, state: &mut State, charged: bool, verdict: Verdict) -> bool {
-        let hits = |counts: bool| if counts { self.charged() } else { 0 };
+        let Hits::Charge(of_charge) = self.hits else { return false };
+        let hits = |counts: bool| if counts { u64::from(of_charge) } else { 0 };
         let is_denied = verdict == Verdict::Denied;
         !self.limit.is_ban() && self.limit.tally(state, self.recorded, hits(charged), hits(is_denied))
     }

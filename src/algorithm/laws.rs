@@ -3,6 +3,7 @@
 
 mod amend;
 mod amounts;
+mod peek;
 
 use proptest::prelude::*;
 
@@ -180,7 +181,7 @@ proptest! {
         let limit = limit(algorithm, Charge::Admitted);
         let (_, state, now) = run(&limit, &trace);
         let mut counters = [state.clone()];
-        let peek = Question { limit: &limit, hits: Hits::Peek, role: Role::Enforce, counter: Some(0), recorded: Recorded::default() };
+        let peek = Question { limit: &limit, hits: Hits::Peek(0), role: Role::Enforce, counter: Some(0), recorded: Recorded::default() };
         let judgement = judge(&[peek, peek], &mut counters, Prior::Open, at(now + 3));
         prop_assert_eq!(judgement.written.as_slice(), &[false]);
         prop_assert_eq!(&counters[0], &state);

@@ -130,7 +130,7 @@ pub(super) struct WindowReport {
 /// What a limit says of itself after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Hits that are left.
+    /// Hits that are left, of all windows the fewest.
     pub remaining: u64,
     /// Which of the limit's windows the report is about, by its index: the one that binds.
     pub window: u8,
@@ -142,7 +142,7 @@ pub struct Report {
 
 impl Report {
     /// The report of the window that binds: of a denial the one to wait longest for, else the one with the fewest
-    /// hits left; ties go to the longer period.
+    /// hits left; ties go to the longer period. Hits left are those of all windows.
     pub(super) fn of_binding(windows: &[Window], denied: bool, reports: impl Iterator<Item = WindowReport>) -> Self {
         // The larger the rank, the more the window binds.
         let rank = |report: &WindowReport| match (denied, report.retry_after) {
@@ -150,12 +150,14 @@ impl Report {
             (true, Some(wait)) => wait.get(),
             (false, _) => u64::MAX.saturating_sub(report.remaining),
         };
+        let mut remaining = u64::MAX;
+        let reports = reports.inspect(|report| remaining = remaining.min(report.remaining));
         let binding = windows.iter().zip(reports).enumerate().max_by(|(a, (wa, ra)), (b, (wb, rb))| {
             (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a)) // equal in all: the one written first
         });
         match binding {
             Some((window, (_, report))) => Self {
-                remaining: report.remaining,
+                remaining,
                 window: u8::try_from(window).unwrap_or_default(), // at most MAX_WINDOWS
                 reset_after: Some(report.reset_after),
                 retry_after: report.retry_after.filter(|_| denied),

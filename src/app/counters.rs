@@ -62,7 +62,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
         key: text,
         limit: limit_in_words(rule).unwrap_or_default(),
         algorithm: rule.algorithm().to_owned(),
-        is_shadow: rule.shadow_mode(),
+        is_shadow: service.limiter().is_shadow(rule),
         state: view(limit, &looked.after),
         who,
         who_unknown: who_unknown.map(str::to_owned),

@@ -131,13 +131,13 @@ async fn peek(service: &Service, question: &Question, bounds: RequestBounds) -> 
     let snapshot = limiter.snapshot();
     let decision = limiter.peek(&snapshot, &request, counters::deadline()).await;
     let decision = decision.map_err(|undecided| Refusal::Unavailable(undecided.to_string()))?;
-    Ok(peeked(&decision, question))
+    Ok(peeked(&decision))
 }
 
 fn descriptor(tried: &Tried) -> Descriptor<'_> {
     let entries = tried.entries.iter();
     let entries = entries.map(|entry| Entry { key: entry.key.as_bytes(), value: entry.value.as_bytes() });
-    Descriptor { entries: entries.collect(), hits: Hits::Peek, limit: None }
+    Descriptor { entries: entries.collect(), hits: Hits::Peek(tried.hits), limit: None }
 }
 
 /// The bounds of every request.
@@ -158,36 +158,25 @@ fn check(question: &Question, bounds: RequestBounds) -> Result<(), Refusal> {
     Err(Refusal::Invalid(what))
 }
 
-fn peeked(decision: &Decision<'_>, question: &Question) -> Peeked {
-    let judged: Vec<_> = decision.statuses().iter().zip(&question.descriptors).collect();
-    let has_room = |(status, tried): &(&Status<'_>, &Tried)| match (status.standing(), status.remaining()) {
-        (Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied, _) => false,
-        (_, Some(remaining)) => u64::from(tried.hits) <= remaining,
-        (_, None) => true,
+/// The decision and how each descriptor stands with its limit.
+fn peeked(decision: &Decision<'_>) -> Peeked {
+    Peeked { would_admit: !decision.is_over_limit(), statuses: decision.statuses().iter().map(peeked_status).collect() }
+}
+
+fn peeked_status(status: &Status<'_>) -> PeekedStatus {
+    let standing = match status.standing() {
+        Standing::NoLimit => "no limit",
+        Standing::Unlimited => "unlimited",
+        Standing::Allowed => "room",
+        Standing::Denied => "no room",
+        Standing::ShadowDenied => "watched",
+        Standing::PresumedAllowed | Standing::PresumedDenied => "unknown",
     };
-    // As requests are decided: by those that are enforced, or by all votes together.
-    let watches = |status: &Status<'_>| status.rule().is_some_and(|rule| rule.shadow_mode());
-    let enforced = judged.iter().filter(|(status, _)| !watches(status) && !status.is_vote());
-    let votes: Vec<_> = judged.iter().filter(|(status, _)| status.is_vote()).collect();
-    let is_outvoted = !votes.is_empty() && votes.iter().all(|vote| !has_room(vote) && !watches(vote.0));
-    let would_admit = enforced.clone().all(has_room) && !is_outvoted;
-    let view = |judged: &(&Status<'_>, &Tried)| {
-        let (status, _) = judged;
-        let standing = match (status.standing(), has_room(judged)) {
-            (Standing::NoLimit, _) => "no limit",
-            (Standing::Unlimited, _) => "unlimited",
-            (Standing::PresumedAllowed | Standing::PresumedDenied, _) => "unknown",
-            (_, true) => "room",
-            (_, false) if watches(status) => "watched",
-            (_, false) => "no room",
-        };
-        PeekedStatus {
-            rule: status.rule().map(|rule| rule.path().to_owned()),
-            standing: standing.to_owned(),
-            limit: status.limit().map(|(_, window)| window.limit()),
-            remaining: status.remaining(),
-            reset_after_us: status.reset_after().map(|length| length.get()),
-        }
-    };
-    Peeked { would_admit, statuses: judged.iter().map(view).collect() }
+    PeekedStatus {
+        rule: status.rule().map(|rule| rule.path().to_owned()),
+        standing: standing.to_owned(),
+        limit: status.limit().map(|(_, window)| window.limit()),
+        remaining: status.left(),
+        reset_after_us: status.reset_after().map(|length| length.get()),
+    }
 }

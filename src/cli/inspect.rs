@@ -57,9 +57,7 @@ impl Inspect {
             ));
         }
         text.push_str(&match told.state.remaining {
-            _ if told.is_shadow => {
-                "the rule only watches: nobody is denied for it. To change what it counts:\n".to_owned()
-            }
+            _ if told.is_shadow => "it only watches: nobody is denied for it. To change what it counts:\n".to_owned(),
             room if room >= wanted => "it has room. To change that nevertheless:\n".to_owned(),
             _ if wanted == 1 => "To let it through:\n".to_owned(),
             _ => format!("To let {wanted} hits at once through, as were wanted last:\n"),

@@ -135,7 +135,7 @@ fn descriptor<'a>(
         entries,
         hits: match (hits, is_negative) {
             (hits, true) => Hits::Refund(hits),
-            (0, false) => Hits::Peek,
+            (0, false) => Hits::Peek(0),
             (hits, false) => Hits::Charge(hits),
         },
         limit: limit.map(|limit| wanted(number, &limit)).transpose()?,
@@ -219,7 +219,7 @@ mod tests {
             entries: one.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
             hits: match (hits, one.is_negative_hits) {
                 (hits, true) => Hits::Refund(hits),
-                (0, false) => Hits::Peek,
+                (0, false) => Hits::Peek(0),
                 (hits, false) => Hits::Charge(hits),
             },
             limit: one.limit.as_ref().map(|limit| wanted(number, limit)).transpose()?,

@@ -116,7 +116,7 @@ impl Counters {
             let counted = statistics.of(policy, target, descriptor)?;
             let hits = match descriptor.hits {
                 Hits::Charge(hits) => hits.into(),
-                Hits::Peek | Hits::Refund(_) => 0,
+                Hits::Peek(_) | Hits::Refund(_) => 0,
             };
             counted.total_hits.add(hits);
             Some((counted, hits))

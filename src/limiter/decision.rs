@@ -164,6 +164,11 @@ impl<'a> Status<'a> {
         }
     }
 
+    /// Hits that the counter has left, also where the status is over limit. `None` where that is not known or there is no limit.
+    pub fn left(&self) -> Option<u64> {
+        Some(self.outcome()?.report.remaining)
+    }
+
     /// Time until the counter is as if never used.
     pub fn reset_after(&self) -> Option<Micros> {
         self.outcome()?.report.reset_after

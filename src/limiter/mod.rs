@@ -26,7 +26,7 @@ use self::target::Target;
 use self::trial::Trial;
 pub use self::trial::Tried;
 use crate::algorithm::judge::Few;
-use crate::algorithm::verdict::{Overall, Prior, combine};
+use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{KeyBuffer, Request};
 use crate::journal::Pen;
 use crate::journal::rates::Look;
@@ -173,7 +173,8 @@ impl<S: Store> Limiter<S> {
         self.judge(snapshot, request, deadline, true, store_time).await
     }
 
-    /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) does, and counts it nowhere.
+    /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) judges one that charges the same hits; counts
+    /// it nowhere.
     ///
     /// # Errors
     /// As [`decide`](Self::decide).
@@ -234,6 +235,9 @@ impl<S: Store> Limiter<S> {
                 outcomes
             }
         };
+        if counts {
+            self.count_shadow(&checks, &outcomes);
+        }
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
         let tried = Tried::all(trials, &mut outcomes, applying);
@@ -246,15 +250,17 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
-    fn overall(&self, prior: Prior, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
-        let verdicts =
-            checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())));
-        let overall = combine(prior, verdicts.clone());
+    /// Counts a request that is admitted in global shadow mode alone.
+    fn count_shadow(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
         if let (true, Some(stats)) = (self.modes.shadow, self.policies.metrics.stats())
-            && combine(Prior::Open, verdicts) == Overall::Denied
+            && combine(Prior::Open, verdicts(checks, outcomes)) == Overall::Denied
         {
             stats.service.global_shadow_mode.add(1);
         }
+    }
+
+    fn overall(&self, prior: Prior, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
+        let overall = combine(prior, verdicts(checks, outcomes));
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));
         match (overall, failed.clone().next()) {
@@ -262,6 +268,11 @@ impl<S: Store> Limiter<S> {
             (Overall::Failed | Overall::Admitted | Overall::Denied, _) => Ok(overall),
         }
     }
+}
+
+/// The verdict on each check, as it counts for the request.
+fn verdicts(checks: &[Check<'_>], outcomes: &Outcomes) -> impl Iterator<Item = (Role, Verdict)> {
+    checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())))
 }
 
 impl Live {

@@ -26,11 +26,15 @@ impl Modes {
 
     /// What each target's verdict means for the request.
     pub(super) fn roles(self, targets: &[Target<'_>]) -> Few<Role> {
-        let role = |target: &Target<'_>| match (target.role(), self.quota) {
+        targets.iter().map(|target| self.role(target.role())).collect()
+    }
+
+    /// What a verdict means for the request, by the role that the limit has without these modes.
+    pub(super) fn role(self, role: Role) -> Role {
+        match (role, self.quota) {
             (Role::Enforce, true) => Role::Quota,
             (Role::Shadow, true) => Role::QuotaShadow,
             (role, _) => role,
-        };
-        targets.iter().map(role).collect()
+        }
     }
 }

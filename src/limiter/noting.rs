@@ -75,7 +75,7 @@ impl<S: Store> Limiter<S> {
                 }
                 (_, _) => {}
             },
-            (Hits::Peek | Hits::Refund(_), _) => {}
+            (Hits::Peek(_) | Hits::Refund(_), _) => {}
         }
     }
 }
@@ -83,7 +83,7 @@ impl<S: Store> Limiter<S> {
 fn hits_of(wanted: Hits) -> u64 {
     match wanted {
         Hits::Charge(hits) => hits.into(),
-        Hits::Peek | Hits::Refund(_) => 0,
+        Hits::Peek(_) | Hits::Refund(_) => 0,
     }
 }
 

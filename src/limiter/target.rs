@@ -128,12 +128,7 @@ impl<'a> Target<'a> {
 
     pub(super) fn role(&self) -> Role {
         match self {
-            Self::Limited { rule: Some(rule), .. } => match (rule.shadow_mode(), rule.quota_mode()) {
-                (false, false) => Role::Enforce,
-                (true, false) => Role::Shadow,
-                (false, true) => Role::Quota,
-                (true, true) => Role::QuotaShadow,
-            },
+            Self::Limited { rule: Some(rule), .. } => role_of(rule),
             Self::Limited { rule: None, .. } | Self::Nothing | Self::Unlimited(_) => Role::Enforce,
         }
     }
@@ -165,6 +160,16 @@ impl Imposed<'_> {
             Self::ByRule(limit) => limit,
             Self::ByRequest(limit) => limit,
         }
+    }
+}
+
+/// The part in a request that a rule gives its limit.
+pub(super) fn role_of(rule: &Rule) -> Role {
+    match (rule.shadow_mode(), rule.quota_mode()) {
+        (false, false) => Role::Enforce,
+        (true, false) => Role::Shadow,
+        (false, true) => Role::Quota,
+        (true, true) => Role::QuotaShadow,
     }
 }
 

@@ -1,5 +1,6 @@
 mod candidates;
 mod noting;
+mod peek;
 mod statistics;
 
 use std::sync::Arc;
@@ -76,6 +77,11 @@ fn bench(rules: &str) -> Bench {
 impl Bench {
     /// Decides, and says: overall, then each status as `OK 3`, `OVER`, or `-` where no limit applies.
     fn ask_in(&self, domain: &str, asked: &[Ask<'_>]) -> Result<String, Undecided> {
+        self.run(domain, asked, false)
+    }
+
+    /// The same; `only_peeks`: by [`Limiter::peek`].
+    fn run(&self, domain: &str, asked: &[Ask<'_>], only_peeks: bool) -> Result<String, Undecided> {
         let descriptors = asked.iter().map(|ask| Descriptor {
             entries: ask.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect(),
             hits: ask.hits,
@@ -83,7 +89,12 @@ impl Bench {
         });
         let request = Request { domain, descriptors: descriptors.collect::<SmallVec<_>>() };
         let snapshot = self.limiter.snapshot();
-        let mut decision = std::pin::pin!(self.limiter.decide(&snapshot, &request, Instant::now()));
+        let mut decision = std::pin::pin!(async {
+            match only_peeks {
+                true => self.limiter.peek(&snapshot, &request, Instant::now()).await,
+                false => self.limiter.decide(&snapshot, &request, Instant::now()).await,
+            }
+        });
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(decision) = decision.as_mut().poll(&mut context) else {
             panic!("the memory store answers at once");
@@ -234,7 +245,7 @@ fn a_replaced_limit_does_not_count_and_still_replaces() {
 #[test]
 fn a_ban_denies_peeks_too_and_needs_no_counter() {
     let bench = bench("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 0}}\n");
-    assert_eq!(bench.ask(&[hits("a", Hits::Peek)]), "OVER: OVER");
+    assert_eq!(bench.ask(&[hits("a", Hits::Peek(0))]), "OVER: OVER");
     assert_eq!(bench.ask(&[take("a")]), "OVER: OVER");
     assert_eq!(bench.ask(&[hits("a", Hits::Refund(1))]), "OK: 0");
 }
@@ -266,7 +277,7 @@ fn a_post_paid_budget_is_peeked_at_and_charged_afterwards() {
     let bench = bench(
         "  - {key: t, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 60, charge: afterwards}}\n",
     );
-    let peek = hits("t", Hits::Peek);
+    let peek = hits("t", Hits::Peek(0));
     assert_eq!(bench.ask(&[peek]), "OK: 60");
     assert_eq!(bench.ask(&[hits("t", Hits::Charge(90))]), "OVER: OVER", "and written");
     assert_eq!(bench.ask(&[peek]), "OVER: OVER");
@@ -287,7 +298,7 @@ fn a_full_store_is_answered_by_the_limits_own_word() {
     assert_eq!(bench.ask(&[take("n")]), "OVER: OVER");
     assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
     assert_eq!(bench.ask(&[take("e"), take("z")]), "OVER: - OVER", "a certain denial wins");
-    assert_eq!(bench.ask(&[hits("e", Hits::Peek)]), "OK: 9", "a peek needs no room");
+    assert_eq!(bench.ask(&[hits("e", Hits::Peek(0))]), "OK: 9", "a peek needs no room");
 }
 
 #[test]
@@ -334,7 +345,7 @@ fn the_example_policies_do_what_their_comments_say() {
     assert_eq!(last("login", 5, take("account=ann")), "OK: 0");
     assert_eq!(last("login", 9, take("account=ann")), "OVER: OVER");
     assert_eq!(last("llm", 1, hits("model=large,tenant=t", Hits::Charge(200_000))), "OK: 0");
-    assert_eq!(last("llm", 1, hits("model=large,tenant=t", Hits::Peek)), "OVER: OVER");
+    assert_eq!(last("llm", 1, hits("model=large,tenant=t", Hits::Peek(0))), "OVER: OVER");
     assert_eq!(last("tenants", 1, take("tenant=mallory")), "OVER: OVER");
     assert_eq!(last("tenants", 999, take("tenant=acme")), "OK: -");
     assert_eq!(last("tenants", 21, take("tenant=other,route=export")), "OK: 0", "only watched");

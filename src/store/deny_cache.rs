@@ -22,7 +22,7 @@ use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
-use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::algorithm::{Algorithm, Charge, Limit, Receipt};
 use crate::telemetry::metrics::Metrics;
 
@@ -107,7 +107,7 @@ impl Denials {
                 let wait = outcome.report.retry_after.or(outcome.report.reset_after);
                 (hits, asked, wait.map_or(Duration::ZERO, |wait| Duration::from(wait).min(self.longest)))
             }
-            (Hits::Charge(_) | Hits::Peek, _) => return,
+            (Hits::Charge(_) | Hits::Peek(_), _) => return,
         };
         let mut place = place.lock();
         let is_known = |denial: &Denial| *denial.key == *check.key.bytes();
@@ -213,8 +213,12 @@ impl<S: Store> DenyCache<S> {
         deadline: Instant,
     ) -> Outcomes {
         self.charge_anyway(checks, &known, deadline);
-        let enforced = |(check, known): (&Check<'_>, &Option<Outcome>)| known.is_some() && check.role == Role::Enforce;
-        let is_denied = prior == Prior::Open && checks.iter().zip(&known).any(enforced);
+        // Denied, where it is not admitted even if all that is not remembered allows.
+        let verdicts = checks.iter().zip(&known).map(|(check, known)| {
+            let verdict = known.as_ref().map_or(Verdict::Allowed, |known| check.verdict(Ok(known)));
+            (check.role, verdict)
+        });
+        let is_denied = combine(prior, verdicts) == Overall::Denied;
         let rest: Few<Check<'_>> =
             checks.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(check, _)| *check).collect();
         let answers = match rest.is_empty() {
@@ -267,11 +271,7 @@ impl<S: Lender> Lender for DenyCache<S> {
 
 /// Hits that a check needs room for; a refund needs none.
 fn needs(check: &Check<'_>) -> Option<u64> {
-    match check.hits {
-        Hits::Charge(hits) => Some(hits.into()),
-        Hits::Peek => Some(u64::from(check.limit.charge_mode() == Charge::Afterwards)),
-        Hits::Refund(_) => None,
-    }
+    check.hits.needs(check.limit.charge_mode()).map(u64::from)
 }
 
 /// Whether denied hits matter beyond the denial: they are written all the same, or tallied.

@@ -47,8 +47,8 @@ impl Check<'_> {
         match (outcome, self.hits) {
             (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
             (Ok(_), Hits::Refund(_)) => Verdict::Refund,
-            (Ok(outcome), Hits::Charge(_) | Hits::Peek) if outcome.allowed => Verdict::Allowed,
-            (Ok(_), Hits::Charge(_) | Hits::Peek) => Verdict::Denied,
+            (Ok(outcome), Hits::Charge(_) | Hits::Peek(_)) if outcome.allowed => Verdict::Allowed,
+            (Ok(_), Hits::Charge(_) | Hits::Peek(_)) => Verdict::Denied,
         }
     }
 }

@@ -194,20 +194,22 @@ const subjects = {
     await becomes(() => page.locator('#chart-title').textContent(), `${given.domain}: ${given.rule}`);
   },
 
-  /** A request is tried from the page; the tree has every rule. */
+  /** A request is tried from the page; the tree has every rule; the story of its key says the same. */
   async policy() {
     const page = await tab();
     await page.goto(at('#/policy'));
     await becomes(() => page.locator('.leaf > :first-child a').allTextContents(), given.leaves);
     await page.getByLabel('Descriptor').fill(given.descriptor);
     await page.getByRole('button', { name: 'Try', exact: true }).click();
-    await page.getByText('It would be denied.').waitFor();
+    await page.getByText(given.words, { exact: true }).waitFor();
     await page.getByText(`rule: ${given.rule}`).or(page.locator('pre').filter({ hasText: given.rule })).first().waitFor();
     await page.getByRole('button', { name: 'Read again…' }).click();
     await page.getByRole('button', { name: 'Cancel' }).click();
     await page.getByRole('button', { name: 'Read again…' }).click();
     await page.getByRole('button', { name: 'Read again', exact: true }).click();
     await page.getByText('They are as they were.').waitFor();
+    await page.goto(at(`#/key?${new URLSearchParams({ domain: 'test', rule: given.rule, key: given.descriptor })}`));
+    await page.getByText(given.words, { exact: true }).waitFor();
   },
 
   /** Everything that can be used is reached by Tab, in sight when it is, and Enter uses it. */

@@ -188,11 +188,15 @@ async fn a_key_of_hashed_values_is_shown_by_its_hashes_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tree_has_every_rule_and_a_request_is_tried() {
-    let busy = Busy::start().await;
-    busy.send(&[("ann", 21)]).await;
-    let leaves = ["user", "user", "login", "search", "trial", "partner"];
-    let given = json!({"leaves": leaves, "descriptor": "plan=free,user=ann", "rule": "plan=free > user"});
-    look("policy", &busy.service, given).await;
+    let passes = "There is no room; it would be admitted, since this only watches.";
+    for (flags, words) in [(&[] as &[_], "It would be denied."), (&["--shadow-mode"], passes)] {
+        let busy = Busy::start_with(flags).await;
+        busy.send(&[("ann", 21)]).await;
+        let leaves = ["user", "user", "login", "search", "trial", "partner"];
+        let asked =
+            json!({"descriptor": "plan=free,user=ann", "rule": "plan=free > user", "words": words, "leaves": leaves});
+        look("policy", &busy.service, asked).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

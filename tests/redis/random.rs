@@ -8,6 +8,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
+use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
@@ -43,6 +44,8 @@ type Step = (i64, Asked);
 #[derive(Clone, Debug)]
 enum Asked {
     Decide(RateLimitRequest),
+    /// First without its hits being taken, then with.
+    Try(RateLimitRequest),
     /// Of the counter that a descriptor leads to.
     Amend(String, Amendment),
     /// Hits of that counter in advance.
@@ -146,6 +149,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
         latest = latest.max(now);
         let said = match asked {
             Asked::Decide(message) => sides.decide(now, message).await.map(|answer| drop(answer.ok())),
+            Asked::Try(message) => a_try_is_what_follows(&sides, now, message).await,
             Asked::Amend(descriptor, amendment) => sides.amend(now, descriptor, *amendment).await.map(drop),
             Asked::Lend(descriptor, hits) => {
                 let said = sides.lend(now, descriptor, *hits).await;
@@ -162,6 +166,20 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
         said.map_err(|said| format!("request {number} {said}"))?;
     }
     Ok(())
+}
+
+/// Compares a try with the same request made after it, on all sides.
+async fn a_try_is_what_follows(sides: &Sides, now: u64, message: &RateLimitRequest) -> Result<(), String> {
+    let tried = sides.peek(now, message).await?.map(|(is_over, statuses)| {
+        let statuses: Vec<_> = statuses.iter().map(|(is_over, ..)| *is_over).collect();
+        (is_over, statuses)
+    });
+    let made = sides.decide(now, message).await?.map(|(answer, _)| {
+        let is_over = |code| code == Code::OverLimit;
+        let statuses: Vec<_> = answer.statuses.iter().map(|status| is_over(status.code())).collect();
+        (is_over(answer.overall_code()), statuses)
+    });
+    if tried == made { Ok(()) } else { Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}")) }
 }
 
 fn from_environment(name: &str) -> Option<u32> {
@@ -311,8 +329,14 @@ fn rates() -> impl Strategy<Value = String> {
 }
 
 fn traces() -> impl Strategy<Value = Vec<Step>> {
-    let requests = prop::collection::vec(descriptors(), 1..5).prop_map(|all| Asked::Decide(request(all)));
-    let asked = prop_oneof![9 => requests, 1 => amendments()];
+    let requests = || prop::collection::vec(descriptors(), 1..5);
+    let decided = requests().prop_map(|all| Asked::Decide(request(all)));
+    let tried = requests().prop_map(|all| {
+        // What gives hits back is nothing to try.
+        let all = all.into_iter().map(|one| RateLimitDescriptor { is_negative_hits: false, ..one });
+        Asked::Try(request(all.collect()))
+    });
+    let asked = prop_oneof![8 => decided, 2 => tried, 1 => amendments()];
     prop::collection::vec((steps(), asked), REQUESTS / 2..REQUESTS)
 }
 

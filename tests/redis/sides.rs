@@ -15,7 +15,7 @@ use tollgate::descriptor::{KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
-use tollgate::limiter::{InForce, Limiter, Modes};
+use tollgate::limiter::{InForce, Limiter, Modes, Status};
 use tollgate::policy::{self, Imposes, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::clock::ManualClock;
@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer, and of each descriptor the times to wait and to the end, in microseconds.
 pub(super) type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>), String>;
+
+/// The answer to a try: true if denied; of each descriptor true if over limit, the hits left, and the times.
+pub(super) type Tried = Result<(bool, Vec<(bool, Option<u64>, [Option<u64>; 2])>), String>;
 
 /// Waits for every master: a store is ready without those that it tried to reach in vain, as a busy machine lets it.
 async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
@@ -89,6 +92,17 @@ impl Sides {
         Err(format!("at {at}: {message:#?}\n{}", said.collect::<String>()))
     }
 
+    /// The answer of all to a request whose hits are only asked about; or that of each, if they do not agree.
+    pub(super) async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let mut tried = join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
+        if tried.iter().all(|one| *one == tried[0]) {
+            return Ok(tried.swap_remove(0));
+        }
+        let said = self.limiters.iter().zip(&tried).map(|((name, _), tried)| format!("{name}: {tried:?}\n"));
+        Err(format!("at {at}, only asked about: {message:#?}\n{}", said.collect::<String>()))
+    }
+
     /// What comes of doing something to a counter, on all sides.
     pub(super) async fn amend(&self, at: u64, descriptor: &str, amendment: Amendment) -> Result<Touched, String> {
         self.clock.set(Timestamp::from_micros(at));
@@ -124,7 +138,7 @@ impl Sides {
     /// Takes such a charge back.
     pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
         self.clock.set(Timestamp::from_micros(at));
-        let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek, Some(receipt)));
+        let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek(0), Some(receipt)));
         join_all(asked).await;
     }
 
@@ -189,11 +203,26 @@ async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLim
     let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     limiter.store().settled().await;
-    let times = |status: &tollgate::limiter::Status<'_>| {
-        [status.retry_after(), status.reset_after()].map(|time| time.map(|time| time.get()))
-    };
     let times = decision.statuses().iter().map(times).collect();
     let mut answer = Vec::new();
     response::write(&decision, &AnswerStyle::default(), &mut answer);
     Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times))
+}
+
+async fn peek(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Tried {
+    let message = message.encode_to_vec();
+    let mut request = request::read(&message, &RequestBounds { descriptors: 64, entries: 32 }).unwrap();
+    for descriptor in &mut request.descriptors {
+        let (Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits)) = descriptor.hits;
+        descriptor.hits = Hits::Peek(hits);
+    }
+    let snapshot = limiter.snapshot();
+    let decided = limiter.peek(&snapshot, &request, Instant::now() + PATIENCE).await;
+    let decision = decided.map_err(|undecided| undecided.to_string())?;
+    let status = |status: &Status<'_>| (status.is_over_limit(), status.left(), times(status));
+    Ok((decision.is_over_limit(), decision.statuses().iter().map(status).collect()))
+}
+
+fn times(status: &Status<'_>) -> [Option<u64>; 2] {
+    [status.retry_after(), status.reset_after()].map(|time| time.map(|time| time.get()))
 }

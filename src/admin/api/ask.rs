@@ -46,7 +46,7 @@ pub struct Question {
 pub struct Tried {
     /// Its entries, in order.
     pub entries: Vec<EntryView>,
-    /// Hits that it would take; 1 unless given.
+    /// Hits that it would take; 1 unless given. 0 is a peek.
     #[serde(default = "one")]
     pub hits: u32,
 }
@@ -65,7 +65,8 @@ pub struct EntryView {
 /// What a request would be answered now. Nothing was written for it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Peeked {
-    /// Whether it would be admitted, as far as the counters say now.
+    /// Whether it would be admitted, as far as the counters say now. Hits that a process has taken in advance (`lease`) are used
+    /// already.
     pub would_admit: bool,
     /// One for each descriptor.
     pub statuses: Vec<PeekedStatus>,
@@ -76,12 +77,13 @@ pub struct Peeked {
 pub struct PeekedStatus {
     /// The path of the rule; absent where none applies.
     pub rule: Option<String>,
-    /// `no limit`, `unlimited`, `room`, `no room`, `watched` (no room, and the rule or the process only watches), `unknown` (the
-    /// store cannot say).
+    /// `no limit`, `unlimited`, `room`, `no room`, `watched` (no room, and the rule is in shadow mode), `unknown` (the store cannot
+    /// say). A request can be admitted without room, by a mode of the process or by other votes: `would_admit` has it.
     pub standing: String,
     /// The amount of the limit's window that binds.
     pub limit: Option<u32>,
-    /// Hits that a request would be admitted with: they are taken whole from the limit or from a grant, so the more of the two.
+    /// Hits that a request would be admitted with, before those of this one: they are taken whole from the limit or from a grant, so
+    /// the more of the two.
     pub remaining: Option<u64>,
     /// Microseconds until the counter is as if never used.
     pub reset_after_us: Option<u64>,
@@ -132,7 +134,7 @@ pub(super) async fn explain(State(api): State<Api>, Query(which): Query<Which>) 
     Ok(Json(Explanation { version, rule: rule.map(|rule| rule.path().to_owned()), text }))
 }
 
-/// Tries a request: judged by its counters as they stand, with nothing taken, written or counted.
+/// Tries a request: decided as the call itself would be now, with nothing taken, written or counted.
 #[utoipa::path(
     post,
     path = "/api/v1/try",

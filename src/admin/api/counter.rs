@@ -29,7 +29,7 @@ pub struct CounterView {
     pub limit: String,
     /// How it counts.
     pub algorithm: String,
-    /// Whether the rule only watches.
+    /// Shadow mode of the rule or of the process: a request is admitted also if there is no room for it.
     pub is_shadow: bool,
     /// How it stands.
     pub state: StateView,

@@ -113,11 +113,12 @@ const WORDS = {
   unknown: ['soft', 'The store cannot say.'],
 };
 
-/** How a request stands, in words and figures. */
-export function standing({ problem, statuses }) {
+/** How a request of one descriptor stands, in words and figures. */
+export function standing({ problem, would_admit: wouldAdmit, statuses }) {
   if (problem) return h('p', { class: 'problem' }, problem);
   return h('div', {}, statuses.map((status) => {
-    const [tone, words] = WORDS[status.standing] ?? ['soft', status.standing];
+    const passes = wouldAdmit && status.standing === 'no room';
+    const [tone, words] = WORDS[passes ? 'watched' : status.standing] ?? ['soft', status.standing];
     const { rule, limit, remaining, reset_after_us: reset } = status;
     return h('div', {}, h('p', { class: `standing ${tone}` }, words), facts([
       ['Rule', rule],

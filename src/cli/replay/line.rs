@@ -64,7 +64,7 @@ fn of_access_log(map: &Map, line: &Value) -> Result<Option<Line>, String> {
         map.descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect();
     let hits = map.hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
     let hits: u32 = hits.parse().map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
-    let hits = if hits == 0 { Hits::Peek } else { Hits::Charge(hits) };
+    let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
     let is_any = !descriptors.is_empty();
     Ok(is_any.then(|| Line { at, instant, asked: Asked::Entries { domain, descriptors, hits } }))
 }

@@ -26,7 +26,7 @@ fn no_answer_is_another_for_a_candidate() {
     let (plain, tried) = (bench(PLAIN), bench(&tried()));
     let firsts = ["a=1", "b=1", "c=1", "a=2", "r=1"].iter().cycle();
     let seconds = ["b=1", "c=1", "a=1"].iter().cycle();
-    let wanted = [Hits::Charge(1), Hits::Peek, Hits::Charge(2), Hits::Refund(1)].iter().cycle();
+    let wanted = [Hits::Charge(1), Hits::Peek(0), Hits::Charge(2), Hits::Refund(1)].iter().cycle();
     for (number, ((first, second), wanted)) in (0..200_u64).zip(firsts.zip(seconds).zip(wanted)) {
         let ask = [hits(first, *wanted), take(second)];
         plain.at(number * SECOND);

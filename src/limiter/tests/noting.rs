@@ -83,7 +83,7 @@ fn each_exception_of_the_promise_is_counted_in_hits() {
     bench.ask(&[hits("a=1", Hits::Refund(7))]);
     bench.ask(&[hits("late=1", Hits::Charge(5))]);
     bench.ask(&[hits("guess=1", Hits::Charge(4))]);
-    bench.ask(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek)]);
+    bench.ask(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek(0))]);
     let exceptions = &bench.metrics.exceptions;
     let counts = [&exceptions.refunded_hits, &exceptions.overrun_hits, &exceptions.estimated_hits].map(|one| one.get());
     assert_eq!(counts, [7, 5, 4]);

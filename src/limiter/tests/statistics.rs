@@ -21,7 +21,7 @@ fn hits_are_within_near_or_over_the_limit() {
     let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
     bench.ask(&[hits("a=1", Hits::Charge(7))]);
     bench.ask(&[hits("a=1", Hits::Charge(2))]);
-    bench.ask(&[hits("a=1", Hits::Peek)]);
+    bench.ask(&[hits("a=1", Hits::Peek(0))]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.a.near_limit: 1
     rate_limit.d.a.total_hits: 9

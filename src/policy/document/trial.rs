@@ -79,7 +79,7 @@ impl Reader<'_> {
         let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
         let hits = match (hits.map(narrow), refund.map(narrow)) {
             (_, Some(refund)) => Hits::Refund(refund),
-            (Some(0), None) => Hits::Peek,
+            (Some(0), None) => Hits::Peek(0),
             (hits, None) => Hits::Charge(hits.unwrap_or(1)),
         };
         let times = self.count(fields, "times");

@@ -96,7 +96,7 @@ impl Bench {
     /// Hits left by the store itself.
     async fn left(&self, key: &str, limit: &Limit) -> u64 {
         let other = replica(&self.store);
-        let peek = Ask { hits: Hits::Peek, lease: None, ..hit(key, limit) };
+        let peek = Ask { hits: Hits::Peek(0), lease: None, ..hit(key, limit) };
         other.ask(&[peek]).await[0].report.remaining
     }
 
@@ -106,7 +106,7 @@ impl Bench {
         keys.push(key.as_bytes());
         let range = keys.finish(&Identity::of([b"rule".as_slice()]), None);
         let key = keys.key("d", &range);
-        let check = Check { key, limit, hits: Hits::Peek, role: Role::Enforce, recorded: &[], lease: None };
+        let check = Check { key, limit, hits: Hits::Peek(0), role: Role::Enforce, recorded: &[], lease: None };
         self.leases.amend(&check, amendment, within(PATIENCE)).await.unwrap()
     }
 
@@ -242,7 +242,7 @@ async fn peeks_refunds_votes_and_counters_asked_for_twice_are_the_stores() {
     let one = hit("a", &limit);
     bench.heat(&one).await;
     let of_store = [
-        vec![Ask { hits: Hits::Peek, ..one.clone() }],
+        vec![Ask { hits: Hits::Peek(1), ..one.clone() }],
         vec![Ask { hits: Hits::Refund(1), ..one.clone() }],
         vec![Ask { role: Role::Quota, ..one.clone() }],
         vec![one.clone(), one.clone()],

@@ -11,7 +11,7 @@ impl<C: Clock> MemoryStore<C> {
         // Only a grant makes a counter where there is none, and needs room for it.
         let hits = match amendment {
             Amendment::Grant { .. } => Hits::Charge(1),
-            Amendment::Look | Amendment::Reset | Amendment::Refund(_) => Hits::Peek,
+            Amendment::Look | Amendment::Reset | Amendment::Refund(_) => Hits::Peek(0),
         };
         let checks = [Check { hits, ..*check }];
         let mut work = self.begin(&checks);

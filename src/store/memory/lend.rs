@@ -20,7 +20,7 @@ impl<C: Clock> Lender for MemoryStore<C> {
     }
 
     async fn take_back(&self, check: &Check<'_>, receipt: Receipt, _: Instant) -> Result<(), StoreError> {
-        let checks = [Check { hits: Hits::Peek, ..*check }];
+        let checks = [Check { hits: Hits::Peek(0), ..*check }];
         let mut work = self.begin(&checks);
         work.ask(&checks, 0);
         let now = work.now;

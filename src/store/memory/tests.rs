@@ -81,7 +81,7 @@ fn one_denial_leaves_every_counter_of_the_request_as_it_was() {
 fn the_second_check_of_one_counter_sees_the_first() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(3, 60);
-    let twice = [("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Peek)];
+    let twice = [("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Peek(0))];
     assert_eq!(ask(&bench.store, "d", &twice), [Some(true), Some(false), Some(true)]);
     assert_eq!(bench.store.len(), 0, "a denied request creates no counter");
 }
@@ -90,7 +90,7 @@ fn the_second_check_of_one_counter_sees_the_first() {
 fn a_peek_and_a_refund_create_no_counter() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(3, 60);
-    ask(&bench.store, "d", &[("a", &limit, Hits::Peek), ("b", &limit, Hits::Refund(2))]);
+    ask(&bench.store, "d", &[("a", &limit, Hits::Peek(0)), ("b", &limit, Hits::Refund(2))]);
     assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
 }
 
@@ -170,7 +170,7 @@ fn a_counter_that_cannot_grow_is_refused_and_not_reset() {
     assert!(before == 10 && fitting < 20_000);
     let grown = (0..10_000).filter_map(|_| hit(&bench, "d", "log", &log)).count();
     assert!(grown < 100, "{grown} entries more in a full store");
-    assert_eq!(ask(&bench.store, "d", &[("log", &log, Hits::Peek)]), [Some(true)]);
+    assert_eq!(ask(&bench.store, "d", &[("log", &log, Hits::Peek(0))]), [Some(true)]);
     assert!(bench.store.used_bytes() <= 1 << 20);
 }
 
@@ -204,7 +204,7 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
         let mut keys = KeyBuffer::default();
         let range = key(&mut keys, name.as_bytes());
         let key = keys.key("d", &range);
-        let check = Check { key, limit: &limit, hits: Hits::Peek, role: Role::Enforce, recorded: &[], lease: None };
+        let check = Check { key, limit: &limit, hits: Hits::Peek(0), role: Role::Enforce, recorded: &[], lease: None };
         bench.store.amend_now(&check, amendment).unwrap().after
     };
     amend("a", Amendment::Look);

@@ -32,7 +32,7 @@ impl Lender for RedisStore {
         };
         let receipt = match check.hits {
             Hits::Charge(hits) => receipt(hits.into()),
-            Hits::Peek | Hits::Refund(_) => None,
+            Hits::Peek(_) | Hits::Refund(_) => None,
         };
         Ok(Lent { report: outcome.report, receipt })
     }

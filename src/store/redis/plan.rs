@@ -57,7 +57,7 @@ pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, 
         let verdict = match (outcome, check.hits) {
             (Some(outcome), _) if !(locally && is_left(check, outcome)) => check.verdict(outcome.as_ref()),
             (Some(_) | None, Hits::Refund(_)) => Verdict::Refund,
-            (Some(_) | None, Hits::Charge(_) | Hits::Peek) => Verdict::Allowed,
+            (Some(_) | None, Hits::Charge(_) | Hits::Peek(_)) => Verdict::Allowed,
         };
         (check.role, verdict)
     });

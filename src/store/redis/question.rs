@@ -98,7 +98,7 @@ impl Question {
         let key = self.key(key_of(prefix, &check.key));
         let (kind, hits, at) = match &wanted {
             Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
-            Wanted::Hits(Hits::Peek) => (1, 0, Timestamp::EPOCH),
+            Wanted::Hits(Hits::Peek(hits)) => (1, *hits, Timestamp::EPOCH),
             Wanted::Hits(Hits::Refund(hits)) => (2, *hits, Timestamp::EPOCH),
             Wanted::TakeBack(receipt, _) => {
                 (if receipt.of_grant { 4 } else { 3 }, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at)

@@ -180,6 +180,6 @@ fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
         (Hits::Charge(hits), Some(at)) if conditional => {
             Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant })
         }
-        (Hits::Charge(_) | Hits::Peek | Hits::Refund(_), _) => None,
+        (Hits::Charge(_) | Hits::Peek(_) | Hits::Refund(_), _) => None,
     }
 }

@@ -9,12 +9,12 @@ use super::key::key_of;
 use super::plan::Group;
 use super::question::Question;
 use super::script::{Needs, number_of};
+use crate::algorithm::Algorithm;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Prior, Verdict, charges, combine};
-use crate::algorithm::{Algorithm, Charge};
 use crate::store::{Check, StoreError};
 
 /// What one may take of the server's time in microseconds, as measured.
@@ -63,7 +63,7 @@ impl RedisStore {
 impl Question {
     /// The question of a request that has only this check in all; `None` where it is none of the frequent ones.
     pub(super) fn straight(prefix: &[u8], check: &Check<'_>, prior: Prior, given: Option<Timestamp>) -> Option<Self> {
-        let (hits, writes) = (needs(check)?, writes(check, prior));
+        let (hits, writes) = (check.hits.needs(check.limit.charge_mode())?, writes(check, prior));
         let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
         let text = SmallVec::from_slice(&[number_of(check.limit.algorithm()), writes]);
         let mut question = Self { cost_us: COST_US, checks: 1, ..Self::of(given, keys, text, Needs::STRAIGHT) };
@@ -100,15 +100,6 @@ impl Question {
         self.put(head, 5);
         self.put(bound, 4);
         Some(())
-    }
-}
-
-/// Hits that have to fit; `None` for what is not only allowed or denied.
-fn needs(check: &Check<'_>) -> Option<u32> {
-    match check.hits {
-        Hits::Charge(hits) => (hits > 0).then_some(hits),
-        Hits::Peek => Some(u32::from(check.limit.charge_mode() == Charge::Afterwards)),
-        Hits::Refund(_) => None,
     }
 }
 

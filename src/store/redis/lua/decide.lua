@@ -24,12 +24,14 @@ local ABSENT = 36028797018963968
 -- Longer values are not handed out to be put back; a take-back then goes by the receipt alone.
 local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
 
+-- Hits that a charge takes or a peek asks about.
+local function hits_of(check)
+  return check.wanted <= PEEK and check.hits or 0
+end
+
 -- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
 local function needs(check)
-  if check.wanted == PEEK then
-    return check.mode == AFTERWARDS and 1 or 0
-  end
-  return check.wanted == CHARGE and check.hits or 0
+  return math.max(hits_of(check), check.wanted == PEEK and check.mode == AFTERWARDS and 1 or 0)
 end
 
 local function verdict(check, state)
@@ -87,10 +89,11 @@ local function undo(check, state, at)
   return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
 end
 
--- Writes the hits where they are charged; refunds and take-backs always. Says whether the counter changed.
-local function write(check, state, charged)
+-- Writes the hits where they are charged, those of a peek to drafts alone; refunds and take-backs always. Says whether the
+-- counter changed.
+local function write(check, state, charged, is_draft)
   local at, took = instant(state), false
-  if check.wanted == CHARGE and charged then
+  if charged and (check.wanted == CHARGE or is_draft and check.wanted == PEEK and check.hits > 0) then
     check.of_grant = state.extended and check.hits <= granted(state, at)
       and not check.algorithm.allows(check.limit, state, check.hits, at)
     if check.of_grant then
@@ -131,7 +134,7 @@ local function look(checks)
         drafts[check.key] = check.algorithm.copy(state)
         drafts[check.key].extended = state.extended
       end
-      write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true))
+      write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true), true)
     end
   end
 end
@@ -188,7 +191,7 @@ local function settle(request, admitted, state_of)
 end
 
 -- The window that binds: of a denial the one to wait longest for, else the one with the fewest hits left; ties go to the longer
--- period, and to the one written first.
+-- period, and to the one written first. Hits left are those of all windows.
 local function report(check, state)
   if not state then
     return pack('>I7BI7I7', 0, 0, 0, 0)
@@ -196,20 +199,21 @@ local function report(check, state)
   local denied = check.verdict == DENIED and check.sum or nil
   local at, windows = instant(state), check.limit.windows
   local left, reset, retry = check.algorithm.report(check.limit, state, 1, denied, at)
-  local window = 1
+  local window, fewest = 1, left
   for i = 2, #windows do
     local other_left, other_reset, other_retry = check.algorithm.report(check.limit, state, i, denied, at)
     local rank, other_rank = -left, -other_left
     if denied then
       rank, other_rank = retry or ABSENT, other_retry or ABSENT
     end
+    fewest = math.min(fewest, other_left)
     if other_rank > rank or (other_rank == rank and windows[i].period > windows[window].period) then
       left, reset, retry, window = other_left, other_reset, other_retry, i
     end
   end
   -- A request is taken whole from the limit or from the grant: what one may have.
-  left = math.max(left, state.extended and granted(state, at) or 0)
-  return pack('>I7BI7I7', left, window - 1, reset, retry or ABSENT)
+  fewest = math.max(fewest, state.extended and granted(state, at) or 0)
+  return pack('>I7BI7I7', fewest, window - 1, reset, retry or ABSENT)
 end
 
 -- Adds what was wanted to the tallies of the entries that the limit records. Where all places are taken, the entry with the
@@ -297,7 +301,7 @@ local function parse(text)
     local before = last_of[check.key]
     local so_far = before and before.so_far or 0
     check.sum = so_far + needs(check)
-    check.so_far = so_far + (check.wanted == CHARGE and check.hits or 0)
+    check.so_far = so_far + hits_of(check)
     if before then
       before.asked_again = true
     end

@@ -1,0 +1,84 @@
+//! A peek of n hits is judged as a charge of n is, and changes nothing.
+
+use super::*;
+use crate::algorithm::amend::Amendment;
+use crate::algorithm::judge::Judgement;
+
+/// A question: which of two counters, hits, charge mode, role.
+type Asked = (usize, u32, Charge, Role);
+
+fn questions() -> impl Strategy<Value = Vec<Asked>> {
+    let roles = proptest::sample::select(vec![Role::Enforce, Role::Shadow, Role::Quota, Role::QuotaShadow]);
+    let modes = proptest::sample::select(vec![Charge::Admitted, Charge::Blamed, Charge::Always, Charge::Afterwards]);
+    proptest::collection::vec((0usize..2, 0u32..7, modes, roles), 1..6)
+}
+
+/// Without a sliding log, which is not charged in every mode.
+fn limits() -> impl Strategy<Value = [Algorithm; 2]> {
+    let charged = || {
+        let is_log = |algorithm: &Algorithm| matches!(algorithm, Algorithm::SlidingLog(_));
+        algorithms().prop_filter("a log is not charged always", move |algorithm| !is_log(algorithm))
+    };
+    [charged(), charged()]
+}
+
+/// Counters after a trace, one of them with a grant.
+fn counters(algorithms: &[Algorithm; 2], trace: &[(u64, u32)], granted: u32) -> (Vec<State>, u64) {
+    let (mut states, mut end) = (vec![], 0);
+    for algorithm in algorithms {
+        let (_, state, now) = run(&limit(algorithm.clone(), Charge::Admitted), trace);
+        (states, end) = ([states, vec![state]].concat(), now);
+    }
+    let grant = Amendment::Grant { hits: granted, length: Micros::from_secs(60) };
+    limit(algorithms[0].clone(), Charge::Admitted).amend(&mut states[0], grant, at(end)).unwrap();
+    (states, end)
+}
+
+fn judged(
+    algorithms: &[Algorithm; 2],
+    asked: &[Asked],
+    counters: &mut [State],
+    (prior, now): (Prior, u64),
+    hits: impl Fn(u32) -> Hits,
+) -> Judgement {
+    let limits: Vec<_> = asked.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
+    let question = |(limit, (which, wanted, _, role)): (_, &Asked)| Question {
+        limit,
+        hits: hits(*wanted),
+        role: *role,
+        counter: Some(*which),
+        recorded: Recorded::default(),
+    };
+    let questions: Vec<_> = limits.iter().zip(asked).map(question).collect();
+    judge(&questions, counters, prior, at(now))
+}
+
+proptest! {
+    #[test]
+    fn a_peek_of_n_is_judged_as_a_charge_of_n_and_changes_nothing(
+        algorithms in limits(),
+        trace in traces(),
+        granted in 0u32..6,
+        asked in questions(),
+        prior in proptest::sample::select(vec![Prior::Open, Prior::Denied, Prior::Admitted]),
+    ) {
+        let (mut counters, now) = counters(&algorithms, &trace, granted);
+        let before = counters.clone();
+        let peeked = judged(&algorithms, &asked, &mut counters, (prior, now), Hits::Peek);
+        prop_assert_eq!(&counters, &before);
+        prop_assert!(!peeked.written.contains(&true));
+        let charge = |hits| if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
+        let made = judged(&algorithms, &asked, &mut counters, (prior, now), charge);
+        prop_assert_eq!(peeked.overall, made.overall);
+        let allowed = |judgement: &Judgement| -> Vec<_> {
+            judgement.outcomes.iter().map(|outcome| outcome.map(|outcome| outcome.allowed)).collect()
+        };
+        prop_assert_eq!(allowed(&peeked), allowed(&made));
+        // What is left is as the counter stands: by all of its windows.
+        for ((which, ..), outcome) in asked.iter().zip(&peeked.outcomes) {
+            let limit = limit(algorithms[*which].clone(), Charge::Admitted);
+            let stands = limit.report(&before[*which], None, at(now)).unwrap();
+            prop_assert_eq!(outcome.unwrap().report.remaining, stands.remaining);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `POST /api/v1/try` answers what the call that follows is answered, whatever the modes of the rules and of the process.
+
+use serde_json::{Value, json};
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::json as told;
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// More than the calls of a test take together.
+const PLENTY: u64 = 1_000_000;
+/// Rules by their modes, then a rule without a limit and a key without a rule.
+const KEYS: [&str; 6] = ["enforced", "shadow", "quota", "both", "unlimited", "none"];
+const LIMITED: usize = 4;
+const MODES: [&[&str]; 4] = [&[], &["--shadow-mode"], &["--quota-mode"], &["--shadow-mode", "--quota-mode"]];
+
+/// A descriptor and the hits that it takes.
+type Wanted<'a> = (&'a str, &'a str, u64);
+
+/// A service, asked both ways.
+struct Bench {
+    _service: Tollgate,
+    client: Client,
+    admin: Web,
+    asked: usize,
+    /// Requests that were answered otherwise than tried.
+    wrong: Vec<String>,
+}
+
+#[tokio::test]
+async fn a_try_is_the_call_that_follows_in_every_mode() {
+    let redis = Redis::start().await;
+    let (policies, mut wrong) = (policies(), Vec::new());
+    for modes in MODES {
+        wrong.extend(a_try_is_the_call(Bench::start(&policies, &["--store", "memory"], modes).await, modes).await);
+        // Each service has counters of its own.
+        let prefix = format!("--redis-prefix={}:", modes.concat());
+        let store = ["--store", &redis.url(), "--store-timeout", "15s", &prefix];
+        wrong.extend(a_try_is_the_call(Bench::start(&policies, &store, modes).await, modes).await);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Returns the requests that are answered otherwise than tried.
+async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
+    for key in &KEYS[..LIMITED] {
+        bench.take(&[(key, "full", PLENTY)]).await;
+    }
+    let all: Vec<Wanted<'_>> =
+        KEYS.iter().flat_map(|key| [(*key, "full", 1), (*key, "free", 1)]).take(KEYS.len() * 2 - 1).collect();
+    for first in &all {
+        for second in &all {
+            bench.compare(&[*first, *second]).await;
+        }
+    }
+    // The second of one counter finds what the first takes.
+    bench.take(&[("enforced", "few", PLENTY - 3)]).await;
+    for hits in [[2, 2], [4, 1], [0, 4], [2, 1], [0, 1], [0, 0]] {
+        bench.compare(&hits.map(|hits| ("enforced", "few", hits))).await;
+    }
+    bench.compare(&[("after", "a", 0)]).await;
+    bench.compare(&[("after", "a", 2), ("after", "a", 0), ("after", "a", 1)]).await;
+    bench.compare(&[("after", "a", 0)]).await;
+    bench.compare(&[("after", "b", PLENTY)]).await;
+    bench.compare(&[("after", "b", 0)]).await;
+    // So where a grant is what they take of.
+    bench.take(&[("quota", "granted", PLENTY)]).await;
+    let grant = json!({"domain": "test", "descriptor": "quota=granted", "hits": 5, "for": "1h"});
+    assert_eq!(bench.send("/api/v1/counter/grant", &grant).await["after"]["remaining"], 5);
+    for hits in [[3, 3], [3, 2], [1, 1]] {
+        bench.compare(&hits.map(|hits| ("quota", "granted", hits))).await;
+    }
+    // A denial that is remembered is written all the same where a call is denied by it, and not for a try.
+    bench.take(&[("always", "a", PLENTY)]).await;
+    let before = bench.used("always=a").await;
+    for _ in 0..5 {
+        let tried = bench.tried(&[("always", "a", 1)]).await;
+        assert_eq!(tried["statuses"][0]["standing"], "no room", "{tried}");
+    }
+    assert_eq!(bench.used("always=a").await, before);
+    let Bench { asked, wrong, .. } = bench;
+    (!wrong.is_empty()).then(|| format!("{modes:?}: {} of {asked}:\n{}", wrong.len(), wrong.join("\n")))
+}
+
+fn policies() -> Policies {
+    let modes = ["", "shadow_mode: true, ", "quota_mode: true, ", "shadow_mode: true, quota_mode: true, "];
+    let limit = format!("requests_per_unit: {PLENTY}, unit: year");
+    let rule = |(key, modes): (&&str, &str)| {
+        format!("  - {{ key: {key}, {modes}rate_limit: {{ {limit}, charge: admitted }} }}\n")
+    };
+    let rules: String = KEYS.iter().zip(modes).map(rule).collect();
+    let more = [
+        ("after", format!("{limit}, charge: afterwards")),
+        ("always", format!("{limit}, algorithm: sliding_window, charge: always")),
+        ("unlimited", "unlimited: true".to_owned()),
+    ];
+    let more = more.map(|(key, limit)| format!("  - {{ key: {key}, rate_limit: {{ {limit} }} }}\n")).concat();
+    Policies::of(&format!("domain: test\ndescriptors:\n{rules}{more}"))
+}
+
+impl Bench {
+    async fn start(policies: &Policies, store: &[&str], modes: &[&str]) -> Self {
+        let service = Tollgate::serve_with(policies.path(), &[store, modes].concat());
+        let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
+        becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
+        let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+        Self { _service: service, client, admin, asked: 0, wrong: Vec::new() }
+    }
+
+    /// Tries a request, makes it, and compares what both are answered.
+    async fn compare(&mut self, wanted: &[Wanted<'_>]) {
+        let tried = self.tried(wanted).await;
+        let (admits, codes) = self.take(wanted).await;
+        let has_no_room = |status: &Value| status["standing"] == "no room";
+        let has_none: Vec<_> = tried["statuses"].as_array().unwrap().iter().map(has_no_room).collect();
+        let over: Vec<_> = codes.iter().map(|code| *code == Code::OverLimit).collect();
+        self.asked += 1;
+        if tried["would_admit"] != admits || has_none != over {
+            self.wrong.push(format!("{wanted:?}: {tried}, then {admits} {codes:?}"));
+        }
+    }
+
+    async fn tried(&self, wanted: &[Wanted<'_>]) -> Value {
+        let one = |(key, value, hits): &Wanted<'_>| json!({"entries": [{"key": key, "value": value}], "hits": hits});
+        let descriptors: Vec<_> = wanted.iter().map(one).collect();
+        self.send("/api/v1/try", &json!({"domain": "test", "descriptors": descriptors})).await
+    }
+
+    /// Hits that the counter of a descriptor counts.
+    async fn used(&self, descriptor: &str) -> Value {
+        let counter = told(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
+        counter["state"]["windows"][0]["used"].clone()
+    }
+
+    /// Makes a request: whether it is admitted, and the code of each descriptor.
+    async fn take(&self, wanted: &[Wanted<'_>]) -> (bool, Vec<Code>) {
+        let one = |(key, value, hits): &Wanted<'_>| RateLimitDescriptor {
+            hits_addend: Some(*hits),
+            ..descriptor(&[(key, value)])
+        };
+        let answer = self.client.ask(request(wanted.iter().map(one).collect())).await.unwrap();
+        let codes = answer.statuses.iter().map(|status| status.code()).collect();
+        (answer.overall_code() == Code::Ok, codes)
+    }
+
+    async fn send(&self, path: &str, body: &Value) -> Value {
+        let headers = [("content-type", "application/json")];
+        let reply = self.admin.send_with("POST", path, &headers, body.to_string()).await;
+        assert_eq!(reply.status, 200, "{path} {body}: {}", reply.body);
+        serde_json::from_str(&reply.body).unwrap()
+    }
+}
