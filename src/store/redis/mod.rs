@@ -12,7 +12,7 @@
 //! | `straight` | a request of a frequent kind |
 //! | `key` | names of keys |
 //! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
-//! | `connect`, `tls` | a connection, and whom to trust |
+//! | `connect`, `tls` | a connection to a server in the role that it must have, and whom to trust |
 //! | `calls` | one request's part in one slot, and what is sent again |
 //! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
@@ -68,6 +68,7 @@ use tokio::time::Instant;
 pub use self::access::{Access, Secret};
 pub use self::board::Left;
 use self::calls::{Core, within};
+use self::connect::RequiredRole;
 pub use self::health::{NodeHealth, ServerTold};
 pub use self::key::check_prefix;
 use self::node::Node;
@@ -113,9 +114,11 @@ impl RedisStore {
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
-        let routes = Routes::new(Arc::clone(&access), Arc::clone(&metrics));
-        let start = |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), Arc::clone(&metrics));
         let by_slot = matches!(options.url.kind, Kind::Cluster(_));
+        let role = if by_slot { RequiredRole::Any } else { RequiredRole::master(&options.prefix) };
+        let routes = Routes::new(Arc::clone(&access), role, Arc::clone(&metrics));
+        let start =
+            |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), RequiredRole::Any, Arc::clone(&metrics));
         match options.url.kind.clone() {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
@@ -195,6 +198,12 @@ impl RedisStore {
     /// Whether a connection to a master is open; where limits of a second are elsewhere, to one of theirs as well.
     pub fn is_connected(&self) -> bool {
         self.cores().all(|core| core.routes.masters().iter().any(|node| node.is_connected()))
+    }
+
+    /// The address of a server that must be a master and is a replica.
+    pub fn replica(&self) -> Option<String> {
+        let mut masters = self.cores().flat_map(|core| core.routes.masters());
+        masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
     }
 
     /// Forgets every key that begins with this store's prefix.
