@@ -23,7 +23,7 @@
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
 //! | `board` | what processes leave for each other |
-//! | `health` | how the servers are |
+//! | `health`, `replica_clocks` | how the servers are, and the clocks of their replicas |
 //! | `check_up` | what to warn of at the start |
 //! | `replicas` | the number of processes that share the limits |
 
@@ -46,6 +46,7 @@ mod node;
 mod options;
 mod plan;
 mod question;
+mod replica_clocks;
 mod replicas;
 mod request;
 mod routes;
@@ -74,6 +75,8 @@ pub use self::key::check_prefix;
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
+pub use self::replica_clocks::ReplicaClock;
+use self::replica_clocks::ReplicaConnections;
 pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
 use self::take_back::TakeBacks;
@@ -100,6 +103,8 @@ pub struct RedisStore {
     begun: AtomicBool,
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
+    /// For the clocks of replicas.
+    replicas: ReplicaConnections,
 }
 
 impl RedisStore {
@@ -109,7 +114,14 @@ impl RedisStore {
             options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
         let per_second = per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
         let core = Self::core(options, time, metrics);
-        Self { core, per_second, take_backs: TakeBacks::default(), begun: AtomicBool::new(false), fallback: None }
+        Self {
+            core,
+            per_second,
+            take_backs: TakeBacks::default(),
+            begun: AtomicBool::new(false),
+            fallback: None,
+            replicas: ReplicaConnections::default(),
+        }
     }
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {

@@ -61,6 +61,11 @@ impl Routes {
         })
     }
 
+    /// As whom the nodes are connected to.
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
     /// The node that serves a slot.
     pub(super) fn node(&self, slot: u16) -> Option<Arc<Node>> {
         self.with_node(slot, Arc::clone)

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::{AT_ONCE, Said, Service, all, over_within, seen, tell, unharmed, values};
 use crate::support::becomes;
-use crate::support::load::Calls;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
+use crate::support::redis::pair::Pair;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
-use crate::support::redis::wire::Wire;
 use crate::support::redis::{Redis, Setup};
 
 /// How soon a replica is noticed, and a master in its place.
@@ -18,39 +17,6 @@ const NOTICED: Duration = Duration::from_secs(2);
 /// What is logged of a replica, once.
 const WARNING: &str = "redis is a replica";
 const CONNECTS: &str = "tollgate_store_connects_total";
-
-/// A master and its replica, and a name that leads to one of them.
-struct Pair {
-    name: Wire,
-    servers: [Redis; 2],
-}
-
-impl Pair {
-    async fn start() -> Self {
-        let servers = [Redis::start().await, Redis::start().await];
-        let pair = Self { name: Wire::to(servers[0].address).await, servers };
-        pair.follow(1).await;
-        pair
-    }
-
-    fn url(&self) -> String {
-        format!("redis://{}", self.name.address)
-    }
-
-    /// Makes a server the replica of the other one, and waits until it is in step.
-    async fn follow(&self, replica: usize) {
-        let (replica, master) = (&self.servers[replica], self.servers[1 - replica].address);
-        replica.command(&["REPLICAOF", &master.ip().to_string(), &master.port().to_string()]).await;
-        let state = || async { replica.info("replication").await["master_link_status"].clone() };
-        becomes("the replica is in step", crate::support::PATIENCE, state, |state| state == "up").await;
-    }
-
-    /// Makes a server the master and the other one its replica.
-    async fn promote(&self, master: usize) {
-        self.servers[master].command(&["REPLICAOF", "NO", "ONE"]).await;
-        self.follow(1 - master).await;
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_replica() {
@@ -65,7 +31,7 @@ async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_rep
         becomes("it is not ready", NOTICED, || service.readiness(), |status| *status == 503).await;
         load.go_on(1_500).await;
         assert_eq!(service.web.get("/readyz").await.body, "the store is a replica, which takes no writes\n");
-        pair.name.lead_to(pair.servers[master].address);
+        pair.lead_to(master);
         let changed = load.now();
         becomes("it is ready", NOTICED, || service.readiness(), |status| *status == 200).await;
         tell("demoted, ready", format!("{:?} after the name led to the new master", load.now() - changed));
@@ -93,7 +59,7 @@ async fn no_call_fails_for_long_where_the_name_leads_to_the_new_master_before_th
     let load = service.load(vec![all("user", &values(50))]).await;
     load.go_on(1_500).await;
     pair.servers[1].command(&["REPLICAOF", "NO", "ONE"]).await;
-    pair.name.lead_to(pair.servers[1].address);
+    pair.lead_to(1);
     pair.follow(0).await;
     let demoted = load.now();
     load.go_on(1_500).await;
@@ -121,7 +87,7 @@ async fn a_replica_that_is_promoted_where_it_is_is_noticed_by_whatever_user_and_
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_replica_at_the_start_is_told_and_waited_out() {
     let pair = Pair::start().await;
-    pair.name.lead_to(pair.servers[1].address);
+    pair.lead_to(1);
     let mut service = Service::begin(&pair.url(), &[]).await;
     service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then_some(()));
     let unready = service.web.get("/readyz").await;
@@ -131,7 +97,7 @@ async fn a_replica_at_the_start_is_told_and_waited_out() {
     assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
     assert!(begun.elapsed() < AT_ONCE * 5, "{:?}", begun.elapsed());
     tokio::time::sleep(NOTICED).await;
-    pair.name.lead_to(pair.servers[0].address);
+    pair.lead_to(0);
     let changed = Instant::now();
     becomes("it decides", NOTICED, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
     tell("a replica at the start, decided", format!("{:.1?} after the name led to the master", changed.elapsed()));
