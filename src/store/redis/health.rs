@@ -106,3 +106,19 @@ fn online_replicas(info: &str) -> impl Iterator<Item = Address> {
         is_online.then(|| Some(Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?)))?
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_that_are_online_are_found_in_info() {
+        let info = "role:master\r\nconnected_slaves:3\r\n\
+                    slave0:ip=10.0.0.7,port=6379,state=online,offset=14,lag=0\r\n\
+                    slave1:ip=10.0.0.8,port=6379,state=wait_bgsave,offset=0,lag=0\r\n\
+                    slave2:ip=fd00::9,port=7000,state=online,offset=14,lag=1,type=replica\r\n\
+                    slave_expires_tracked_keys:0\r\n";
+        let found: Vec<String> = online_replicas(info).map(|address| address.to_string()).collect();
+        assert_eq!(found, ["10.0.0.7:6379", "[fd00::9]:7000"]);
+    }
+}
