@@ -37,7 +37,8 @@
 //!
 //! - Hits admitted less hits refunded never exceed a limit that is charged when `admitted`; with leases, as far as
 //!   [`algorithm::lease`] says; beyond it only what people grant, [`algorithm::amend`].
-//! - A clock that steps back grants nothing and locks nobody out.
+//! - A clock that steps back by S grants nothing: a counter written before stands still for S, until the clock has caught up, and
+//!   its callers wait that much longer than they are told; times are reckoned from the counter's instant. Others are not affected.
 //! - A full store refuses new counters; it never forgets a live one.
 //! - Over limit is a value; an error means that nobody decided.
 //! - Everything that a caller controls has a bound, and no input makes a panic.

@@ -89,6 +89,21 @@ async fn readiness_follows_the_store_where_it_is_told_so() {
     ready(true).await;
 }
 
+#[tokio::test]
+async fn every_probe_tells_while_the_store_is_a_replica() {
+    let redis = Redis::start().await;
+    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--store", &redis.url()]);
+    let probes = Probes::of(&service).await;
+    let ready = async |expected: bool| {
+        becomes("readiness follows", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready == expected).await.1
+    };
+    ready(true).await;
+    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    assert_eq!(ready(false).await, "the store is a replica, which takes no writes\n");
+    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
+    ready(true).await;
+}
+
 #[test]
 fn readiness_cannot_both_follow_something_and_do_without_it() {
     let policies = Policies::of(&daily("user", 5));

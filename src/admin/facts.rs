@@ -42,12 +42,17 @@ enum PolicyState {
     Empty,
 }
 
-/// How far a store is there.
+/// The state of the store, as far as readiness depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StoreState {
-    NotYet,
-    There,
+pub enum StoreState {
+    /// It has not been reached yet.
+    NotReached,
+    /// It has been reached, or need not be.
+    Ready,
+    /// It was reached, and no connection to it is open any more.
     Lost,
+    /// The server that should be its master is a replica.
+    Replica,
 }
 
 /// The policies in force, and what came of the last attempt to load others.
@@ -73,7 +78,7 @@ impl Facts {
     /// Nothing is there yet.
     pub fn new(needs: Needs) -> Self {
         let policy = if needs == Needs::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
-        let nothing = Readiness { policy, store: StoreState::NotYet, is_draining: false };
+        let nothing = Readiness { policy, store: StoreState::NotReached, is_draining: false };
         Self { needs, state: watch::Sender::new(nothing), policies: Mutex::default(), loads: Mutex::default() }
     }
 
@@ -84,14 +89,9 @@ impl Facts {
         self.change(|state| state.policy = if is_empty { PolicyState::Empty } else { PolicyState::There });
     }
 
-    /// The store was reached, or need not be.
-    pub fn store_is_ready(&self) {
-        self.change(|state| state.store = StoreState::There);
-    }
-
-    /// The store was there, and is not any more.
-    pub fn store_is_lost(&self) {
-        self.change(|state| state.store = StoreState::Lost);
+    /// Sets the state of the store.
+    pub fn set_store(&self, store: StoreState) {
+        self.change(|state| state.store = store);
     }
 
     /// A change was refused.
@@ -150,9 +150,10 @@ impl Readiness {
             Self { is_draining: true, .. } => Some("draining\n"),
             Self { policy: PolicyState::NotYet, .. } => Some("no policy is loaded yet\n"),
             Self { policy: PolicyState::Empty, .. } => Some("no policy is in force\n"),
-            Self { store: StoreState::NotYet, .. } => Some("the store has not been reached yet\n"),
+            Self { store: StoreState::NotReached, .. } => Some("the store has not been reached yet\n"),
             Self { store: StoreState::Lost, .. } => Some("no connection to the store is open\n"),
-            Self { policy: PolicyState::There, store: StoreState::There, .. } => None,
+            Self { store: StoreState::Replica, .. } => Some("the store is a replica, which takes no writes\n"),
+            Self { policy: PolicyState::There, store: StoreState::Ready, .. } => None,
         }
     }
 }
@@ -168,11 +169,11 @@ mod tests {
         assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
         facts.loaded(PolicyFacts::default());
         assert_eq!(facts.unready(), Some("the store has not been reached yet\n"));
-        facts.store_is_ready();
+        facts.set_store(StoreState::Ready);
         assert_eq!((facts.unready(), readiness.borrow().is_ready()), (None, true));
-        facts.store_is_lost();
+        facts.set_store(StoreState::Lost);
         assert_eq!(facts.unready(), Some("no connection to the store is open\n"));
-        facts.store_is_ready();
+        facts.set_store(StoreState::Ready);
         facts.drain();
         assert_eq!((facts.unready(), readiness.borrow().is_ready()), (Some("draining\n"), false));
     }
@@ -180,14 +181,14 @@ mod tests {
     #[test]
     fn a_policy_may_be_let_out() {
         let facts = Facts::new(Needs::NoPolicy);
-        facts.store_is_ready();
+        facts.set_store(StoreState::Ready);
         assert_eq!(facts.unready(), None);
     }
 
     #[test]
     fn a_policy_may_have_to_be_in_force() {
         let facts = Facts::new(Needs::Policy);
-        facts.store_is_ready();
+        facts.set_store(StoreState::Ready);
         assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
         let one = PolicyFacts { domains: vec!["d".to_owned()], ..PolicyFacts::default() };
         for (loaded, reason) in [(one, None), (PolicyFacts::default(), Some("no policy is in force\n"))] {

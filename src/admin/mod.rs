@@ -34,7 +34,7 @@ use tokio::net::TcpListener;
 
 use self::api::Api;
 pub use self::decide::{Decide, Decided};
-pub use self::facts::{Facts, Needs, PolicyFacts, Readiness};
+pub use self::facts::{Facts, Needs, PolicyFacts, Readiness, StoreState};
 use self::rights::Rights;
 use self::server::Handshake;
 use crate::telemetry::mapping::Exposition;

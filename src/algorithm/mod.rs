@@ -340,8 +340,8 @@ impl Algorithm {
 }
 
 impl State {
-    /// A clock that steps back is read as the latest instant at which the counter was written: it grants nothing and
-    /// locks nobody out.
+    /// A clock that stepped back is read as the latest instant at which the counter was written. So it grants nothing, and the
+    /// counter stands still, with its times reckoned from that instant, until the clock has caught up.
     fn clamp(&self, now: Timestamp) -> Timestamp {
         now.max(self.last())
     }

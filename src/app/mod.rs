@@ -99,8 +99,8 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
-    let watched = settings.readiness.ready_while_store.then(|| Arc::clone(&service));
-    let follow_store = readiness::follow_store(&shared, serving.all_connected(), watched);
+    let while_store = settings.readiness.ready_while_store;
+    let follow_store = readiness::follow_store(&shared, serving.all_connected(), Arc::clone(&service), while_store);
     let telling_others = Telling::new(shared.stores.id(), &shared.observation.journal, &service);
     let desk = Everybody::new(&settings, &service, &serving, installer.clone(), telling_others.clone());
     let workers =

@@ -11,18 +11,18 @@ use tracing::{info, warn};
 use super::Shared;
 use super::serving::Service;
 use super::stores::Stores;
-use crate::admin::{Facts, Needs};
+use crate::admin::{Facts, Needs, StoreState};
 use crate::grpc::health::Health;
 use crate::settings::ReadinessSettings;
 
-/// How often it is looked whether a connection to the store is open.
+/// How often the state of the store is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Nothing is there yet, but for a store that nobody has to wait for.
 pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts> {
     let facts = Arc::new(Facts::new(needs(settings)));
     if stores.are_ready_at_once() {
-        facts.store_is_ready();
+        facts.set_store(StoreState::Ready);
     }
     facts
 }
@@ -49,41 +49,54 @@ pub(super) async fn tell(facts: &Facts, health: &Health) -> JoinHandle<()> {
     })
 }
 
-/// Says that the store is there once it is and all who ask it are connected; and, where it is `watched`, when no connection to
-/// it is open any more.
+/// Follows the store for ever: the process is ready once it has been reached and all who ask it are connected, but not while
+/// the server is a replica; with `ready_while_store` only while a connection to it is open.
 pub(super) fn follow_store(
     shared: &Shared,
     all_connected: impl Future<Output = ()> + Send + 'static,
-    watched: Option<Arc<Service>>,
+    service: Arc<Service>,
+    ready_while_store: bool,
 ) -> JoinHandle<()> {
     let (stores, facts) = (shared.stores.clone(), Arc::clone(&shared.facts));
     tokio::spawn(async move {
-        stores.ready().await;
-        all_connected.await;
-        tell_of_store(&facts, watched).await;
+        let Some(store) = service.limiter().store().redis() else { return };
+        let mut reached = std::pin::pin!(async {
+            stores.ready().await;
+            all_connected.await;
+        });
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut is_reached, mut before) = (false, StoreState::NotReached);
+        loop {
+            tokio::select! {
+                () = &mut reached, if !is_reached => is_reached = true,
+                _ = ticks.tick() => {}
+            }
+            let replica = store.replica();
+            let state = match &replica {
+                Some(_) => StoreState::Replica,
+                None if !is_reached => StoreState::NotReached,
+                None if ready_while_store && !store.is_connected() => StoreState::Lost,
+                None => StoreState::Ready,
+            };
+            if state != before {
+                log(before, state, replica);
+                if !stores.are_ready_at_once() {
+                    facts.set_store(state);
+                }
+                before = state;
+            }
+        }
     })
 }
 
-async fn tell_of_store(facts: &Facts, watched: Option<Arc<Service>>) {
-    facts.store_is_ready();
-    let Some(service) = watched else { return };
-    let mut ticks = interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_connected = true;
-    loop {
-        ticks.tick().await;
-        let is_connected = service.limiter().store().is_connected();
-        match (was_connected, is_connected) {
-            (true, false) => {
-                warn!("no connection to the store is open: not ready");
-                facts.store_is_lost();
-            }
-            (false, true) => {
-                info!("the store is connected again");
-                facts.store_is_ready();
-            }
-            (true, true) | (false, false) => {}
+fn log(before: StoreState, state: StoreState, replica: Option<String>) {
+    match (before, state) {
+        (_, StoreState::Replica) => {
+            warn!(address = replica, "redis is a replica, which takes no writes; waiting for a master at this address");
         }
-        was_connected = is_connected;
+        (_, StoreState::Lost) => warn!("no connection to the store is open: not ready"),
+        (StoreState::Lost | StoreState::Replica, StoreState::Ready) => info!("the store is connected again"),
+        (_, StoreState::Ready | StoreState::NotReached) => {}
     }
 }

@@ -1,6 +1,6 @@
 //! The stores of a process: one handle a worker, and one that looks after what they share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ use crate::telemetry::metrics::Metrics;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// How often this process says in the store that it is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// A master and one of its replicas, by their addresses.
+type Followed = (String, String);
 
 /// What the stores of all workers are made of.
 #[derive(Clone)]
@@ -136,22 +139,21 @@ impl Stores {
     /// Asks the servers, by the handle of a service, how they are, for ever, and tells of what breaks a promise.
     pub(super) async fn listen(self, asked: Arc<Service>) {
         let Some(store) = asked.limiter().store().redis() else { return };
-        let mut runs = HashMap::<String, String>::new();
+        let (mut runs, mut replicas) = (HashMap::<String, String>::new(), HashSet::new());
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let servers = store.told().await;
             for server in &servers {
-                let offset = Duration::from_micros(server.clock_offset_us.unsigned_abs()).as_secs_f64();
-                let offset = if server.clock_offset_us < 0 { -offset } else { offset };
-                self.metrics.store_told(&server.address, server.evicted_keys, offset);
+                self.metrics.servers.set(&server.address, server.evicted_keys, seconds(server.clock_offset_us));
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
                     warn!(address = server.address, "a server of the store has restarted");
                     self.metrics.exceptions.store_restarts.inc();
                 }
             }
+            replicas = self.report_replicas(&servers, replicas);
             let gone: Vec<_> = {
                 let masters = store.health();
                 let is_gone = |address: &&String| masters.iter().all(|node| node.address != **address);
@@ -159,11 +161,26 @@ impl Stores {
             };
             for address in gone {
                 runs.remove(&address);
-                self.metrics.store_forgot(&address);
+                self.metrics.servers.forget(&address);
                 self.told.lock().remove(&address);
             }
             self.told.lock().extend(servers.into_iter().map(|server| (server.address.clone(), told(server))));
         }
+    }
+
+    /// Exposes the clocks of replicas, and forgets those that are not known any more. Returns the replicas that are.
+    fn report_replicas(&self, servers: &[ServerTold], before: HashSet<Followed>) -> HashSet<Followed> {
+        let mut known = HashSet::new();
+        for server in servers {
+            for replica in &server.replicas {
+                self.metrics.servers.set_replica(&server.address, &replica.address, seconds(replica.offset_us));
+                known.insert((server.address.clone(), replica.address.clone()));
+            }
+        }
+        for (master, replica) in before.difference(&known) {
+            self.metrics.servers.forget_replica(master, replica);
+        }
+        known
     }
 
     /// Counts the processes on the same store, unless their number is given.
@@ -180,6 +197,11 @@ impl Stores {
             self.metrics.replicas.set(i64::from(number));
         }
     }
+}
+
+fn seconds(micros: i64) -> f64 {
+    let length = Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
+    if micros < 0 { -length } else { length }
 }
 
 fn told(server: ServerTold) -> Told {

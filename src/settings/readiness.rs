@@ -15,7 +15,8 @@ pub(super) struct Flags {
     /// Be ready only while there is a policy; otherwise it is enough that there may be, as a control plane says that has none.
     #[arg(long, env = "TOLLGATE_READY_WHILE_POLICY")]
     ready_while_policy: bool,
-    /// Be ready only while a connection to the store is open; otherwise once it has been reached is enough.
+    /// Be ready only while a connection to the store is open; otherwise it is enough that it has been reached once and is no
+    /// replica.
     #[arg(long, env = "TOLLGATE_READY_WHILE_STORE")]
     ready_while_store: bool,
 }

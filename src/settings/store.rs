@@ -21,7 +21,7 @@ pub(super) struct Flags {
     /// How long a denial is remembered at most, without asking Redis again; 0s: not at all.
     #[arg(long, env = "TOLLGATE_DENY_CACHE_MAX", value_name = "DURATION", default_value = "1s")]
     deny_cache_max: String,
-    /// Be ready before the store has been reached once; until it is, on_store_error answers.
+    /// Be ready before the store has been reached once, and while it is a replica; on_store_error answers meanwhile.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_STORE")]
     ready_without_store: bool,
     /// How many processes share the store, for on_store_error: local; default: those heard of in the store.

@@ -20,7 +20,7 @@ use crate::support::envoy::{Envoy, root};
 use crate::support::load::{Load, Questions};
 use crate::support::policy::Policies;
 use crate::support::prometheus::Prometheus;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
@@ -50,6 +50,7 @@ async fn every_query_has_data_under_load_and_every_alert_fires_when_its_fault_is
         scene.wrong_requests().await,
         scene.bad_policy().await,
         scene.store_that_refuses().await,
+        scene.replica_with_another_clock().await,
         scene.store_that_hangs_and_drops().await,
         scene.another_process().await,
     ] {
@@ -204,6 +205,13 @@ impl Scene {
         fired.extend(self.fire(&["TollgateStoreRefuses"], soon).await);
         self.redis.command(&["ACL", "SETUSER", "default", "+@all"]).await;
         fired
+    }
+
+    async fn replica_with_another_clock(&self) -> Vec<String> {
+        let master = self.redis.address;
+        let lines = vec![format!("replicaof {} {}", master.ip(), master.port())];
+        let _replica = Redis::start_as(Setup { lines, clock_offset: -90, ..Setup::default() }).await;
+        self.fire(&["TollgateReplicaClockApart"], soon).await
     }
 
     async fn store_that_hangs_and_drops(&self) -> Vec<String> {

@@ -20,6 +20,7 @@
 //! | `who` | `record`, and `tollgate who` |
 //! | `replicas` | how many processes a process thinks that there are |
 //! | `hashed` | `hash_values`: values that are nowhere to be read |
+//! | `clock` | replicas whose clocks are not their masters' |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at the start |
 
@@ -27,6 +28,7 @@ mod access;
 mod amend;
 mod atomic;
 mod calendar;
+mod clock;
 mod deny_cache;
 mod exactness;
 mod faults;

@@ -60,6 +60,8 @@ pub(super) enum ConnectError {
     Redis(#[from] redis::RedisError),
     #[error("no connection within {0:?}")]
     Late(Duration),
+    #[error("the server is a replica, which takes no writes")]
+    Replica,
 }
 
 impl Access {

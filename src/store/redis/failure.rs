@@ -20,6 +20,8 @@ pub(super) enum Failure {
     Ask(Address),
     /// It did not run, and may be sent again after a moment.
     Again,
+    /// It did not run: the server is a replica. `Node::ask` returns it as [`Again`](Self::Again).
+    ReadOnly,
     /// It did not run: the node does not know the script.
     NoScript,
     /// It did not run: the connection was closed while nobody used it.
@@ -43,12 +45,8 @@ impl Failure {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => redirected().map_or(Self::Again, Self::Moved),
             ErrorKind::Server(ServerErrorKind::Ask) => redirected().map_or(Self::Again, Self::Ask),
-            ErrorKind::Server(
-                ServerErrorKind::ClusterDown
-                | ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly,
-            ) => Self::Again,
+            ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::BusyLoading) => Self::Again,
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => Self::ReadOnly,
             // Some of the keys are on their way to another node: each of them alone is to be had.
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::InCompany,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
@@ -75,6 +73,7 @@ impl From<Failure> for StoreError {
             | Failure::Moved(_)
             | Failure::Ask(_)
             | Failure::Again
+            | Failure::ReadOnly
             | Failure::NoScript
             | Failure::NotSent => Self::Unavailable,
             Failure::Late => Self::Late,

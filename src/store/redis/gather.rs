@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::batch::{Asked, Batch};
+use super::connect::Link;
 use super::failure::Failure;
-use super::node::{Link, Node};
+use super::node::Node;
 
 /// Batches that may be under way at a time.
 const UNDER_WAY: usize = 4;

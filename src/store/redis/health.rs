@@ -3,8 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::RedisStore;
+use super::access::Access;
 use super::calls::within;
 use super::node::Node;
+use super::replica_clocks::{ReplicaClock, ReplicaConnections};
+use super::url::Address;
+use crate::algorithm::time::Timestamp;
 use crate::store::clock::{Clock as _, SystemClock};
 
 /// Time for a server to tell of itself.
@@ -40,6 +44,8 @@ pub struct ServerTold {
     pub clock_offset_us: i64,
     /// How long it took to answer this.
     pub round_trip: Duration,
+    /// The clocks of its replicas, as far as these can be asked.
+    pub replicas: Vec<ReplicaClock>,
 }
 
 impl RedisStore {
@@ -51,23 +57,24 @@ impl RedisStore {
 
     /// What the masters say of themselves; those that do not are left out.
     pub async fn told(&self) -> Vec<ServerTold> {
-        let masters: Vec<_> = self.cores().flat_map(|core| core.routes.masters()).collect();
-        let told = masters.iter().map(|node| told(node));
-        futures_util::future::join_all(told).await.into_iter().flatten().collect()
+        let masters = self.cores().flat_map(|core| core.routes.masters().into_iter().map(move |node| (core, node)));
+        let masters: Vec<_> = masters.collect();
+        let told = masters.iter().map(|(core, node)| told(node, core.routes.access(), &self.replicas));
+        let told: Vec<_> = futures_util::future::join_all(told).await.into_iter().flatten().collect();
+        self.replicas.keep(&told);
+        told
     }
 }
 
-async fn told(node: &Node) -> Option<ServerTold> {
+async fn told(node: &Node, access: &Access, replicas: &ReplicaConnections) -> Option<ServerTold> {
     let (asked, begun) = (SystemClock.now(), Instant::now());
     let reply = node.call(&redis::cmd("INFO"), within(PATIENCE)).await.ok()?;
     let (answered, round_trip) = (SystemClock.now(), begun.elapsed());
     let text: String = redis::from_redis_value(reply).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let number = |name: &str| field(name)?.parse::<u64>().ok();
-    // As it was in the middle between question and answer.
-    let ours = asked.as_micros().midpoint(answered.as_micros());
-    let theirs = number("server_time_usec").unwrap_or(ours);
-    Some(ServerTold {
+    let offset = number("server_time_usec").map(|theirs| offset_us(theirs, asked, answered));
+    let mut told = ServerTold {
         address: node.address.to_string(),
         run: field("run_id")?.to_owned(),
         role: field("role")?.to_owned(),
@@ -75,6 +82,43 @@ async fn told(node: &Node) -> Option<ServerTold> {
         evicted_keys: number("evicted_keys")?,
         uptime: Duration::from_secs(number("uptime_in_seconds")?),
         round_trip,
-        clock_offset_us: i64::try_from(i128::from(theirs).saturating_sub(i128::from(ours))).unwrap_or_default(),
+        clock_offset_us: offset.unwrap_or_default(),
+        replicas: Vec::new(),
+    };
+    if let Some(offset) = offset {
+        told.replicas = replicas.clocks(access, online_replicas(&text), offset).await;
+    }
+    Some(told)
+}
+
+/// The microseconds by which a clock was ahead of this process's, as it was in the middle between question and answer.
+pub(super) fn offset_us(theirs: u64, asked: Timestamp, answered: Timestamp) -> i64 {
+    let ours = asked.as_micros().midpoint(answered.as_micros());
+    i64::try_from(i128::from(theirs).saturating_sub(i128::from(ours))).unwrap_or_default()
+}
+
+/// The replicas that follow a master, from its `INFO`: lines such as `slave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=0`.
+fn online_replicas(info: &str) -> impl Iterator<Item = Address> {
+    info.lines().filter_map(|line| {
+        let (number, fields) = line.strip_prefix("slave")?.split_once(':')?;
+        let field = |name: &str| fields.split(',').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='));
+        let is_online = number.parse::<u32>().is_ok() && field("state")? == "online";
+        is_online.then(|| Some(Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?)))?
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_that_are_online_are_found_in_info() {
+        let info = "role:master\r\nconnected_slaves:3\r\n\
+                    slave0:ip=10.0.0.7,port=6379,state=online,offset=14,lag=0\r\n\
+                    slave1:ip=10.0.0.8,port=6379,state=wait_bgsave,offset=0,lag=0\r\n\
+                    slave2:ip=fd00::9,port=7000,state=online,offset=14,lag=1,type=replica\r\n\
+                    slave_expires_tracked_keys:0\r\n";
+        let found: Vec<String> = online_replicas(info).map(|address| address.to_string()).collect();
+        assert_eq!(found, ["10.0.0.7:6379", "[fd00::9]:7000"]);
+    }
 }

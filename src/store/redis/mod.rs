@@ -12,7 +12,7 @@
 //! | `straight` | a request of a frequent kind |
 //! | `key` | names of keys |
 //! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
-//! | `connect`, `tls` | a connection, and whom to trust |
+//! | `connect`, `tls` | a connection to a server in the role that it must have, and whom to trust |
 //! | `calls` | one request's part in one slot, and what is sent again |
 //! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
@@ -23,7 +23,7 @@
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | who used a counter up |
 //! | `board` | what processes leave for each other |
-//! | `health` | how the servers are |
+//! | `health`, `replica_clocks` | how the servers are, and the clocks of their replicas |
 //! | `check_up` | what to warn of at the start |
 //! | `replicas` | the number of processes that share the limits |
 
@@ -46,6 +46,7 @@ mod node;
 mod options;
 mod plan;
 mod question;
+mod replica_clocks;
 mod replicas;
 mod request;
 mod routes;
@@ -68,11 +69,14 @@ use tokio::time::Instant;
 pub use self::access::{Access, Secret};
 pub use self::board::Left;
 use self::calls::{Core, within};
+use self::connect::RequiredRole;
 pub use self::health::{NodeHealth, ServerTold};
 pub use self::key::check_prefix;
 use self::node::Node;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
+pub use self::replica_clocks::ReplicaClock;
+use self::replica_clocks::ReplicaConnections;
 pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
 use self::take_back::TakeBacks;
@@ -99,6 +103,8 @@ pub struct RedisStore {
     begun: AtomicBool,
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
+    /// For the clocks of replicas.
+    replicas: ReplicaConnections,
 }
 
 impl RedisStore {
@@ -108,14 +114,23 @@ impl RedisStore {
             options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
         let per_second = per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
         let core = Self::core(options, time, metrics);
-        Self { core, per_second, take_backs: TakeBacks::default(), begun: AtomicBool::new(false), fallback: None }
+        Self {
+            core,
+            per_second,
+            take_backs: TakeBacks::default(),
+            begun: AtomicBool::new(false),
+            fallback: None,
+            replicas: ReplicaConnections::default(),
+        }
     }
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
-        let routes = Routes::new(Arc::clone(&access), Arc::clone(&metrics));
-        let start = |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), Arc::clone(&metrics));
         let by_slot = matches!(options.url.kind, Kind::Cluster(_));
+        let role = if by_slot { RequiredRole::Any } else { RequiredRole::master(&options.prefix) };
+        let routes = Routes::new(Arc::clone(&access), role, Arc::clone(&metrics));
+        let start =
+            |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), RequiredRole::Any, Arc::clone(&metrics));
         match options.url.kind.clone() {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
@@ -195,6 +210,12 @@ impl RedisStore {
     /// Whether a connection to a master is open; where limits of a second are elsewhere, to one of theirs as well.
     pub fn is_connected(&self) -> bool {
         self.cores().all(|core| core.routes.masters().iter().any(|node| node.is_connected()))
+    }
+
+    /// The address of a server that must be a master and is a replica.
+    pub fn replica(&self) -> Option<String> {
+        let mut masters = self.cores().flat_map(|core| core.routes.masters());
+        masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
     }
 
     /// Forgets every key that begins with this store's prefix.

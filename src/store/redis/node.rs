@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::aio::ConnectionLike as _;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::access::{Access, ConnectError};
 use super::batch::{Asked, How, Reply};
-use super::connect::connect;
+use super::connect::{Connector, Link, RequiredRole};
 use super::failure::Failure;
 use super::gather::gather;
 use super::health::NodeHealth;
@@ -22,8 +22,6 @@ use super::question::Question;
 use super::url::Address;
 use crate::telemetry::metrics::{Latency, Metrics};
 
-/// Time for a connection, with its greeting, unless given.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Waits between attempts to connect or to reach a silent node: they double from the first to the last.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
@@ -38,6 +36,8 @@ const PROBES: u32 = 10;
 /// How often an idle connection is asked for a sign of life, and for how long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Age of a connection before it is given up for a replica's refusal: the name is resolved anew at most so often.
+const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// How long a call waits for a connection that was just lost, within its deadline; later ones fail at once.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
 
@@ -56,6 +56,8 @@ pub(super) struct Node {
     refuses_foreign_keys: AtomicBool,
     /// Whether it was tried to connect, with whatever success.
     tried: AtomicBool,
+    /// Whether it must be a master, and the last attempt to connect found a replica.
+    is_replica: AtomicBool,
     /// What the keeper waits for: something to look at.
     look: Notify,
     /// How long answers take.
@@ -64,58 +66,9 @@ pub(super) struct Node {
     lost_at: parking_lot::Mutex<Instant>,
 }
 
-/// A multiplexed connection, shared by those who call.
-pub(super) struct Link(MultiplexedConnection, Arc<Metrics>);
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.1.disconnected();
-    }
-}
-
-impl Link {
-    fn new(connection: MultiplexedConnection, metrics: &Arc<Metrics>) -> Self {
-        metrics.connected();
-        Self(connection, Arc::clone(metrics))
-    }
-
-    /// A handle to send with.
-    pub(super) fn handle(&self) -> MultiplexedConnection {
-        self.0.clone()
-    }
-
-    async fn answers(&self, within: Duration) -> bool {
-        let mut link = self.handle();
-        let ping = redis::cmd("PING");
-        matches!(timeout(within, link.req_packed_command(&ping)).await, Ok(Ok(_)))
-    }
-}
-
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Link")
-    }
-}
-
-/// Makes connections to one node.
-struct Connector {
-    address: Address,
-    access: Arc<Access>,
-    metrics: Arc<Metrics>,
-}
-
-impl Connector {
-    async fn connect(&self) -> Result<Link, ConnectError> {
-        let connect = connect(&self.access, &self.address);
-        let patience = self.access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-        let connected = timeout(patience, connect).await.map_err(|_| ConnectError::Late(patience))?;
-        Ok(Link::new(connected?, &self.metrics))
-    }
-}
-
 impl Node {
     /// A node that is being connected to, until the last handle of it goes.
-    pub(super) fn start(address: Address, access: Arc<Access>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn start(address: Address, access: Arc<Access>, role: RequiredRole, metrics: Arc<Metrics>) -> Arc<Self> {
         let (asked, waiting) = mpsc::unbounded_channel();
         let node = Arc::new(Self {
             address: address.clone(),
@@ -126,11 +79,12 @@ impl Node {
             open: AtomicBool::new(false),
             refuses_foreign_keys: AtomicBool::new(false),
             tried: AtomicBool::new(false),
+            is_replica: AtomicBool::new(false),
             look: Notify::new(),
             latency: metrics.node_latency(&address.to_string()),
             lost_at: parking_lot::Mutex::new(Instant::now()),
         });
-        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, metrics }));
+        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, role, metrics }));
         tokio::spawn(gather(Arc::downgrade(&node), waiting));
         node
     }
@@ -148,6 +102,11 @@ impl Node {
     /// Whether it is known if there is a connection to be had.
     pub(super) fn is_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Whether it must be a master and is a replica.
+    pub(super) fn is_replica(&self) -> bool {
+        self.is_replica.load(Ordering::Relaxed)
     }
 
     /// Whether it is known to refuse keys of slots that it does not serve, however they are named.
@@ -176,11 +135,15 @@ impl Node {
     /// Asks for a request to be judged, with all others that are asked at this time.
     pub(super) async fn ask(&self, question: &Arc<Question>, how: How, deadline: Instant) -> Reply {
         loop {
-            self.link(deadline).await?;
+            let link = self.link(deadline).await?;
             let (asked, replied) = Asked::new(Arc::clone(question), how, deadline);
             self.asked.send(asked).map_err(|_| Failure::Unavailable)?;
             match replied.await.unwrap_or(Err(Failure::Unavailable)) {
                 Err(Failure::NotSent) => {}
+                Err(Failure::ReadOnly) => {
+                    self.leave_replica(&link);
+                    return Err(Failure::Again);
+                }
                 reply => return reply,
             }
         }
@@ -195,8 +158,11 @@ impl Node {
             return Err(Failure::Late);
         };
         self.took(begun);
-        let answer = self.heard(answer, &link)?;
-        answer.extract_error().map_err(|error| Failure::of(&error))
+        let answer = self.heard(answer, &link)?.extract_error().map_err(|error| Failure::of(&error));
+        if matches!(answer, Err(Failure::ReadOnly)) {
+            self.leave_replica(&link);
+        }
+        answer
     }
 
     /// The link, where there is one or soon may be and the node is not known to be down.
@@ -258,10 +224,17 @@ impl Node {
     fn begin(&self, link: Link) {
         self.link.store(Some(Arc::new(link)));
         self.tried.store(true, Ordering::Relaxed);
+        self.is_replica.store(false, Ordering::Relaxed);
         // There may be another server behind the address now.
         self.refuses_foreign_keys.store(false, Ordering::Relaxed);
         self.close_breaker();
         self.changed.notify_waiters();
+    }
+
+    /// Records why there is no new link.
+    fn record_refusal(&self, error: &ConnectError) {
+        self.tried.store(true, Ordering::Relaxed);
+        self.is_replica.store(matches!(error, ConnectError::Replica), Ordering::Relaxed);
     }
 
     fn close_breaker(&self) {
@@ -283,6 +256,13 @@ impl Node {
             wait = wait.saturating_mul(2).min(LAST_WAIT);
         }
         false
+    }
+
+    /// Gives up a link to a master that has become a replica, so that the keeper looks who has the address now.
+    fn leave_replica(&self, link: &Arc<Link>) {
+        if link.age_as_master().is_some_and(|age| age >= LEAVE_AT_MOST_EVERY) {
+            self.lose(link);
+        }
     }
 
     /// Gives a link up; the keeper makes another, which a call that failed on the old one must not take down with it.
@@ -316,12 +296,13 @@ async fn keep(node: Weak<Node>, connector: Connector) {
             }
             Err(error) => {
                 let reason = error.to_string();
-                if complaint.as_ref() != Some(&reason) {
+                // The process warns of a replica once, whose name all its connections share.
+                if !matches!(error, ConnectError::Replica) && complaint.as_ref() != Some(&reason) {
                     warn!(address, error = reason, "redis cannot be reached; trying on");
                     complaint = Some(reason);
                 }
                 if let Some(node) = node.upgrade() {
-                    node.tried.store(true, Ordering::Relaxed);
+                    node.record_refusal(&error);
                 }
                 tokio::time::sleep(jittered(wait)).await;
                 wait = wait.saturating_mul(2).min(LAST_WAIT);
@@ -338,11 +319,11 @@ async fn watch(node: &Weak<Node>, address: &str) -> bool {
     if told && !node.open.load(Ordering::Relaxed) {
         return true;
     }
-    let alive = if told { node.probe_until_heard(&link, address).await } else { link.answers(LOOK_TIMEOUT).await };
-    if !alive {
+    let is_good = if told { node.probe_until_heard(&link, address).await } else { link.is_good(LOOK_TIMEOUT).await };
+    if !is_good {
         node.lose(&link);
     }
-    alive
+    is_good
 }
 
 /// From half of `wait` to all of it, so that processes that lost a node together do not come back in step.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::access::Access;
+use super::connect::RequiredRole;
 use super::node::Node;
 use super::url::Address;
 use crate::telemetry::metrics::Metrics;
@@ -21,6 +22,8 @@ pub(super) struct Routes {
     /// Every node that is connected to, those of other slots that were asked once included.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     access: Arc<Access>,
+    /// Of each node.
+    role: RequiredRole,
     metrics: Arc<Metrics>,
     /// Somebody found the map wrong.
     stale: Notify,
@@ -46,15 +49,21 @@ struct Served {
 }
 
 impl Routes {
-    pub(super) fn new(access: Arc<Access>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn new(access: Arc<Access>, role: RequiredRole, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             served: ArcSwap::default(),
             nodes: Mutex::default(),
             access,
+            role,
             metrics,
             stale: Notify::new(),
             searched: AtomicBool::new(false),
         })
+    }
+
+    /// As whom the nodes are connected to.
+    pub(super) fn access(&self) -> &Access {
+        &self.access
     }
 
     /// The node that serves a slot.
@@ -78,7 +87,8 @@ impl Routes {
         if let Some(node) = nodes.get(address) {
             return Arc::clone(node);
         }
-        let node = Node::start(address.clone(), Arc::clone(&self.access), Arc::clone(&self.metrics));
+        let (access, metrics) = (Arc::clone(&self.access), Arc::clone(&self.metrics));
+        let node = Node::start(address.clone(), access, self.role.clone(), metrics);
         nodes.insert(address.clone(), Arc::clone(&node));
         node
     }

@@ -10,6 +10,7 @@
 //! | `rules` | the counters of rules, bounded |
 //! | `leases` | what is taken in advance |
 //! | `latency` | histograms of which each worker writes a part |
+//! | `servers` | what servers of the store report of themselves |
 //! | `process` | what the system says of this process |
 //! | `exposition` | the text formats |
 
@@ -20,10 +21,10 @@ mod leases;
 mod names;
 mod process;
 mod rules;
+mod servers;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -41,6 +42,7 @@ pub use self::leases::Leases;
 pub use self::process::Process;
 pub use self::rules::RuleMetrics;
 use self::rules::Rules;
+pub use self::servers::Servers;
 use super::candidates::Candidates;
 use super::guard::Guard;
 use super::stats::Stats;
@@ -55,11 +57,6 @@ const CALL_DURATION: &str = "call_duration";
 /// What becomes of an attempt to load.
 const LOADED: &str = "loaded";
 const REFUSED: &str = "refused";
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NodeLabels {
-    node: String,
-}
 
 /// What the journal of denials takes and costs.
 #[derive(Debug, Default)]
@@ -138,8 +135,8 @@ pub struct Metrics {
     pub exceptions: Exceptions,
     /// What the journal of denials takes and costs.
     pub journal: JournalMetrics,
-    evicted_keys: Family<NodeLabels, Gauge>,
-    clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
+    /// What servers of the store report of themselves.
+    pub servers: Servers,
     /// What is kept out.
     pub guard: Guard,
     stats: Option<Arc<Stats>>,
@@ -200,8 +197,7 @@ impl Metrics {
             policy_loaded_at: Gauge::default(),
             exceptions: Exceptions::default(),
             journal: JournalMetrics::default(),
-            evicted_keys: Family::default(),
-            clock_offset: Family::default(),
+            servers: Servers::default(),
             guard: Guard::default(),
             stats,
         };
@@ -247,20 +243,6 @@ impl Metrics {
     /// Where a worker takes down how long a server of the store takes; the series goes when no worker has it any more.
     pub fn node_latency(&self, node: &str) -> Arc<Latency> {
         self.node_calls.part(node)
-    }
-
-    /// Says what a server of the store has told of itself: keys evicted, and seconds by which its clock is ahead.
-    pub fn store_told(&self, node: &str, evicted_keys: u64, clock_offset: f64) {
-        let labels = NodeLabels { node: node.to_owned() };
-        self.evicted_keys.get_or_create(&labels).set(i64::try_from(evicted_keys).unwrap_or(i64::MAX));
-        self.clock_offset.get_or_create(&labels).set(clock_offset);
-    }
-
-    /// The server is none of the store's any more.
-    pub fn store_forgot(&self, node: &str) {
-        let labels = NodeLabels { node: node.to_owned() };
-        self.evicted_keys.remove(&labels);
-        self.clock_offset.remove(&labels);
     }
 
     /// Counts a request of a domain that no policy is for.

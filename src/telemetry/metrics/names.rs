@@ -17,6 +17,7 @@ impl Metrics {
         self.candidates.register(registry);
         self.exceptions.register(registry);
         self.guard.register(registry);
+        self.servers.register(registry);
         self.register_observation(registry);
         registry.register_collector(Box::new(Arc::clone(&self.calls)));
         registry.register_collector(Box::new(Arc::clone(&self.node_calls)));
@@ -63,10 +64,6 @@ impl Metrics {
     }
 
     fn register_observation(&self, registry: &mut Registry) {
-        let evicted = "Keys that a server of the store has evicted since it began, counters perhaps among them";
-        registry.register("store_evicted_keys", evicted, self.evicted_keys.clone());
-        let offset = "How far a server's clock is ahead of this process's, give or take the way there and back";
-        registry.register_with_unit("store_clock_offset", offset, Unit::Seconds, self.clock_offset.clone());
         let loaded = "When policies were last put in force, since the epoch";
         registry.register_with_unit("policy_loaded_timestamp", loaded, Unit::Seconds, self.policy_loaded_at.clone());
         let bytes = "Bytes that the journal of denials takes";

@@ -78,7 +78,8 @@ fn all() -> BTreeMap<String, Metric> {
     }
     let _latencies = [metrics.call_latency(), metrics.node_latency(SOME)];
     StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
-    metrics.store_told(SOME, 0, 0.0);
+    metrics.servers.set(SOME, 0, 0.0);
+    metrics.servers.set_replica(SOME, SOME, 0.0);
     metrics.tls_handshake_failed(SOME);
     [true, false].into_iter().for_each(|loaded| metrics.tls_load(loaded));
     read(&metrics.render_plain().unwrap())

@@ -8,11 +8,13 @@
 //! | `away` | one server that is not there, yet or any more |
 //! | `silent` | one that is there and does not answer |
 //! | `refusal` | one that answers, but not with a decision |
+//! | `demotion` | one that becomes a replica, behind a name that leads elsewhere later |
 //! | `cluster`, `moves` | a master of several, and who is the master of what |
 //! | `sentinel` | a master that sentinels replace |
 
 mod away;
 mod cluster;
+mod demotion;
 mod moves;
 mod refusal;
 mod sentinel;

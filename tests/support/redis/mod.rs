@@ -6,8 +6,9 @@
 //! | here | one server: stopped for a while, killed, started again where it was |
 //! | `cluster`, `view` | masters with replicas, and failovers |
 //! | `migration`, `partition` | slots that move, nodes that the others cannot reach |
+//! | `pair` | a master and its replica behind one name |
 //! | `sentinels` | a master, its replicas, and those who decide which is which |
-//! | `wire` | a connection that can fall silent |
+//! | `wire` | a connection that can fall silent, or lead elsewhere |
 //! | `flavor`, `tls`, `port`, `client` | which program, certificates, free ports, commands |
 #![allow(dead_code, reason = "what the tests of a store ask of servers stands here whole, used yet or not")]
 
@@ -15,6 +16,7 @@ pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod flavor;
 pub(crate) mod migration;
+pub(crate) mod pair;
 pub(crate) mod partition;
 pub(crate) mod sentinels;
 pub(crate) mod tls;
@@ -49,6 +51,8 @@ pub(crate) struct Setup {
     pub(crate) password: Option<&'static str>,
     /// Encrypts all that comes by TCP.
     pub(crate) tls: Option<Tls>,
+    /// How far its clock is from this machine's, in seconds.
+    pub(crate) clock_offset: i32,
 }
 
 /// A running server.
@@ -190,6 +194,11 @@ impl Redis {
 fn launch(setup: &Setup, kind: &Kind, files: &TempDir) -> Process {
     let mut command = Command::new(setup.flavor.binary());
     command.arg(files.path().join("server.conf"));
+    if setup.clock_offset != 0 {
+        // The C library too, before the jemalloc that Debian's Redis is linked to: that asks for the time while libfaketime begins.
+        command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1 libc.so.6");
+        command.env("FAKETIME", format!("{:+}", setup.clock_offset)).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
     match kind {
         Kind::Server(_) => Process::start("redis", &mut command),
         Kind::Sentinel(_) => Process::start("sentinel", command.arg("--sentinel")),

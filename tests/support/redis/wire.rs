@@ -1,9 +1,11 @@
 //! A connection that can fall silent: bytes go in, and nothing comes out until it is healed. So a partition looks to both
 //! sides, but that a new connection is still accepted (by the wire, not by who is behind it).
+//!
+//! It can lead to another server as well, as a virtual address does: connections that are open stay with the old one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -22,7 +24,7 @@ type Rule = Arc<dyn Fn(u64, IpAddr) -> bool + Send + Sync>;
 /// A listener that passes on what it is told to; ends, with its connections, when dropped.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
-    end: Arc<OnceLock<SocketAddr>>,
+    end: Arc<Mutex<Option<SocketAddr>>>,
     rule: watch::Sender<Rule>,
     /// Connections that there have been.
     count: Arc<AtomicU64>,
@@ -40,7 +42,7 @@ impl Wire {
     /// A wire whose other end is not known yet.
     pub(super) async fn listen() -> Self {
         let (rule, rules) = watch::channel::<Rule>(Arc::new(|_, _| true));
-        let (end, count) = (Arc::<OnceLock<SocketAddr>>::default(), Arc::<AtomicU64>::default());
+        let (end, count) = (Arc::<Mutex<Option<SocketAddr>>>::default(), Arc::<AtomicU64>::default());
         let (server, counter) = (Arc::clone(&end), Arc::clone(&count));
         let listening = async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -50,9 +52,9 @@ impl Wire {
         Self { address, end, rule, count, listener }
     }
 
-    /// Says where it leads, once.
-    pub(super) fn lead_to(&self, server: SocketAddr) {
-        self.end.set(server).unwrap();
+    /// Leads new connections to this server.
+    pub(crate) fn lead_to(&self, server: SocketAddr) {
+        *self.end.lock().unwrap() = Some(server);
     }
 
     /// Nothing passes any more, and nothing is lost.
@@ -85,7 +87,7 @@ impl Drop for Wire {
 
 async fn accept(
     listener: TcpListener,
-    server: Arc<OnceLock<SocketAddr>>,
+    server: Arc<Mutex<Option<SocketAddr>>>,
     rules: watch::Receiver<Rule>,
     count: Arc<AtomicU64>,
 ) {
@@ -99,11 +101,12 @@ async fn accept(
 async fn connect(
     client: TcpStream,
     from: (u64, IpAddr),
-    server: Arc<OnceLock<SocketAddr>>,
+    server: Arc<Mutex<Option<SocketAddr>>>,
     mut rules: watch::Receiver<Rule>,
 ) -> Option<()> {
     rules.wait_for(|passes| passes(from.0, from.1)).await.ok()?;
-    let server = TcpStream::connect(server.get()?).await.ok()?;
+    let server = (*server.lock().unwrap())?;
+    let server = TcpStream::connect(server).await.ok()?;
     client.set_nodelay(true).ok()?;
     server.set_nodelay(true).ok()?;
     let ((client_reads, client_writes), (server_reads, server_writes)) = (client.into_split(), server.into_split());

@@ -1,0 +1,78 @@
+//! How far the clocks of replicas are from their masters': the clock of a replica decides once it is promoted.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use tokio::time::timeout;
+
+use super::access::Access;
+use super::connect::connect;
+use super::health::{ServerTold, offset_us};
+use super::url::Address;
+use crate::store::clock::{Clock as _, SystemClock};
+
+/// Time for a replica to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Replicas of one master that are asked.
+const MOST: usize = 8;
+
+/// The clock of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaClock {
+    /// The replica's address.
+    pub address: String,
+    /// Microseconds by which it is ahead of its master's.
+    pub offset_us: i64,
+}
+
+/// Connections to replicas, kept from one look to the next. A replica that cannot be reached, or does not tell the time, is left
+/// out until the next look.
+#[derive(Default)]
+pub(super) struct ReplicaConnections(Mutex<HashMap<Address, MultiplexedConnection>>);
+
+impl std::fmt::Debug for ReplicaConnections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReplicaConnections")
+    }
+}
+
+impl ReplicaConnections {
+    /// The clocks of a master's replicas. `master_offset_us`: by how much the master's own is ahead of this process's.
+    pub(super) async fn clocks(
+        &self,
+        access: &Access,
+        replicas: impl Iterator<Item = Address>,
+        master_offset_us: i64,
+    ) -> Vec<ReplicaClock> {
+        let clock = async |address: Address| {
+            let offset_us = self.offset_us(access, &address).await?.saturating_sub(master_offset_us);
+            Some(ReplicaClock { address: address.to_string(), offset_us })
+        };
+        join_all(replicas.take(MOST).map(clock)).await.into_iter().flatten().collect()
+    }
+
+    /// Closes connections to all replicas but those of these masters.
+    pub(super) fn keep(&self, masters: &[ServerTold]) {
+        let is_known =
+            |address: &str| masters.iter().flat_map(|told| &told.replicas).any(|clock| clock.address == address);
+        self.0.lock().retain(|address, _| is_known(&address.to_string()));
+    }
+
+    /// The microseconds by which a replica's clock is ahead of this process's.
+    async fn offset_us(&self, access: &Access, address: &Address) -> Option<i64> {
+        let kept = self.0.lock().remove(address);
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => connect(access, address).await.ok()?,
+        };
+        let asked = SystemClock.now();
+        let reply = timeout(PATIENCE, connection.req_packed_command(&redis::cmd("TIME"))).await.ok()?.ok()?;
+        let answered = SystemClock.now();
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(reply.extract_error().ok()?).ok()?;
+        self.0.lock().insert(address.clone(), connection);
+        Some(offset_us(seconds.saturating_mul(1_000_000).saturating_add(micros), asked, answered))
+    }
+}

@@ -1,0 +1,65 @@
+//! What the servers of the store report of themselves.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReplicaLabels {
+    node: String,
+    replica: String,
+}
+
+/// What the servers of the store report of themselves, by their addresses.
+#[derive(Debug, Default)]
+pub struct Servers {
+    evicted_keys: Family<NodeLabels, Gauge>,
+    clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
+    replica_clock_offset: Family<ReplicaLabels, Gauge<f64, AtomicU64>>,
+}
+
+impl Servers {
+    /// Sets the keys that a server has evicted, and the seconds by which its clock is ahead of this process's.
+    pub fn set(&self, node: &str, evicted_keys: u64, clock_offset: f64) {
+        let labels = NodeLabels { node: node.to_owned() };
+        self.evicted_keys.get_or_create(&labels).set(i64::try_from(evicted_keys).unwrap_or(i64::MAX));
+        self.clock_offset.get_or_create(&labels).set(clock_offset);
+    }
+
+    /// Forgets a server that is none of the store's any more.
+    pub fn forget(&self, node: &str) {
+        let labels = NodeLabels { node: node.to_owned() };
+        self.evicted_keys.remove(&labels);
+        self.clock_offset.remove(&labels);
+    }
+
+    /// Sets the seconds by which the clock of a server's replica is ahead of that server's.
+    pub fn set_replica(&self, node: &str, replica: &str, clock_offset: f64) {
+        let labels = ReplicaLabels { node: node.to_owned(), replica: replica.to_owned() };
+        self.replica_clock_offset.get_or_create(&labels).set(clock_offset);
+    }
+
+    /// Forgets a replica whose clock is not known any more.
+    pub fn forget_replica(&self, node: &str, replica: &str) {
+        let labels = ReplicaLabels { node: node.to_owned(), replica: replica.to_owned() };
+        self.replica_clock_offset.remove(&labels);
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let evicted = "Keys that a server of the store has evicted since it began, counters perhaps among them";
+        registry.register("store_evicted_keys", evicted, self.evicted_keys.clone());
+        let offset = "How far a server's clock is ahead of this process's, give or take the way there and back";
+        registry.register_with_unit("store_clock_offset", offset, Unit::Seconds, self.clock_offset.clone());
+        let offset = "How far a replica's clock is ahead of its master's, give or take the way there and back";
+        let family = self.replica_clock_offset.clone();
+        registry.register_with_unit("store_replica_clock_offset", offset, Unit::Seconds, family);
+    }
+}

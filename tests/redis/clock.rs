@@ -1,0 +1,113 @@
+//! Replicas whose clocks are not their masters': seen before a failover, and what one to such a replica does.
+
+use std::time::{Duration, Instant};
+
+use super::{calm, policy, remaining, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Setup;
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::redis::flavor::Flavor;
+use crate::support::redis::pair::Pair;
+use crate::support::redis::tls::{Clients, Tls};
+use crate::support::rls::descriptor;
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// A series of the metric begins so.
+const OFFSET: &str = "tollgate_store_replica_clock_offset_seconds{";
+
+#[tokio::test]
+async fn the_clock_of_a_replica_is_told_beside_its_masters_and_forgotten_with_it() {
+    let of_flavor = |flavor: Flavor| async move {
+        let own = Setup { flavor, ..Setup::default() };
+        let pair = Pair::start_as(own.clone(), Setup { clock_offset: -90, ..own }).await;
+        let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
+        let offsets = || offsets(&service);
+        let told = becomes(&format!("{flavor:?} tells"), PATIENCE, offsets, |offsets| offsets.len() == 1).await;
+        let (labels, offset) = &told[0];
+        let expected = format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);
+        assert!(*labels == expected && (-91.0..-89.0).contains(offset), "{told:?}");
+        pair.servers[1].kill();
+        becomes("it is forgotten", PATIENCE, offsets, Vec::is_empty).await;
+        is_not_logged(&service, &pair.servers[1].address.to_string());
+    };
+    futures_util::future::join_all(Flavor::ALL.map(of_flavor)).await;
+}
+
+#[tokio::test]
+async fn replicas_are_asked_by_tls_and_with_the_masters_password() {
+    let tls = Tls::new(Clients::Certified);
+    let own = Setup { tls: Some(tls.clone()), password: Some("secret"), ..Setup::default() };
+    let pair = Pair::start_as(own.clone(), own).await;
+    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
+    let flags = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
+    let (service, _client) = serve(&policies(), &pair.servers[0].url(), &flags).await;
+    let told = becomes("it is told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 1).await;
+    assert!(told[0].1.abs() < 0.5, "{told:?}");
+}
+
+#[tokio::test]
+async fn each_master_of_a_cluster_has_its_replica() {
+    let cluster = Cluster::start_as(Layout { replicas: 1, ..calm() }).await;
+    let (service, _client) = serve(&policies(), &cluster.url(), &[]).await;
+    let told = becomes("all are told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 3).await;
+    assert!(told.iter().all(|(_, offset)| offset.abs() < 0.5), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_replica_that_cannot_be_reached_has_no_series_and_makes_no_noise() {
+    let lines = vec!["replica-announce-ip 127.0.0.1".to_owned(), "replica-announce-port 1".to_owned()];
+    let pair = Pair::start_as(Setup::default(), Setup { lines, ..Setup::default() }).await;
+    let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
+    let web = Web::new(service.http);
+    let is_told = |metrics: &String| metrics.contains("tollgate_store_clock_offset_seconds{");
+    let metrics = || async { web.get("/metrics").await.body };
+    becomes("the master is told of", PATIENCE, metrics, is_told).await;
+    assert_eq!(offsets(&service).await, []);
+    is_not_logged(&service, "127.0.0.1:1\"");
+}
+
+/// What `docs/promise.md` says of a failover to a replica whose clock is behind.
+#[tokio::test]
+async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught_up() {
+    const BEHIND: Duration = Duration::from_secs(4);
+    let pair = Pair::start_as(Setup::default(), Setup { clock_offset: -4, ..Setup::default() }).await;
+    let limit = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1";
+    let policies = Policies::of(&policy(&[("user", limit)]));
+    let (_service, client) = serve(&policies, &pair.url(), &["--exact-durations", "--deny-cache-max", "0s"]).await;
+    assert!(client.hit("user", "ann").await);
+    let written = Instant::now();
+    let in_step = || async { pair.servers[1].command(&["DBSIZE"]).await };
+    becomes("the hit is replicated", PATIENCE, in_step, |size| *size == redis::Value::Int(1)).await;
+    pair.promote(1).await;
+    pair.lead_to(1);
+    let decided = || client.ask(crate::support::rls::request(vec![descriptor(&[("user", "bob")])]));
+    becomes("another counter is decided", PATIENCE, decided, |answer| answer.is_ok()).await.unwrap();
+    let status = client.status(descriptor(&[("user", "ann")])).await;
+    let told = status.duration_until_reset.unwrap();
+    assert_eq!((status.limit_remaining, told.seconds, told.nanos), (0, 1, 0), "reckoned from the counter's instant");
+    let admitted = || client.hit("user", "ann");
+    becomes("it is admitted", PATIENCE, admitted, |is_admitted| *is_admitted).await;
+    let stood = written.elapsed();
+    let expected = BEHIND + Duration::from_millis(900)..BEHIND + Duration::from_secs(4);
+    assert!(expected.contains(&stood), "{stood:?}: a second, and as long as the clock was behind");
+    assert_eq!(remaining(&client, "user", "ann").await, 0);
+}
+
+fn policies() -> Policies {
+    Policies::of(&policy(&[("user", "requests_per_unit: 1000, unit: day")]))
+}
+
+fn is_not_logged(service: &Tollgate, address: &str) {
+    let log = service.process.log();
+    assert!(!log.iter().any(|line| line.contains(address)), "{address} in {log:#?}");
+}
+
+/// The series that are exposed: labels and values.
+async fn offsets(service: &Tollgate) -> Vec<(String, f64)> {
+    let metrics = Web::new(service.http).get("/metrics").await.body;
+    let series = metrics.lines().filter_map(|line| line.strip_prefix(OFFSET)?.rsplit_once(' '));
+    series.map(|(labels, value)| (labels.to_owned(), value.parse().unwrap())).collect()
+}

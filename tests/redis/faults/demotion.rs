@@ -1,0 +1,145 @@
+//! A master that becomes a replica and stays alive, as it does where a virtual address, a Service or a managed endpoint moves to
+//! another server: connections that are open stay with the old one. A name in DNS that changes is the same to the service, which
+//! resolves it for each connection.
+
+use std::time::{Duration, Instant};
+
+use super::{Said, Service, all, over_within, seen, tell, unharmed, values};
+use crate::support::redis::cluster::{Cluster, Layout};
+use crate::support::redis::flavor::Flavor;
+use crate::support::redis::pair::Pair;
+use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::redis::{Redis, Setup};
+use crate::support::{PATIENCE, becomes};
+
+/// How soon a replica is noticed, and a master in its place.
+const NOTICED: Duration = Duration::from_secs(2);
+/// Half of the calls are answered sooner where none waits for its deadline, which is 100 ms.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// What is logged of a replica, once.
+const WARNING: &str = "redis is a replica";
+const CONNECTS: &str = "tollgate_store_connects_total";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_replica() {
+    let pair = Pair::start().await;
+    let service = Service::start(&pair.url(), &[]).await;
+    let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
+    let (mut rounds, connects) = (Vec::new(), service.web.metric(CONNECTS).await);
+    for master in [1, 0, 1] {
+        let begun = load.go_on(500).await;
+        pair.promote(master).await;
+        let demoted = load.now();
+        becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
+        tell("demoted, not ready", format!("after {:?}", load.now() - demoted));
+        load.go_on(1_500).await;
+        assert_eq!(service.web.get("/readyz").await.body, "the store is a replica, which takes no writes\n");
+        pair.lead_to(master);
+        let changed = load.now();
+        service.becomes_ready().await;
+        tell("demoted, ready", format!("{:?} after the name led to the new master", load.now() - changed));
+        load.go_on(2_000).await;
+        rounds.push((begun, demoted, changed, load.now()));
+    }
+    let connects = service.web.metric(CONNECTS).await - connects;
+    let calls = load.finish();
+    for (begun, demoted, changed, end) in rounds {
+        let of_round = calls.of(0).between(begun, end);
+        let during = seen("demoted, meanwhile", &of_round.between(demoted + Duration::from_millis(200), changed));
+        assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
+        over_within("demoted, the name leads to the new master", &of_round, changed, NOTICED);
+    }
+    unharmed("demoted, on_store_error: allow", &calls.of(1));
+    tell("demoted, connections made in three rounds", connects);
+    let warnings = service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count();
+    assert_eq!(warnings, 3, "one for each round");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn no_call_fails_for_long_where_the_name_leads_to_the_new_master_before_the_old_one_is_demoted() {
+    let pair = Pair::start().await;
+    let service = Service::start(&pair.url(), &[]).await;
+    let load = service.load(vec![all("user", &values(50))]).await;
+    load.go_on(1_500).await;
+    pair.servers[1].command(&["REPLICAOF", "NO", "ONE"]).await;
+    pair.lead_to(1);
+    pair.follow(0).await;
+    let demoted = load.now();
+    load.go_on(1_500).await;
+    over_within("demoted after the name changed", &load.finish(), demoted, Duration::from_millis(1_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_replica_that_is_promoted_where_it_is_is_noticed_by_whatever_user_and_server() {
+    for flavor in Flavor::ALL {
+        let may = "+evalsha +eval +ping +select +client +time +get +set +del";
+        let lines = vec![format!("user app on >first ~* -@all {may}")];
+        let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
+        let service = Service::start(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"]).await;
+        // Nobody asks for anything meanwhile.
+        redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+        becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
+        redis.command(&["REPLICAOF", "NO", "ONE"]).await;
+        let promoted = Instant::now();
+        becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
+        tell(&format!("promoted where it is, {flavor:?}"), format!("decided after {:.1?}", promoted.elapsed()));
+        service.becomes_ready().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_replica_at_the_start_is_told_and_waited_out() {
+    let pair = Pair::start().await;
+    pair.lead_to(1);
+    let mut service = Service::begin(&pair.url(), &[]).await;
+    service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then_some(()));
+    let unready = service.web.get("/readyz").await;
+    assert_eq!((unready.status, unready.body.as_str()), (503, "the store is a replica, which takes no writes\n"));
+    assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
+    assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
+    tokio::time::sleep(NOTICED).await;
+    pair.lead_to(0);
+    let changed = Instant::now();
+    becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
+    tell("a replica at the start, decided", format!("{:.1?} after the name led to the master", changed.elapsed()));
+    service.becomes_ready().await;
+    let log = service.tollgate.process.log();
+    assert_eq!(log.iter().filter(|line| line.contains(WARNING)).count(), 1, "{log:#?}");
+    let ready = Service::begin(&format!("redis://{}", pair.servers[1].address), &["--ready-without-store"]).await;
+    assert_eq!(ready.readiness().await, 200);
+    ready.ends("whose store is a replica");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_another() {
+    let group = Sentinels::start().await;
+    let addresses: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
+    let service = Service::start(&format!("redis-sentinel://{MASTER}@{}", addresses.join(",")), &[]).await;
+    let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
+    load.go_on(1_200).await;
+    let old = group.master().await;
+    old.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let demoted = load.now();
+    becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
+    group.successor_of(old.address).await;
+    let named = load.now();
+    load.go_on(2_000).await;
+    let calls = load.finish();
+    let refused = demoted + Duration::from_millis(200)..demoted + Duration::from_millis(1_000);
+    let during = seen("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
+    assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
+    over_within("sentinels, demoted by hand", &calls.of(0), named, Duration::from_millis(1_500));
+    unharmed("sentinels, demoted by hand, on_store_error: allow", &calls.of(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_replica_of_a_cluster_tells_the_map_and_keeps_its_connection() {
+    let cluster = Cluster::start_as(Layout { node_timeout_ms: 15_000, ..Layout::default() }).await;
+    let replica = cluster.replica_of(0).await.redis.address;
+    let service = Service::start(&format!("redis-cluster://{replica}"), &[]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let connects = service.web.metric(CONNECTS).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!((service.ask("user", "ann").await, service.readiness().await), (Said::Ok, 200));
+    assert_eq!(service.web.metric(CONNECTS).await, connects);
+}
