@@ -2,6 +2,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 mod amend;
+mod take_back;
 
 use proptest::prelude::*;
 
