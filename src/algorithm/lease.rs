@@ -128,7 +128,9 @@ mod tests {
     fn a_block_of_several_fixed_windows_ends_with_the_first_and_counts_until_the_last() {
         let windows = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap()));
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-        let ends = |seconds| windows.windows_end_after(at(seconds)).map(|(first, last)| [first, last].map(|end| end.get() / 1_000_000));
+        let ends = |seconds| {
+            windows.windows_end_after(at(seconds)).map(|(first, last)| [first, last].map(|end| end.get() / 1_000_000))
+        };
         assert_eq!([50, 80, 180].map(ends), [Some([10, 40]), Some([10, 40]), Some([60, 90])]);
         let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
         assert_eq!(gcra.windows_end_after(at(50)), None);

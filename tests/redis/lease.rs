@@ -254,6 +254,25 @@ async fn balance(service: &crate::support::tollgate::Tollgate, observer: &Client
 }
 
 #[tokio::test]
+async fn a_policy_that_moves_its_counters_ends_their_blocks() {
+    let (redis, cluster) = (Redis::start().await, cluster().await);
+    for store in [redis.url(), cluster.url()] {
+        let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
+        let rules = policy(&[("user", &limit)]);
+        let policies = Policies::of(&rules);
+        let (service, client) = serve(&policies, &store, &[]).await;
+        assert_eq!(many(&client, "user", 100, 1).await, 100);
+        assert!(metric(&service, "tollgate_lease_hits_outstanding").await > 0);
+        let used = || async { inspect(&service, "user").await["state"]["windows"][0]["used"].as_u64().unwrap() };
+        policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
+        becomes("another counter is asked", PATIENCE, used, |used| *used == 0).await;
+        assert_eq!(many(&client, "user", 5, 1).await, 5);
+        let used = used().await;
+        assert!(used >= 5, "{used} hits are charged, of 5 admitted");
+    }
+}
+
+#[tokio::test]
 async fn a_block_goes_on_while_the_store_is_away() {
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");

@@ -211,9 +211,7 @@ impl Held {
     }
 
     fn is_of(&self, check: &Check<'_>) -> bool {
-        self.key == check.key
-            && self.limit.algorithm() == check.limit.algorithm()
-            && self.recorded == check.recorded
+        self.key == check.key && self.limit.algorithm() == check.limit.algorithm() && self.recorded == check.recorded
     }
 
     fn is_live(&self, now: Instant) -> bool {

@@ -261,4 +261,3 @@ impl World {
         self.admitted.iter().map(|one| (one.charged, one.hits)).chain(lost).collect()
     }
 }
-
