@@ -4,6 +4,7 @@
 mod amend;
 mod amounts;
 mod peek;
+mod take_back;
 
 use proptest::prelude::*;
 

@@ -4,7 +4,8 @@
 //! sees them as used, and every hit is admitted a little later than it was charged, never earlier. How much later has a bound,
 //! the block's end: its ttl, and of fixed windows the end of the first window that it was charged in.
 //!
-//! - fixed_window: each hit is admitted in the window that it was charged in, so in no window more than L are.
+//! - fixed_window: each hit is admitted in the window that it was charged in, so in no window more than L are. What is not
+//!   admitted until the first one ends goes back to the longer ones.
 //! - The others: what is admitted in an interval of `P - ttl` was charged in one of P, so it is at most L (for gcra: what it
 //!   admits in a P). In a whole P it is at most that and the blocks that were outstanding when the P began.
 //!
@@ -71,10 +72,14 @@ impl Limit {
         Self { charge, ..self.clone() }
     }
 
-    /// Of fixed windows, the time from `at` to where the first of them ends; hits charged at `at` may be admitted so long.
-    pub fn ends_after(&self, at: Timestamp) -> Option<Micros> {
+    /// Of fixed windows, the times from `at` to where the first and the last of them end: hits charged at `at` may be admitted until
+    /// the one, and count until the other.
+    pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
         match self.algorithm() {
-            Algorithm::FixedWindow(_) => self.windows().iter().map(|window| window.bounds(at).1.since(at)).min(),
+            Algorithm::FixedWindow(_) => {
+                let ends = || self.windows().iter().map(|window| window.bounds(at).1.since(at));
+                ends().min().zip(ends().max())
+            }
             Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => None,
         }
     }
@@ -120,13 +125,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_several_fixed_windows_ends_with_the_first() {
+    fn a_block_of_several_fixed_windows_ends_with_the_first_and_counts_until_the_last() {
         let windows = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap()));
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-        let ends = |seconds| windows.ends_after(at(seconds)).map(Micros::get);
-        assert_eq!([ends(50), ends(80), ends(180)], [Some(10_000_000), Some(10_000_000), Some(60_000_000)]);
+        let ends = |seconds| {
+            windows.windows_end_after(at(seconds)).map(|(first, last)| [first, last].map(|end| end.get() / 1_000_000))
+        };
+        assert_eq!([50, 80, 180].map(ends), [Some([10, 40]), Some([10, 40]), Some([60, 90])]);
         let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
-        assert_eq!(gcra.ends_after(at(50)), None);
+        assert_eq!(gcra.windows_end_after(at(50)), None);
         assert_eq!(windows.charged(Charge::Admitted).charge_mode(), Charge::Admitted);
     }
 }

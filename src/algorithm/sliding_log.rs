@@ -102,18 +102,21 @@ impl SlidingLog {
         true
     }
 
-    /// Undoes a charge in the entry that it made, where that still counts.
+    /// Undoes a charge, or a part of it, in the entries of its instant, oldest first, where they still count.
+    ///
+    /// Entries of one instant leave together, so it does not matter which of them the hits are taken of.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
-        let mut before = state.base;
-        let entry = state.entries.iter().position(|entry| {
-            let hits = entry.total.saturating_sub(before);
-            before = entry.total;
-            entry.at == receipt.at && hits == receipt.hits && entry.at + self.longest > now
-        });
-        let Some(entry) = entry else { return false };
-        state.entries.remove(entry);
-        for later in state.entries.iter_mut().skip(entry) {
-            later.total = later.total.saturating_sub(receipt.hits);
+        let first = state.entries.partition_point(|entry| entry.at < receipt.at);
+        let before = state.total_before(first);
+        let later = state.entries.partition_point(|entry| entry.at <= receipt.at);
+        let part = receipt.hits.min(state.total_before(later).saturating_sub(before));
+        if part == 0 || receipt.at + self.longest <= now {
+            return false;
+        }
+        let emptied = state.entries.partition_point(|entry| entry.total <= before.saturating_add(part));
+        state.entries.drain(first..emptied);
+        for entry in state.entries.iter_mut().skip(first) {
+            entry.total = entry.total.saturating_sub(part);
         }
         state.forget(self.longest, now);
         state.last = now;

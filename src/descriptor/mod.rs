@@ -122,9 +122,44 @@ impl<'a> CounterKey<'a> {
         self.bytes
     }
 
-    /// A hash that callers cannot foresee, the same within this process only.
+    /// A hash of the bytes that callers cannot foresee, the same within this process only.
     pub fn hash(&self) -> u64 {
         self.hash
+    }
+}
+
+/// The same counter of a shared store: the key beside all others of its domain is another one there.
+impl PartialEq for CounterKey<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes && self.in_one_slot == other.in_one_slot
+    }
+}
+
+impl Eq for CounterKey<'_> {}
+
+/// A counter's key, kept beyond the request that named it. The domain, which the bytes identify, is not in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedKey {
+    bytes: Box<[u8]>,
+    in_one_slot: bool,
+}
+
+impl OwnedKey {
+    /// The key in its domain.
+    pub fn within<'a>(&'a self, domain: &'a str) -> CounterKey<'a> {
+        CounterKey::of(domain, &self.bytes).in_one_slot(self.in_one_slot)
+    }
+}
+
+impl From<CounterKey<'_>> for OwnedKey {
+    fn from(key: CounterKey<'_>) -> Self {
+        Self { bytes: key.bytes.into(), in_one_slot: key.in_one_slot }
+    }
+}
+
+impl PartialEq<CounterKey<'_>> for OwnedKey {
+    fn eq(&self, other: &CounterKey<'_>) -> bool {
+        *self.bytes == *other.bytes && self.in_one_slot == other.in_one_slot
     }
 }
 
@@ -268,6 +303,18 @@ mod tests {
         assert_ne!(ann, key(b"secret", b"bob"));
         assert_ne!(ann, key(b"another", b"ann"));
         assert_eq!(key(b"secret", &[7; 60_000]).len(), ann.len());
+    }
+
+    #[test]
+    fn a_counter_beside_the_others_of_its_domain_is_not_the_one_that_is_not() {
+        let bytes = key(&Identity::of([b"rule".as_slice()]), &[b"a"], None);
+        let [apart, beside] = [false, true].map(|in_one_slot| CounterKey::of("d", &bytes).in_one_slot(in_one_slot));
+        assert_ne!(apart, beside);
+        for key in [apart, beside] {
+            let owned = OwnedKey::from(key);
+            assert!(owned == key && owned.within("d") == key);
+            assert_eq!(owned == apart, key == apart);
+        }
     }
 
     #[test]

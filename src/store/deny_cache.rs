@@ -1,13 +1,18 @@
 //! A layer that remembers denials: who was denied n hits until an instant is denied n until then without asking; more than n
 //! as well, where it is known how long that takes.
 //!
-//! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells,
-//! counted from the instant at which the question was sent, so that the way there and back only shortens it; a refund through
-//! this process (or hits of a lease that go back) and a change of the amounts end a memory at once; and none is longer than a
-//! bound (1 s unless told otherwise), so that a refund through another replica is seen. What is remembered is a table of fixed size, where the newest wins.
+//! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells. The
+//! store's instant is one while the question was under way: a denial holds from the instant at which it was sent, so that it never
+//! outlives the truth, and the times told are counted from the instant at which the answer came, so that nobody is told to come
+//! back too early. A refund through this process (or hits of a lease that go back) and a change of the amounts end a memory at
+//! once; and none is longer than a bound (1 s unless told otherwise), so that a refund through another replica is seen. What is
+//! remembered is a table of fixed size, where the newest wins.
 //!
-//! Counters whose denied hits are written all the same are charged without waiting for the answer; a fixed window of one period
-//! forgives all of that at its end, and is not.
+//! **What is not remembered**: denials of limits whose denied hits are written, since each makes the wait longer, and those of
+//! hits that others may pass by. A single fixed window is remembered all the same, since nothing makes it end later. Its denied
+//! hits are not written then, and until its end three can tell: a refund, another amount for the same counter (an override that
+//! inherits, a changed policy), and who looks at the counter. Where a limit records who is denied, they are written without waiting
+//! for the answer.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
@@ -24,6 +29,7 @@ use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::algorithm::{Algorithm, Charge, Limit, Receipt};
+use crate::descriptor::OwnedKey;
 use crate::telemetry::metrics::Metrics;
 
 /// Denials that are remembered, about 10 MB of them.
@@ -49,13 +55,15 @@ pub struct Denials {
 }
 
 struct Denial {
-    key: Box<[u8]>,
+    key: OwnedKey,
     /// What was denied.
     hits: u64,
     amounts: u64,
     asked: Instant,
     until: Instant,
+    /// What the store said, and when that was heard.
     report: Report,
+    answered: Instant,
 }
 
 /// A store that asks another only what it does not remember.
@@ -80,7 +88,7 @@ impl Denials {
     fn find(&self, check: &Check<'_>, now: Instant) -> Option<Outcome> {
         let wanted = needs(check).filter(|wanted| *wanted > 0)?;
         let place = self.place(check)?.lock();
-        let denial = place.as_ref().filter(|denial| *denial.key == *check.key.bytes() && denial.hits <= wanted)?;
+        let denial = place.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
         // How long more hits have to wait is known of a single fixed window: as long, where they can ever fit.
         let knows_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
         if denial.hits < wanted && !(knows_more && denial.report.retry_after.is_some()) {
@@ -90,7 +98,7 @@ impl Denials {
             return None;
         }
         let passed =
-            Micros::new(u64::try_from(now.saturating_duration_since(denial.asked).as_micros()).unwrap_or(u64::MAX));
+            Micros::new(u64::try_from(now.saturating_duration_since(denial.answered).as_micros()).unwrap_or(u64::MAX));
         let later = |length: Option<Micros>| length.map(|length| length - passed);
         let Report { remaining, window, reset_after, retry_after } = denial.report;
         let report = Report { remaining, window, reset_after: later(reset_after), retry_after: later(retry_after) };
@@ -98,11 +106,11 @@ impl Denials {
     }
 
     /// Remembers a denial, or that there was a refund: what was asked before it is known no more.
-    fn learn(&self, check: &Check<'_>, outcome: &Outcome, asked: Instant) {
+    fn learn(&self, check: &Check<'_>, outcome: &Outcome, asked: Instant, answered: Instant) {
         let Some(place) = self.place(check) else { return };
         let (hits, asked, wait) = match (check.hits, needs(check)) {
-            (Hits::Refund(_), _) => (u64::MAX, Instant::now(), Duration::ZERO),
-            (_, Some(hits)) if hits > 0 && !outcome.allowed && self.is_certain(check) => {
+            (Hits::Refund(_), _) => (u64::MAX, answered, Duration::ZERO),
+            (_, Some(hits)) if hits > 0 && !outcome.allowed && self.lasts(check) => {
                 // Never: until the counter is as new, when what was written and denied may be another story.
                 let wait = outcome.report.retry_after.or(outcome.report.reset_after);
                 (hits, asked, wait.map_or(Duration::ZERO, |wait| Duration::from(wait).min(self.longest)))
@@ -110,44 +118,49 @@ impl Denials {
             (Hits::Charge(_) | Hits::Peek(_), _) => return,
         };
         let mut place = place.lock();
-        let is_known = |denial: &Denial| *denial.key == *check.key.bytes();
+        let is_known = |denial: &Denial| denial.key == check.key;
         let is_refund = matches!(check.hits, Hits::Refund(_));
         if place.as_ref().is_some_and(|denial| is_known(denial) && denial.asked > asked)
             || (wait.is_zero() && !is_refund)
         {
             return;
         }
-        let (key, amounts) = (check.key.bytes().into(), amounts_of(check.limit));
+        let (key, amounts) = (check.key.into(), amounts_of(check.limit));
         let until = asked.checked_add(wait).unwrap_or(asked);
-        *place = Some(Denial { key, hits, amounts, asked, until, report: outcome.report });
+        *place = Some(Denial { key, hits, amounts, asked, until, report: outcome.report, answered });
     }
 
     /// There is room again, as after a refund.
     fn forget(&self, check: &Check<'_>) {
         let report = Report { remaining: 1, window: 0, reset_after: None, retry_after: None };
         let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
-        self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, Instant::now());
+        let now = Instant::now();
+        self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
     }
 
-    /// Whether a denial is the counter's own, and not that of a charge which another slot makes void.
-    fn is_certain(&self, check: &Check<'_>) -> bool {
+    /// Whether a denial holds as long as it says: it is the counter's own, not that of a charge which another slot makes void, and
+    /// denied hits that are written do not make the wait longer.
+    fn lasts(&self, check: &Check<'_>) -> bool {
         let is_certain = match self.learns {
             Learns::All => true,
             Learns::AllButOfASecond => !check.limit.is_of_a_second(),
             Learns::WhatIsNeverTakenBack => false,
         };
         let taken_back = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
-        (is_certain || !taken_back) && !check.limit.is_ban()
+        let waits_longer = check.limit.charge_mode() != Charge::Admitted && !is_single_fixed_window(check.limit);
+        (is_certain || !taken_back) && !waits_longer && !check.limit.is_ban()
     }
 
     /// Remembers what came of a question.
     fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, asked: Instant) {
         for (check, outcome) in checks.iter().zip(outcomes) {
+            let is_refund = matches!(check.hits, Hits::Refund(_));
             // What this process decides by its share of a limit says nothing of the counter.
-            let is_known = outcome.as_ref().is_ok_and(|outcome| outcome.by == JudgedBy::Store);
-            let is_clear = is_alone(check, checks) || matches!(check.hits, Hits::Refund(_));
-            if let (Ok(outcome), true) = (outcome, is_known && is_clear) {
-                self.learn(check, outcome, asked);
+            let tells = |outcome: &&Outcome| {
+                outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone(check, checks)))
+            };
+            if let Some(outcome) = outcome.as_ref().ok().filter(tells) {
+                self.learn(check, outcome, asked, Instant::now());
             }
         }
     }
@@ -274,12 +287,9 @@ fn needs(check: &Check<'_>) -> Option<u64> {
     check.hits.needs(check.limit.charge_mode()).map(u64::from)
 }
 
-/// Whether denied hits matter beyond the denial: they are written all the same, or tallied.
+/// Whether denied hits matter beyond the denial: they are tallied.
 fn is_owed(check: &Check<'_>) -> bool {
-    let forgiven = is_single_fixed_window(check.limit);
-    let written = check.limit.charge_mode() != Charge::Admitted;
-    let counts = (written && !forgiven) || !check.recorded.is_empty();
-    counts && matches!(check.hits, Hits::Charge(_))
+    !check.recorded.is_empty() && matches!(check.hits, Hits::Charge(_))
 }
 
 fn is_single_fixed_window(limit: &Limit) -> bool {
@@ -301,7 +311,7 @@ fn may_answer(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
 
 /// Whether no other check of the request is about the same counter.
 fn is_alone(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
-    checks.iter().filter(|other| other.key.bytes() == check.key.bytes()).count() == 1
+    checks.iter().filter(|other| other.key == check.key).count() == 1
 }
 
 /// The amounts of a limit, as one number: with others a denial says nothing.
@@ -318,3 +328,6 @@ fn amounts_of(limit: &Limit) -> u64 {
     }
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;

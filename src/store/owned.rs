@@ -5,14 +5,13 @@ use crate::algorithm::Limit;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::verdict::Role;
-use crate::descriptor::CounterKey;
+use crate::descriptor::OwnedKey;
 
 /// A check that outlives its request.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedCheck {
     domain: Box<str>,
-    key: Box<[u8]>,
-    in_one_slot: bool,
+    key: OwnedKey,
     pub(super) limit: Limit,
     pub(super) hits: Hits,
     pub(super) role: Role,
@@ -24,8 +23,7 @@ impl OwnedCheck {
     pub(super) fn of(check: &Check<'_>) -> Self {
         Self {
             domain: check.key.domain().into(),
-            key: check.key.bytes().into(),
-            in_one_slot: check.key.is_in_one_slot(),
+            key: check.key.into(),
             limit: check.limit.clone(),
             hits: check.hits,
             role: check.role,
@@ -36,7 +34,7 @@ impl OwnedCheck {
 
     pub(super) fn check(&self) -> Check<'_> {
         Check {
-            key: CounterKey::of(&self.domain, &self.key).in_one_slot(self.in_one_slot),
+            key: self.key.within(&self.domain),
             limit: &self.limit,
             hits: self.hits,
             role: self.role,

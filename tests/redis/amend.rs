@@ -255,7 +255,8 @@ async fn a_store_that_is_away_is_told() {
     assert_eq!(Web::new(service.admin).get("/api/v1/counter?domain=test&descriptor=user=ann").await.status, 503);
 }
 
-async fn inspect(service: &Tollgate, descriptor: &str) -> Value {
+/// What there is to say of a counter.
+pub(super) async fn inspect(service: &Tollgate, descriptor: &str) -> Value {
     let reply = Web::new(service.admin).get(&format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     serde_json::from_str(&reply.body).unwrap()

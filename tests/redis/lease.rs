@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
+use super::amend::inspect;
 use super::exactness::Fleet;
 use super::who::{hit_as, lines, row, who};
 use super::{calls, cluster, metric, policy, remaining, serve};
@@ -147,6 +148,75 @@ async fn windows_that_end_under_load_admit_no_more_than_their_limits() {
     assert!(used > 0, "no hit was of a block, of {admitted} in {windows} windows");
 }
 
+/// Of fixed windows the first ends while blocks are held; nothing leaves the other windows.
+const COUNTED: [(&str, &str); 4] = [
+    (
+        "fixed",
+        "windows: [{ requests_per_unit: 4000, unit: 300ms }, { requests_per_unit: 100000, unit: 3650d }], lease: { size: 200, ttl: 10s }",
+    ),
+    ("log", "algorithm: sliding_log, requests_per_unit: 9000, unit: 3650d, lease: { size: 200, ttl: 100ms }"),
+    (
+        "logs",
+        "algorithm: sliding_log, windows: [{ requests_per_unit: 4000, unit: 200ms }, { requests_per_unit: 9000, unit: 3650d }], lease: { size: 200, ttl: 100ms }",
+    ),
+    (
+        "sliding",
+        "algorithm: sliding_window, windows: [{ requests_per_unit: 4000, unit: 200ms }, { requests_per_unit: 9000, unit: 3650d }], lease: { size: 200, ttl: 100ms }",
+    ),
+];
+
+#[tokio::test]
+async fn after_bursts_a_server_counts_what_was_admitted() {
+    let redis = Redis::start().await;
+    what_was_admitted_counts(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn after_bursts_a_cluster_counts_what_was_admitted() {
+    let cluster = cluster().await;
+    what_was_admitted_counts(&cluster.url()).await;
+}
+
+async fn what_was_admitted_counts(store: &str) {
+    let policies = Policies::of(&format!("defaults: {{ charge: admitted }}\n{}", policy(&COUNTED)));
+    let mut services = Vec::new();
+    for _ in 0..3 {
+        services.push(serve(&policies, store, &[]).await);
+    }
+    let sum = async |name: &str| {
+        let mut sum = 0;
+        for (service, _) in &services {
+            sum += metric(service, name).await;
+        }
+        sum
+    };
+    let mut admitted = [0; COUNTED.len()];
+    for _ in 0..6 {
+        for (admitted, (key, _)) in admitted.iter_mut().zip(COUNTED) {
+            let bursts = services.iter().map(|(_, client)| many(client, key, 80, 8));
+            *admitted += futures_util::future::join_all(bursts).await.into_iter().sum::<usize>() as u64;
+        }
+        // The blocks in use end with hits left.
+        becomes("no block is held", PATIENCE, || sum("tollgate_lease_hits_outstanding"), |held| *held == 0).await;
+    }
+    let used = || async {
+        let mut used = [0; COUNTED.len()];
+        for (used, (key, _)) in used.iter_mut().zip(COUNTED) {
+            let windows = &inspect(&services[0].0, key).await["state"]["windows"];
+            *used = windows.as_array().unwrap().last().unwrap()["used"].as_u64().unwrap();
+        }
+        used
+    };
+    assert!(sum("tollgate_lease_hits_unused_total").await > 0);
+    // On a starved machine an answer may be too late to know of.
+    let lost = sum("tollgate_lease_hits_lost_total").await;
+    let counts = |used: &[u64; COUNTED.len()]| {
+        let mut pairs = used.iter().zip(&admitted);
+        pairs.all(|(used, admitted)| (*admitted..=admitted + lost).contains(used))
+    };
+    becomes(&format!("{admitted:?} were admitted, {lost} lost"), PATIENCE, used, counts).await;
+}
+
 #[tokio::test]
 async fn a_process_that_ends_gives_all_back_and_one_that_dies_loses_its_blocks_at_most() {
     let redis = Redis::start().await;
@@ -181,6 +251,25 @@ async fn balance(service: &crate::support::tollgate::Tollgate, observer: &Client
     let outstanding = metric(service, "tollgate_lease_hits_outstanding").await;
     let charged = 100_000 - 1_000 - i64::from(remaining(observer, "user", "").await);
     (outstanding, i64::try_from(outstanding).unwrap() - charged)
+}
+
+#[tokio::test]
+async fn a_policy_that_moves_its_counters_ends_their_blocks() {
+    let (redis, cluster) = (Redis::start().await, cluster().await);
+    for store in [redis.url(), cluster.url()] {
+        let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
+        let rules = policy(&[("user", &limit)]);
+        let policies = Policies::of(&rules);
+        let (service, client) = serve(&policies, &store, &[]).await;
+        assert_eq!(many(&client, "user", 100, 1).await, 100);
+        assert!(metric(&service, "tollgate_lease_hits_outstanding").await > 0);
+        let used = || async { inspect(&service, "user").await["state"]["windows"][0]["used"].as_u64().unwrap() };
+        policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
+        becomes("another counter is asked", PATIENCE, used, |used| *used == 0).await;
+        assert_eq!(many(&client, "user", 5, 1).await, 5);
+        let used = used().await;
+        assert!(used >= 5, "{used} hits are charged, of 5 admitted");
+    }
 }
 
 #[tokio::test]

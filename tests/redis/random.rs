@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use tollgate::algorithm::Receipt;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
@@ -50,8 +51,8 @@ enum Asked {
     Amend(String, Amendment),
     /// Hits of that counter in advance.
     Lend(String, u32),
-    /// What was so charged, one of it, goes back.
-    TakeBack(usize),
+    /// Of what was so charged, so many hits of one charge go back.
+    TakeBack(usize, u64),
     /// Who used the counter of a descriptor up.
     Tallies(String),
 }
@@ -83,7 +84,8 @@ fn they_do_so_when_hits_of_grants_and_from_before_resets_come_back() {
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
     let amendments = prop_oneof![4 => grants, 1 => Just(Amendment::Reset), 2 => Just(Amendment::Look)];
     let amended = (keys(), amendments).prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
-    let asked = prop_oneof![4 => lends, 3 => any::<usize>().prop_map(Asked::TakeBack), 3 => amended];
+    let back = (any::<usize>(), 1u64..6).prop_map(|(which, hits)| Asked::TakeBack(which, hits));
+    let asked = prop_oneof![4 => lends, 3 => back, 3 => amended];
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 1 => 0i64..5_000];
     let traces = prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(rules(), 2);
@@ -156,10 +158,14 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
                 said.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
             }
             Asked::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
-            Asked::TakeBack(_) if lent.is_empty() => Ok(()),
-            Asked::TakeBack(which) => {
-                let (descriptor, receipt) = lent.swap_remove(which % lent.len());
-                sides.take_back(now, descriptor, receipt).await;
+            Asked::TakeBack(..) if lent.is_empty() => Ok(()),
+            Asked::TakeBack(which, hits) => {
+                let which = which % lent.len();
+                let (descriptor, receipt) = lent[which];
+                let part = Receipt { hits: receipt.hits.min(*hits), ..receipt };
+                lent[which].1.hits -= part.hits;
+                lent.retain(|(_, receipt)| receipt.hits > 0);
+                sides.take_back(now, descriptor, part).await;
                 sides.amend(now, descriptor, Amendment::Look).await.map(drop)
             }
         };

@@ -163,6 +163,10 @@ async fn lend(
     let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.ok()?;
     let Imposes::Limit(limit) = rule.imposes() else { return None };
+    // Of a ban there is nothing to take in advance.
+    if limit.is_ban() {
+        return None;
+    }
     let limit = &limit.charged(Charge::Admitted);
     let check = Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None };
     match limiter.store() {

@@ -1,7 +1,8 @@
 //! A block of hits: charged already, admitted one by one, and closed once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::algorithm::time::Micros;
 use crate::algorithm::{Limit, Receipt};
@@ -17,22 +18,31 @@ pub(super) struct Block {
     asked: Instant,
     end: Instant,
     ends_with_window: bool,
+    /// When all windows that count its hits have ended; `None`: only the store knows.
+    gone: Option<Instant>,
     /// Hits that are left, or [`CLOSED`].
     left: AtomicU64,
 }
 
 impl Block {
-    /// A block of hits that were asked for at `asked` and charged some time later.
+    /// A block of hits that were charged while the question was under way.
     ///
-    /// How long hits may be kept is counted from the earlier of the two, on this process's own steady clock: it does not have to
-    /// agree with the store's about what time it is, only about how long a moment lasts. (It stands still while a machine sleeps.)
-    pub(super) fn new(limit: &Limit, receipt: Receipt, asked: Instant, ttl: Micros) -> Self {
+    /// How long hits may be admitted is counted from its beginning, and how long a window may count them from its end, on this
+    /// process's own steady clock: it does not have to agree with the store's about what time it is, only about how long a moment
+    /// lasts. (It stands still while a machine sleeps.)
+    pub(super) fn new(limit: &Limit, receipt: Receipt, under_way: Range<Instant>, ttl: Micros) -> Self {
         // Hits of a grant were charged in no window.
-        let window = limit.ends_after(receipt.at).filter(|_| !receipt.of_grant);
-        let life = Duration::from(window.map_or(ttl, |window| window.min(ttl)));
-        let ends_with_window = window.is_some_and(|window| window <= ttl);
-        let end = asked.checked_add(life).unwrap_or(asked);
-        Self { receipt, asked, end, ends_with_window, left: AtomicU64::new(receipt.hits) }
+        let windows = limit.windows_end_after(receipt.at).filter(|_| !receipt.of_grant);
+        let Range { start: asked, end: answered } = under_way;
+        let life = windows.map_or(ttl, |(first, _)| first.min(ttl));
+        Self {
+            receipt,
+            asked,
+            end: asked.checked_add(life.into()).unwrap_or(asked),
+            ends_with_window: windows.is_some_and(|(first, _)| first <= ttl),
+            gone: windows.and_then(|(_, last)| answered.checked_add(last.into())),
+            left: AtomicU64::new(receipt.hits),
+        }
     }
 
     /// Takes hits, where there are so many and it has not ended.
@@ -79,9 +89,9 @@ impl Block {
         self.end
     }
 
-    /// Whether hits that are left go with their window: there is nothing to give them back to.
-    pub(super) fn ends_with_window(&self) -> bool {
-        self.ends_with_window
+    /// Whether no window is left that its hits could be given back to.
+    pub(super) fn is_gone(&self, now: Instant) -> bool {
+        self.gone.is_some_and(|gone| now >= gone)
     }
 
     /// Whether the next one is wanted: a quarter is left, of its hits, or of a life after which there is another one.
@@ -95,8 +105,11 @@ impl Block {
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::algorithm::fixed_window::FixedWindow;
+    use crate::algorithm::gcra::Gcra;
     use crate::algorithm::quota::Window;
     use crate::algorithm::time::Timestamp;
     use crate::algorithm::{Algorithm, Charge, OnStoreError};
@@ -107,13 +120,19 @@ mod tests {
         Receipt { at: Timestamp::from_micros(at), hits: 8, of_grant: false }
     }
 
-    /// A block of 8 hits of a minute, charged so many microseconds after its beginning.
-    fn block(after: u64, ttl_us: u64) -> (Block, Instant) {
-        let window = Window::new(100, Micros::new(MINUTE)).unwrap();
-        let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
+    /// A block of 8 hits, charged so many microseconds after the beginning of a minute, and when it was asked for; the answer came
+    /// 10 microseconds later.
+    fn block_of(minutes: &[u64], after: u64, ttl_us: u64) -> (Block, Instant) {
+        let windows = minutes.iter().map(|count| Window::new(100, Micros::new(count * MINUTE)).unwrap()).collect();
+        let algorithm = Algorithm::FixedWindow(FixedWindow::new(windows).unwrap());
         let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
         let (receipt, asked) = (receipt(5 * MINUTE + after), Instant::now());
-        (Block::new(&limit, receipt, asked, Micros::new(ttl_us)), asked)
+        let under_way = asked..asked + Duration::from_micros(10);
+        (Block::new(&limit, receipt, under_way, Micros::new(ttl_us)), asked)
+    }
+
+    fn block(after: u64, ttl_us: u64) -> (Block, Instant) {
+        block_of(&[1], after, ttl_us)
     }
 
     #[test]
@@ -131,9 +150,25 @@ mod tests {
     #[test]
     fn it_ends_with_its_window_where_that_is_sooner() {
         let (of_window, asked) = block(MINUTE - 100, 1_000);
-        assert_eq!((of_window.end() - asked, of_window.ends_with_window()), (Duration::from_micros(100), true));
+        assert_eq!((of_window.end() - asked, of_window.ends_with_window), (Duration::from_micros(100), true));
         let (of_ttl, asked) = block(MINUTE - 1_000, 100);
-        assert_eq!((of_ttl.end() - asked, of_ttl.ends_with_window()), (Duration::from_micros(100), false));
+        assert_eq!((of_ttl.end() - asked, of_ttl.ends_with_window), (Duration::from_micros(100), false));
+    }
+
+    #[test]
+    fn its_hits_are_gone_when_the_last_window_that_counts_them_has_surely_ended() {
+        // From the answer on, since they may have been charged just before.
+        for (minutes, last) in [([1].as_slice(), 110), (&[2, 1], 110), (&[7, 1, 3], 60_000_110), (&[1, 3], 110)] {
+            let (block, asked) = block_of(minutes, MINUTE - 100, 1_000);
+            assert_eq!(block.end() - asked, Duration::from_micros(100), "{minutes:?}");
+            let is_gone = |us| block.is_gone(asked + Duration::from_micros(us));
+            assert_eq!([is_gone(last - 1), is_gone(last)], [false, true], "{minutes:?}");
+        }
+        let limit = Gcra::new(Window::new(100, Micros::new(MINUTE)).unwrap(), None, None).unwrap();
+        let limit = Limit::new(Algorithm::Gcra(limit), Charge::Admitted, OnStoreError::Error).unwrap();
+        let now = Instant::now();
+        let block = Block::new(&limit, receipt(0), now..now, Micros::new(1));
+        assert!(!block.is_gone(now + Duration::from_secs(3_600)), "that is for the store to say");
     }
 
     #[test]

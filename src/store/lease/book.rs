@@ -12,7 +12,7 @@ use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
-use crate::descriptor::hash_of;
+use crate::descriptor::{OwnedKey, hash_of};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Lent, StoreError};
 
@@ -50,7 +50,7 @@ struct Use {
 /// The blocks of a key, and the one that is being asked for.
 #[derive(Debug)]
 struct Held {
-    key: Box<[u8]>,
+    key: OwnedKey,
     recorded: Vec<Vec<u8>>,
     limit: Limit,
     blocks: Few<Arc<Block>>,
@@ -201,7 +201,7 @@ impl Place {
 impl Held {
     fn of(check: &Check<'_>) -> Self {
         Self {
-            key: check.key.bytes().into(),
+            key: check.key.into(),
             recorded: check.recorded.to_vec(),
             limit: check.limit.clone(),
             blocks: Few::new(),
@@ -211,9 +211,7 @@ impl Held {
     }
 
     fn is_of(&self, check: &Check<'_>) -> bool {
-        *self.key == *check.key.bytes()
-            && self.limit.algorithm() == check.limit.algorithm()
-            && self.recorded == check.recorded
+        self.key == check.key && self.limit.algorithm() == check.limit.algorithm() && self.recorded == check.recorded
     }
 
     fn is_live(&self, now: Instant) -> bool {

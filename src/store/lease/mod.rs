@@ -16,8 +16,9 @@
 //! - **`record`**: a block is charged in the name of the entries that its first request recorded, and serves those. One that does not
 //!   fit is tallied as theirs and denied.
 //! - **A caller that goes away** while the rest of its request is judged leaves its hits used.
-//! - **The end**: hits that are not used are taken back by receipt, which takes nothing of a later window. A block of another limit
-//!   (a changed policy) is not used any more. At the end of the process all go back.
+//! - **The end**: hits that are not used are taken back by receipt, which takes nothing of a later window: of several fixed windows
+//!   from those that have not ended with the block. A block of another limit or counter (a changed policy) is not used any more.
+//!   At the end of the process all go back.
 //!
 //! Each worker has blocks of its own: no core waits for another, for a block more each. What the store never told of, and what could
 //! not be given back, is lost to the limit until it is free again, and counted.
@@ -133,7 +134,7 @@ impl<S: Lender> Desk<S> {
         let asked = Instant::now();
         let lent = self.store.lend(&wanted.check(), within(PATIENCE)).await;
         let receipt = lent.as_ref().ok().and_then(|lent| lent.receipt);
-        let block = receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, asked, ttl)));
+        let block = receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, asked..Instant::now(), ttl)));
         let is_held = self.book.lock().answered(&wanted, lent.as_ref(), block.as_ref());
         if let (Err(StoreError::Late | StoreError::Lost), Hits::Charge(hits)) = (&lent, wanted.hits) {
             self.metrics.leases.lost.inc_by(hits.into());
@@ -155,9 +156,9 @@ impl<S: Lender> Desk<S> {
         self.give_back(&wanted, &block, unused).await;
     }
 
-    /// Gives hits of a block back to their counter, unless they went with their window.
+    /// Gives hits of a block back to their counter, unless they went with their windows.
     async fn give_back(&self, check: &OwnedCheck, block: &Block, hits: u64) {
-        if hits == 0 || (block.ends_with_window() && Instant::now() >= block.end()) {
+        if hits == 0 || block.is_gone(Instant::now()) {
             return;
         }
         let (deadline, mut again) = (within(PATIENCE), AGAIN);
@@ -215,7 +216,7 @@ fn may_lease(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
     matches!(check.hits, Hits::Charge(_))
         && matches!(check.role, Role::Enforce | Role::Shadow)
         && !check.limit.is_ban()
-        && checks.iter().filter(|other| other.key.bytes() == check.key.bytes()).count() == 1
+        && checks.iter().filter(|other| other.key == check.key).count() == 1
 }
 
 /// The instant after so much time.

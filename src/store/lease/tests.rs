@@ -27,6 +27,7 @@ struct Bench {
 #[derive(Clone)]
 struct Ask<'a> {
     key: &'a str,
+    in_one_slot: bool,
     limit: &'a Limit,
     hits: Hits,
     role: Role,
@@ -57,7 +58,7 @@ fn yearly(amount: u32, charge: Charge) -> Limit {
 /// A charge of one hit.
 fn hit<'a>(key: &'a str, limit: &'a Limit) -> Ask<'a> {
     let lease = Some(Lease { hits: 100, ttl: LONG });
-    Ask { key, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
+    Ask { key, in_one_slot: false, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
 }
 
 impl Bench {
@@ -76,8 +77,9 @@ impl Bench {
         };
         let bytes: Vec<Vec<u8>> = asked.iter().map(of_key).collect();
         let check = |(ask, bytes)| {
-            let Ask { limit, hits, role, ref recorded, lease, .. } = *(ask as &'_ Ask<'_>);
-            Check { key: CounterKey::of("d", bytes as &Vec<u8>), limit, hits, role, recorded, lease }
+            let Ask { in_one_slot, limit, hits, role, ref recorded, lease, .. } = *(ask as &'_ Ask<'_>);
+            let key = CounterKey::of("d", bytes as &Vec<u8>).in_one_slot(in_one_slot);
+            Check { key, limit, hits, role, recorded, lease }
         };
         let checks: Vec<Check<'_>> = asked.iter().zip(&bytes).map(check).collect();
         let outcomes = self.leases.decide(&checks, Prior::Open, within(PATIENCE)).await;
@@ -263,6 +265,18 @@ async fn another_amount_ends_a_block() {
     bench.heat(&hit("a", &many)).await;
     assert!(!bench.ask(&[hit("a", &few)]).await[0].allowed);
     assert_eq!(bench.ask(&[hit("a", &many)]).await[0].by, JudgedBy::Store);
+}
+
+#[tokio::test]
+async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() {
+    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    for in_one_slot in [false, true] {
+        let one = Ask { in_one_slot, ..hit("a", &limit) };
+        bench.heat(&one).await;
+        assert_eq!(bench.ask(std::slice::from_ref(&one)).await[0].by, JudgedBy::Block);
+        let other = Ask { in_one_slot: !in_one_slot, ..one };
+        assert_eq!(bench.ask(&[other]).await[0].by, JudgedBy::Store);
+    }
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ function ledger.take_newest(of, hits)
   end
 end
 
--- Takes hits away from entry i, which goes where none are left.
+-- Takes hits away from entry i and, where it has fewer, from those after it. An entry without hits goes.
 function ledger.take_at(of, i, hits)
   local parts, before = { string.sub(of.text, 1, (i - 1) * of.size) }, ledger.total_before(of, i)
   local kept = i - 1

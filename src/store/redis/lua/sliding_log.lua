@@ -76,23 +76,19 @@ do
       return true
     end,
 
+    -- Entries of one instant leave together, so it does not matter which of them the hits are taken of.
     take_back = function(limit, state, hits, at, now)
       local log = state.log
-      local i = ledger.since(log, at)
-      while i <= log.count and at + limit.longest > now do
-        local position, total = ledger.entry(log, i)
-        if position ~= at then
-          return false
-        end
-        if total - ledger.total_before(log, i) == hits then
-          ledger.take_at(log, i, hits)
-          forget(limit, state, now)
-          state.last = now
-          return true
-        end
-        i = i + 1
+      local first = ledger.since(log, at)
+      local before, later = ledger.total_before(log, first), ledger.since(log, at + 1)
+      local part = math.min(hits, ledger.total_before(log, later) - before)
+      if part == 0 or at + limit.longest <= now then
+        return false
       end
-      return false
+      ledger.take_at(log, first, part)
+      forget(limit, state, now)
+      state.last = now
+      return true
     end,
 
     report = function(limit, state, i, denied, now)

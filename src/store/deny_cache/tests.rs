@@ -1,0 +1,208 @@
+#![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::gcra::Gcra;
+use crate::algorithm::judge::{Question, judge};
+use crate::algorithm::quota::Window;
+use crate::algorithm::sliding_log::SlidingLog;
+use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
+use crate::algorithm::tallies::Recorded;
+use crate::algorithm::time::Timestamp;
+use crate::algorithm::{OnStoreError, State};
+use crate::descriptor::CounterKey;
+
+/// So long that no memory ends by it.
+const LONG: Duration = Duration::from_secs(3_600);
+const START: u64 = 1_780_000_000_123_456;
+const KEY: &[u8] = b"a counter of some rule";
+
+fn denials() -> Arc<Denials> {
+    Denials::new(LONG, Learns::All, Metrics::new())
+}
+
+fn check(limit: &Limit, hits: u32) -> Check<'_> {
+    let hits = Hits::Charge(hits);
+    Check { key: CounterKey::of("d", KEY), limit, hits, role: Role::Enforce, recorded: &[], lease: None }
+}
+
+fn limits() -> impl Strategy<Value = Limit> {
+    let parts = proptest::collection::vec((1u32..6, prop_oneof![Just(1_000u64), Just(60_000), 1_000u64..9_000]), 1..4);
+    let charges = prop_oneof![Just(Charge::Admitted), Just(Charge::Blamed), Just(Charge::Always)];
+    (parts, 0u8..5, 1u32..10, charges).prop_map(|(parts, kind, buckets, charge)| {
+        let windows = || parts.iter().map(|(amount, us)| Window::new(*amount, Micros::new(*us)).unwrap());
+        let first = || windows().next().unwrap();
+        let algorithm = match kind {
+            0 => Algorithm::FixedWindow(FixedWindow::new(vec![first()]).unwrap()),
+            1 => Algorithm::FixedWindow(FixedWindow::new(windows().collect()).unwrap()),
+            2 => {
+                let windows = windows().collect();
+                Algorithm::SlidingWindow(SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap())
+            }
+            3 => Algorithm::SlidingLog(SlidingLog::new(windows().collect()).unwrap()),
+            _ => Algorithm::Gcra(Gcra::new(first(), Some(buckets), None).unwrap()),
+        };
+        let charge = if kind == 3 && charge == Charge::Always { Charge::Blamed } else { charge };
+        Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
+    })
+}
+
+/// A request: how long after the one before, for how many hits, whether through another process, and how long its question and
+/// its answer are under way.
+type Step = (u64, u32, bool, [u64; 2]);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let wait = prop_oneof![3 => 0u64..50, 2 => 0u64..1_500];
+    let delays = [prop_oneof![Just(0), 0u64..300], prop_oneof![Just(0), 0u64..300]];
+    let hits = prop_oneof![5 => Just(1u32), 1 => 1u32..5];
+    proptest::collection::vec((wait, hits, prop::bool::weighted(0.2), delays), 1..150)
+}
+
+/// What happens at an instant.
+enum Event {
+    Wanted(Step),
+    /// A question reaches the store.
+    Asked {
+        asked: u64,
+        step: Step,
+    },
+    /// Its answer reaches the process.
+    Answered {
+        asked: u64,
+        hits: u32,
+        outcome: Outcome,
+    },
+}
+
+/// A denial as it was remembered, and as the store would have said it then.
+struct Remembered {
+    hits: u32,
+    told: Report,
+    is_true: bool,
+    truth: Report,
+}
+
+fn run(limit: &Limit, steps: &[Step]) -> Vec<Remembered> {
+    let (denials, begun) = (denials(), Instant::now());
+    let instant = |at: u64| begun + Duration::from_micros(at);
+    let (mut state, mut number, mut remembered) = ([limit.unused()], 0, Vec::new());
+    let mut events = BTreeMap::new();
+    let mut at = 0;
+    for step in steps {
+        at += step.0;
+        number += 1;
+        events.insert((at, number), Event::Wanted(*step));
+    }
+    while let Some(((at, _), event)) = events.pop_first() {
+        number += 1;
+        let now = Timestamp::from_micros(START + at);
+        match event {
+            Event::Wanted(step) => {
+                let (_, hits, is_elsewhere, [there, _]) = step;
+                let found = denials.find(&check(limit, hits), instant(at)).filter(|_| !is_elsewhere);
+                if let Some(found) = found {
+                    remembered.push(compare(limit, &state[0], hits, now, found.report));
+                } else {
+                    events.insert((at + there, number), Event::Asked { asked: at, step });
+                }
+            }
+            Event::Asked { asked, step: (_, hits, is_elsewhere, [_, back]) } => {
+                let recorded = Recorded::default();
+                let charge =
+                    Question { limit, hits: Hits::Charge(hits), role: Role::Enforce, counter: Some(0), recorded };
+                let outcome = judge(&[charge], &mut state, Prior::Open, now).outcomes[0].unwrap();
+                if !is_elsewhere {
+                    events.insert((at + back, number), Event::Answered { asked, hits, outcome });
+                }
+            }
+            Event::Answered { asked, hits, outcome } => {
+                denials.learn(&check(limit, hits), &outcome, instant(asked), instant(at));
+            }
+        }
+    }
+    remembered
+}
+
+fn compare(limit: &Limit, state: &State, hits: u32, now: Timestamp, told: Report) -> Remembered {
+    let wanted = u64::from(hits);
+    let is_true = !limit.allows(state, wanted, now).unwrap();
+    Remembered { hits, told, is_true, truth: limit.report(state, Some(wanted), now).unwrap() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_is_remembered_is_true_and_tells_nobody_to_come_back_too_early(limit in limits(), steps in steps()) {
+        for Remembered { hits, told, is_true, truth } in run(&limit, &steps) {
+            prop_assert!(is_true, "{hits} hits would have been admitted");
+            // Fewer hits may have been admitted meanwhile than were denied.
+            if hits == 1 {
+                let late = told.retry_after.zip(truth.retry_after).map(|(told, truth)| told.get().checked_sub(truth.get()));
+                prop_assert!(matches!(late, Some(Some(..=600))), "{told:?} for {truth:?}");
+            }
+        }
+    }
+}
+
+fn single(algorithm: Algorithm, charge: Charge) -> Limit {
+    Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
+}
+
+fn of_a_minute(amount: u32) -> Vec<Window> {
+    vec![Window::new(amount, Micros::from_secs(60)).unwrap()]
+}
+
+#[test]
+fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
+    let fixed = || Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap());
+    let several = || Algorithm::FixedWindow(FixedWindow::new([of_a_minute(2), of_a_minute(3)].concat()).unwrap());
+    let rate = || Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap());
+    // Two are admitted, the third is denied, and the rest is remembered.
+    let steps = [(10, 1, false, [1, 1]); 10];
+    for (limit, remembered) in [
+        (single(fixed(), Charge::Always), 7),
+        (single(fixed(), Charge::Blamed), 7),
+        (single(several(), Charge::Admitted), 7),
+        (single(several(), Charge::Always), 0),
+        (single(rate(), Charge::Admitted), 7),
+        (single(rate(), Charge::Blamed), 0),
+        (single(rate(), Charge::Always), 0),
+    ] {
+        assert_eq!(run(&limit, &steps).len(), remembered, "{limit:?}");
+    }
+}
+
+#[test]
+fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
+    let limit = single(Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap()), Charge::Admitted);
+    let (denials, asked) = (denials(), Instant::now());
+    let at = |us: u64| asked + Duration::from_micros(us);
+    let [retry_after, reset_after] = [Some(Micros::new(500)), Some(Micros::new(900))];
+    let report = Report { remaining: 0, window: 0, reset_after, retry_after };
+    let outcome = Outcome { allowed: false, report, by: JudgedBy::Store };
+    denials.learn(&check(&limit, 1), &outcome, asked, at(100));
+    let told = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
+    let times = |us| told(us).map(|report| [report.retry_after, report.reset_after].map(|time| time.map(Micros::get)));
+    assert_eq!(times(100), Some([Some(500), Some(900)]));
+    assert_eq!(times(499), Some([Some(101), Some(501)]));
+    assert_eq!(times(500), None);
+}
+
+#[test]
+fn a_denial_says_nothing_of_the_counter_beside_the_others_of_its_domain() {
+    let limit = single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
+    let (denials, asked) = (denials(), Instant::now());
+    let report = Report { remaining: 0, window: 0, reset_after: None, retry_after: Some(Micros::from_secs(60)) };
+    let outcome = Outcome { allowed: false, report, by: JudgedBy::Store };
+    let apart = check(&limit, 1);
+    let beside = Check { key: apart.key.in_one_slot(true), ..apart };
+    for (denied, other) in [(apart, beside), (beside, apart)] {
+        denials.learn(&denied, &outcome, asked, asked);
+        assert!(denials.find(&denied, asked).is_some() && denials.find(&other, asked).is_none());
+    }
+}
