@@ -164,7 +164,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn from_environment(name: &str) -> Option<u32> {
+pub(super) fn from_environment(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }
 

@@ -75,8 +75,8 @@ pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
 pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
-use self::take_back::TakeBacks;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
+use super::background::Background;
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
@@ -88,15 +88,16 @@ const CONNECTED_EVERY: Duration = Duration::from_millis(5);
 /// Time for one step of forgetting keys.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store in Redis, for the runtime that it was made in: connections belong to it.
-#[derive(Debug)]
+/// A store in Redis, for the runtime that it was made in: connections belong to it. Clones are handles of one store.
+#[derive(Clone, Debug)]
 pub struct RedisStore {
     core: Arc<Core>,
     /// The servers for limits of one second, where they are others.
     per_second: Option<Arc<Core>>,
-    take_backs: TakeBacks,
+    /// Charges that have to be undone, and requests whose callers are gone.
+    background: Background,
     /// Whether it was tried to reach all servers: until then calls wait for that, within their deadlines.
-    begun: AtomicBool,
+    begun: Arc<AtomicBool>,
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
 }
@@ -108,7 +109,7 @@ impl RedisStore {
             options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
         let per_second = per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
         let core = Self::core(options, time, metrics);
-        Self { core, per_second, take_backs: TakeBacks::default(), begun: AtomicBool::new(false), fallback: None }
+        Self { core, per_second, background: Background::default(), begun: Arc::default(), fallback: None }
     }
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
@@ -222,9 +223,9 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Waits until charges that have to be undone are.
+    /// Waits until charges that have to be undone are, and requests whose callers are gone are decided.
     pub async fn settled(&self) {
-        self.take_backs.settled().await;
+        self.background.settled().await;
     }
 }
 
