@@ -195,7 +195,7 @@ impl<'a> Bench<'a> {
             Counter::Unreadable if is_decided_here => part.share_is_full,
             Counter::Unreadable => return Verdict::Unknown(part.limit.on_store_error()),
         };
-        if is_full && part.hits != Hits::Peek { Verdict::Denied } else { Verdict::Allowed }
+        if is_full && part.hits != Hits::Peek(0) { Verdict::Denied } else { Verdict::Allowed }
     }
 
     /// Makes a counter unreadable.
