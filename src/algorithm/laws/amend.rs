@@ -110,7 +110,7 @@ proptest! {
                     let own = out.iter().position(|other| *other == receipt);
                     let took = limit.take_back(&mut state, receipt, at(now)).unwrap();
                     prop_assert!(!took || own.is_some(), "{:?} is of another grant", receipt);
-                    prop_assert!(took || own.is_none() || now.max(state.last().as_micros()) >= until);
+                    prop_assert!(took || own.is_none() || at(now).max(state.last()).as_micros() >= until);
                     own.map(|own| out.swap_remove(own));
                 }
                 _ if limit.allows(&state, hits.into(), at(now)).unwrap() => {
