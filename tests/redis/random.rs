@@ -22,6 +22,8 @@ use crate::support::rls::{descriptor, request};
 const CASES: u32 = 12;
 const REQUESTS: usize = 300;
 const START: u64 = 1_780_000_000_000_000;
+/// Beginnings before and after the last second that four bytes hold and the last instant of the short form of a gcra value.
+const LATER: [u64; 3] = [4_294_967_266_000_000, 4_503_599_626_000_000, 7_258_118_400_000_000];
 /// How far clocks step back at most: memory keeps a counter for a minute after it stopped mattering.
 const FARTHEST_BACK: u64 = 59_000_000;
 
@@ -36,6 +38,7 @@ struct Rule {
 struct Case {
     policies: Vec<String>,
     modes: Modes,
+    begin: u64,
     trace: Vec<Step>,
 }
 
@@ -62,6 +65,17 @@ fn memory_redis_and_a_cluster_decide_alike() {
     agree(0, CASES, (policies(), any::<bool>(), modes(), traces()), |(rules, in_one_slot, modes, trace)| Case {
         policies: vec![text_of(&rules, in_one_slot)],
         modes,
+        begin: START,
+        trace,
+    });
+}
+
+#[test]
+fn they_do_so_in_the_next_centuries() {
+    agree(4, CASES, (policies(), select(LATER.to_vec()), traces()), |(rules, begin, trace)| Case {
+        policies: vec![text_of(&rules, false)],
+        modes: Modes::default(),
+        begin,
         trace,
     });
 }
@@ -72,7 +86,7 @@ fn they_do_so_when_amounts_change_meanwhile() {
     agree(1, CASES / 2, (pairs, traces()), |(pairs, trace)| {
         let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, false)).to_vec();
-        Case { policies, modes: Modes::default(), trace }
+        Case { policies, modes: Modes::default(), begin: START, trace }
     });
 }
 
@@ -92,6 +106,7 @@ fn they_do_so_when_hits_of_grants_and_from_before_resets_come_back() {
     agree(2, CASES, (policies, traces), |(rules, trace)| Case {
         policies: vec![text_of(&rules, false)],
         modes: Modes::default(),
+        begin: START,
         trace,
     });
 }
@@ -114,6 +129,7 @@ fn they_tally_alike() {
     agree(3, CASES, (policies, any::<bool>(), modes(), traces), |(rules, in_one_slot, modes, trace)| Case {
         policies: vec![text_of(&rules, in_one_slot)],
         modes,
+        begin: START,
         trace,
     });
 }
@@ -139,10 +155,10 @@ fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value)
 }
 
 async fn run(urls: &[String], case: &Case) -> Result<(), String> {
-    let Case { policies, modes, trace } = case;
+    let Case { policies, modes, begin, trace } = case;
     let sides = Sides::new(urls, "random:", *modes).await;
     sides.clear().await;
-    let (mut now, mut latest, mut lent) = (START, START, Vec::new());
+    let (mut now, mut latest, mut lent) = (*begin, *begin, Vec::new());
     for (number, (step, asked)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
             sides.install(&policies[(number * policies.len() / trace.len()).min(policies.len() - 1)]);

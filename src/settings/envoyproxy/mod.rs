@@ -75,7 +75,8 @@ fn resolved(reader: &Reader<'_>) -> Vec<String> {
         Err(error) => {
             let text = error.to_string();
             let said = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-            let named = said.split_whitespace().filter(|word| word.starts_with("--"));
+            let named = said.split_whitespace().map(|word| word.trim_matches('\''));
+            let named = named.filter(|word| word.starts_with("--"));
             let names: Vec<_> = named.map(|flag| reader.variables_of(flag)).collect();
             vec![format!("{}: {}", names.join(", "), said.split_whitespace().collect::<Vec<_>>().join(" "))]
         }

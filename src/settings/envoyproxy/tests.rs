@@ -202,6 +202,8 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
     let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems.join("\n");
     let certificate = problems(&[("REDIS_TLS_CLIENT_CERT", "/c")]);
     assert!(certificate.starts_with("REDIS_TLS_CLIENT_KEY: "), "{certificate}");
+    let prefix = problems(&[("CACHE_KEY_PREFIX", "a{b")]);
+    assert!(prefix.starts_with("CACHE_KEY_PREFIX: ") && prefix.contains("hash tag that is not closed"), "{prefix}");
     let both = problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "h:port"), ("NEAR_LIMIT_RATIO", "7")]);
     let all = problems(&[("PORT", "eighty"), ("NEAR_LIMIT_RATIO", "7")]);
     assert!(all.contains("PORT: ") && all.contains("NEAR_LIMIT_RATIO: ") && !all.contains("http-listen"), "{all}");

@@ -83,7 +83,10 @@ mod tests {
     /// The numbers to go by after counts at so many seconds.
     fn numbers(reports: &[(u64, Option<u32>)]) -> Vec<u32> {
         let (mut count, begin) = (ReplicaCount::default(), Instant::now());
-        reports.iter().map(|(at, reported)| count.report(*reported, begin + Duration::from_secs(*at))).collect()
+        reports
+            .iter()
+            .map(|(at, reported)| count.report(*reported, begin.checked_add(Duration::from_secs(*at)).unwrap()))
+            .collect()
     }
 
     #[test]

@@ -5,12 +5,14 @@
 -- and no quotient leaves what a double is exact for.
 -- Parameters: limit (4), period us (7), l (4), p div l (7), p mod l (4), 65536 p div l (7, at most 2^53), 65536 p mod l (4), burst (4),
 --   backlog of a burst (7, 4), deepest backlog (7, 4).
--- Value: tag, last us (7), whole (7), part (4), limit it was reckoned with (4). The short form, for what has no part and fits:
---   last div 16 (6), then 5 bytes of 4 bits last mod 16, 5 bits the length of limit, limit, and whole in what is left.
+-- Value: tag, last us (7), whole (7), part (4), limit it was reckoned with (4). The short form, for what has no part and fits, until
+--   2112: last div 16 (6), then 5 bytes of 4 bits last mod 16, 5 bits the length of limit, limit, and whole in what is left.
 do
   -- Of the short form's last 5 bytes, what is below the 4 bits of `last`, and below the 5 of the length.
   local MAX_BACKLOG = 9007199254740992
   local SHORT, ROOM = 68719476736, 2147483648
+  -- 16 * 2^48: instants from here on are too long for the short form.
+  local SHORT_UNTIL = 4503599627370496
 
   local function divisor(a, b)
     while b > 0 do
@@ -175,7 +177,7 @@ do
     write = function(_, state)
       local _, length = math.frexp(state.limit)
       local unit = ROOM / 2 ^ length
-      if state.part > 0 or state.whole >= unit or length > 31 then
+      if state.part > 0 or state.whole >= unit or length > 31 or state.last >= SHORT_UNTIL then
         return pack('>I7I7I4I4', state.last, state.whole, state.part, state.limit), true
       end
       local low = state.last % 16 * SHORT + length * ROOM + state.limit * unit + state.whole

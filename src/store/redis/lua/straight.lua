@@ -15,6 +15,8 @@
 -- Values  fixed_window: 18, last us (7), hits (4). gcra: 24, the short form.
 local pcall, pack, unpack_from, floor, ceil, max = redis.pcall, struct.pack, struct.unpack, math.floor, math.ceil, math.max
 local FIXED_WINDOW, GRACE, ABSENT, PASSED_ON, MAX_HITS, LAST_16TH = 1, 60000000, 36028797018963968, '\2', 4294967295, 68719476736
+-- As in gcra.lua.
+local SHORT_UNTIL = 4503599627370496
 local now = tonumber(ARGV[1])
 if not now then
   local clock = redis.call('TIME')
@@ -77,7 +79,7 @@ for i = 1, declared + #ARGV - 3 do
         backlog = max(math.min(backlog + cost, deepest), backlog)
         new = pack('>BI6I5', 24, floor(instant / 16), instant % 16 * LAST_16TH + head + backlog)
       end
-      known, left, reset = backlog < bound, floor(max(full - backlog, 0) / unit), backlog
+      known, left, reset = backlog < bound and instant < SHORT_UNTIL, floor(max(full - backlog, 0) / unit), backlog
       retry = hits <= most and max(backlog + cost - full, 0) or ABSENT
       lives_until = instant + backlog
     end
