@@ -72,8 +72,8 @@ impl Limit {
         Self { charge, ..self.clone() }
     }
 
-    /// Of fixed windows, the times from `at` to where the first and the last of them end: hits charged at `at` may be admitted until
-    /// the one, and count until the other.
+    /// The times from `at` to the ends of the first and the last of fixed windows: hits charged at `at` may be admitted until the one,
+    /// and count until the other.
     pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
         match self.algorithm() {
             Algorithm::FixedWindow(_) => {

@@ -61,7 +61,7 @@ struct Denial {
     amounts: u64,
     asked: Instant,
     until: Instant,
-    /// What the store said, and when that was heard.
+    /// The store's report, and when it arrived.
     report: Report,
     answered: Instant,
 }
@@ -138,8 +138,8 @@ impl Denials {
         self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
     }
 
-    /// Whether a denial holds as long as it says: it is the counter's own, not that of a charge which another slot makes void, and
-    /// denied hits that are written do not make the wait longer.
+    /// Returns true if a denial holds as long as it says: it is the counter's own, not that of a charge which another slot makes
+    /// void, and denied hits that are written do not make the wait longer.
     fn lasts(&self, check: &Check<'_>) -> bool {
         let is_certain = match self.learns {
             Learns::All => true,
@@ -287,7 +287,7 @@ fn needs(check: &Check<'_>) -> Option<u64> {
     check.hits.needs(check.limit.charge_mode()).map(u64::from)
 }
 
-/// Whether denied hits matter beyond the denial: they are tallied.
+/// Returns true if denied hits matter beyond the denial: they are tallied.
 fn is_owed(check: &Check<'_>) -> bool {
     !check.recorded.is_empty() && matches!(check.hits, Hits::Charge(_))
 }

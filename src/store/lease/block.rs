@@ -16,9 +16,10 @@ pub(super) struct Block {
     /// Its charge, whole.
     receipt: Receipt,
     asked: Instant,
+    answered: Instant,
     end: Instant,
     ends_with_window: bool,
-    /// When all windows that count its hits have ended; `None`: only the store knows.
+    /// The instant from which no window counts its hits; `None`: only the store knows.
     gone: Option<Instant>,
     /// Hits that are left, or [`CLOSED`].
     left: AtomicU64,
@@ -38,6 +39,7 @@ impl Block {
         Self {
             receipt,
             asked,
+            answered,
             end: asked.checked_add(life.into()).unwrap_or(asked),
             ends_with_window: windows.is_some_and(|(first, _)| first <= ttl),
             gone: windows.and_then(|(_, last)| answered.checked_add(last.into())),
@@ -79,9 +81,9 @@ impl Block {
         Receipt { hits, ..self.receipt }
     }
 
-    /// When it was asked for.
-    pub(super) fn asked(&self) -> Instant {
-        self.asked
+    /// When the store's answer came.
+    pub(super) fn answered(&self) -> Instant {
+        self.answered
     }
 
     /// When it ends.
@@ -89,7 +91,7 @@ impl Block {
         self.end
     }
 
-    /// Whether no window is left that its hits could be given back to.
+    /// Returns true once no window is left that its hits could be given back to.
     pub(super) fn is_gone(&self, now: Instant) -> bool {
         self.gone.is_some_and(|gone| now >= gone)
     }

@@ -55,7 +55,7 @@ struct Held {
     limit: Limit,
     blocks: Few<Arc<Block>>,
     is_asking: bool,
-    /// What the store said with the latest block, and when it was asked.
+    /// The store's report with the latest block, and when it arrived.
     report: Option<(Report, Instant)>,
 }
 
@@ -116,7 +116,7 @@ impl Book {
         held.is_asking = false;
         place.left = lent.map_or(0, |lent| lent.report.remaining);
         let Some(block) = block.filter(|_| held.blocks.len() < BLOCKS) else { return false };
-        held.report = lent.ok().map(|lent| (lent.report, block.asked()));
+        held.report = lent.ok().map(|lent| (lent.report, block.answered()));
         held.blocks.push(Arc::clone(block));
         true
     }
@@ -176,8 +176,9 @@ impl Place {
         held.blocks.retain(|block| block.left(now) > 0);
         let block = Arc::clone(held.blocks.iter().find(|block| block.take(hits, now))?);
         let unused = held.blocks.iter().map(|block| block.left(now)).fold(left, u64::saturating_add);
-        let (report, asked) = held.report?;
-        let passed = Micros::new(u64::try_from(now.saturating_duration_since(asked).as_micros()).unwrap_or(u64::MAX));
+        let (report, answered) = held.report?;
+        let passed =
+            Micros::new(u64::try_from(now.saturating_duration_since(answered).as_micros()).unwrap_or(u64::MAX));
         let reset_after = report.reset_after.map(|reset| reset - passed);
         let report = Report { remaining: unused, reset_after, retry_after: None, ..report };
         Some(Taken { block, outcome: Outcome { allowed: true, report, by: JudgedBy::Block } })

@@ -96,7 +96,7 @@ fn counting() -> impl Strategy<Value = [Limit; 2]> {
     })
 }
 
-/// Whether a charge still counts in a window.
+/// Returns true if a charge still counts in a window.
 fn is_live(limit: &Limit, window: usize, charged: Timestamp, now: Timestamp) -> bool {
     let period = limit.windows()[window].period();
     match limit.algorithm() {

@@ -4,10 +4,12 @@ use super::*;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::judge::{JudgedBy, Outcome};
 use crate::algorithm::lease::Lease;
-use crate::algorithm::quota::Window;
+use crate::algorithm::quota::{Report, Window};
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
-use crate::algorithm::{Algorithm, Limit, OnStoreError};
+use crate::algorithm::time::Timestamp;
+use crate::algorithm::{Algorithm, Limit, OnStoreError, Receipt};
 use crate::descriptor::{CounterKey, Identity, KeyBuffer};
+use crate::store::Lent;
 use crate::store::clock::SystemClock;
 use crate::store::memory::{Bounds, MemoryStore};
 
@@ -286,6 +288,29 @@ async fn a_block_is_for_those_whom_it_is_recorded_for() {
     bench.heat(&of("user=ann")).await;
     assert_eq!(bench.ask(&[of("user=bob")]).await[0].by, JudgedBy::Store);
     assert_eq!(bench.ask(&[of("user=ann")]).await[0].by, JudgedBy::Block);
+}
+
+#[test]
+fn the_time_to_the_end_is_counted_from_the_answer() {
+    let (mut book, limit, asked) = (Book::default(), yearly(1_000, Charge::Admitted), Instant::now());
+    let lease = Lease { hits: 100, ttl: LONG };
+    let key = CounterKey::of("d", b"a counter of some rule");
+    let check =
+        Check { key, limit: &limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: &[], lease: Some(lease) };
+    let report = Report { remaining: 900, window: 0, reset_after: Some(Micros::new(1_000)), retry_after: None };
+    let mut ask = || {
+        let wanted = book.take(&check, &lease, asked).wanted;
+        book.learn(&check, Ok(&Outcome { allowed: true, report, by: JudgedBy::Store }));
+        wanted
+    };
+    let wanted = (0..8).find_map(|_| ask());
+    assert_eq!(wanted, Some(8));
+    let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
+    let at = |us| asked + Duration::from_micros(us);
+    let block = Arc::new(Block::new(&limit, receipt, asked..at(100), LONG));
+    assert!(book.answered(&OwnedCheck::of(&check), Ok(&Lent { report, receipt: Some(receipt) }), Some(&block)));
+    let taken = book.take(&check, &lease, at(150)).taken.unwrap();
+    assert_eq!(taken.outcome.report.reset_after, Some(Micros::new(950)));
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ pub(super) struct Step {
     pub(super) wait: u64,
     pub(super) replica: usize,
     pub(super) hits: u32,
-    /// Whether it is judged by the other of the limit's two amounts.
+    /// Judged by the second of the limit's two amounts.
     pub(super) is_other_amount: bool,
     /// Another descriptor denies so many microseconds later.
     pub(super) denied_after: Option<u64>,
