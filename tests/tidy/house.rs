@@ -48,7 +48,7 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor telemetry",
         foreign: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
     },
-    Row { place: "store/background", rooms: "", foreign: "tokio_util" },
+    Row { place: "store/background", rooms: "", foreign: "tokio tokio_util" },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
     Row { place: "store/deny_cache", rooms: "", foreign: "foldhash" },
     Row { place: "store/lease", rooms: "", foreign: "tokio tokio_util" },

@@ -15,7 +15,7 @@
 //! - **Reports**: hits left are what the store said last and what is left of the blocks; other processes' hits since are not in it.
 //! - **`record`**: a block is charged in the name of the entries that its first request recorded, and serves those. One that does not
 //!   fit is tallied as theirs and denied.
-//! - **A caller that goes away** while the rest of its request is judged leaves its hits used.
+//! - **A caller that goes away** while the rest of its request is judged was told nothing: its hits go back likewise.
 //! - **The end**: hits that are not used are taken back by receipt, which takes nothing of a later window: of several fixed windows
 //!   from those that have not ended with the block. A block of another limit or counter (a changed policy) is not used any more.
 //!   At the end of the process all go back.
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::block::Block;
 use self::book::{Book, Taken};
-use super::background::Background;
+use super::background::{Background, until_sent};
 use super::owned::OwnedCheck;
 use super::{Check, Lender, Outcomes, Store, StoreError};
 use crate::algorithm::Charge;
@@ -50,9 +50,6 @@ use crate::telemetry::metrics::Metrics;
 
 /// Time for the store to answer where nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Wait before a store that was away is asked again; doubles each time.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// A store that is asked for blocks of hits, and then not for each.
 pub struct Leases<S> {
@@ -161,18 +158,9 @@ impl<S: Lender> Desk<S> {
         if hits == 0 || block.is_gone(Instant::now()) {
             return;
         }
-        let (deadline, mut again) = (within(PATIENCE), AGAIN);
-        loop {
-            match self.store.take_back(&check.check(), block.receipt(hits), deadline).await {
-                Ok(()) => return,
-                // Nothing was asked; any other error may have come after the hits were taken back.
-                Err(StoreError::Unavailable) if within(again) < deadline => tokio::time::sleep(again).await,
-                Err(_) => {
-                    self.metrics.leases.lost.inc_by(hits);
-                    return;
-                }
-            }
-            again = again.saturating_mul(2);
+        let (check, receipt, deadline) = (check.check(), block.receipt(hits), within(PATIENCE));
+        if until_sent(deadline, || self.store.take_back(&check, receipt, deadline)).await.is_err() {
+            self.metrics.leases.lost.inc_by(hits);
         }
     }
 }
@@ -183,9 +171,10 @@ impl<S: Lender> Store for Leases<S> {
             return self.desk.store.decide(checks, prior, deadline).await;
         }
         let now = Instant::now();
-        let mut taken: Few<Option<Taken>> = checks.iter().map(|check| self.take(check, checks, now)).collect();
-        let rest: Few<Check<'_>> =
-            checks.iter().zip(&taken).filter(|(_, taken)| taken.is_none()).map(|(check, _)| *check).collect();
+        let taken = checks.iter().map(|check| self.take(check, checks, now)).collect();
+        let mut request = TakenOfBlocks { leases: self, checks, taken };
+        let rest = checks.iter().zip(&request.taken).filter(|(_, taken)| taken.is_none());
+        let rest: Few<Check<'_>> = rest.map(|(check, _)| *check).collect();
         let mut answers = match rest.is_empty() {
             true => Outcomes::new(),
             false => self.desk.store.decide(&rest, prior, deadline).await,
@@ -194,9 +183,9 @@ impl<S: Lender> Store for Leases<S> {
         // What was taken of blocks is allowed, and enforced or in shadow mode: it changes nothing in what the rest comes to.
         let verdicts = rest.iter().zip(&answers).map(|(check, answer)| (check.role, check.verdict(answer.as_ref())));
         if combine(prior, verdicts) != Overall::Admitted {
-            let taken = checks.iter().zip(&mut taken).filter_map(|(check, taken)| Some((check, taken.as_mut()?)));
-            taken.for_each(|(check, taken)| self.put_back(check, taken));
+            request.put_back();
         }
+        let taken = std::mem::take(&mut request.taken);
         let mut answers = answers.drain(..);
         let outcome = |taken: Option<Taken>| match taken {
             Some(taken) => Ok(taken.outcome),
@@ -208,6 +197,26 @@ impl<S: Lender> Store for Leases<S> {
     /// Blocks that are held are used to their ends, whatever becomes of their counter.
     async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
         self.desk.store.amend(check, amendment, deadline).await
+    }
+}
+
+/// Hits taken of blocks for a request that is not decided yet; if it is dropped before it is, they go back.
+struct TakenOfBlocks<'a, S: Lender> {
+    leases: &'a Leases<S>,
+    checks: &'a [Check<'a>],
+    taken: Few<Option<Taken>>,
+}
+
+impl<S: Lender> TakenOfBlocks<'_, S> {
+    fn put_back(&mut self) {
+        let taken = self.checks.iter().zip(&mut self.taken).filter_map(|(check, taken)| Some((check, taken.as_mut()?)));
+        taken.for_each(|(check, taken)| self.leases.put_back(check, taken));
+    }
+}
+
+impl<S: Lender> Drop for TakenOfBlocks<'_, S> {
+    fn drop(&mut self) {
+        self.put_back();
     }
 }
 
