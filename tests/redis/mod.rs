@@ -10,6 +10,9 @@
 //! | `gather` | requests in flight go together, and none spoils another |
 //! | `atomic` | one round trip a request, and nothing left of what a Cluster's other slot denied |
 //! | `calendar` | windows of a calendar, where clocks are days apart |
+//! | `cancelled` | requests whose callers go away charge nothing that is not admitted |
+//! | `failing` | requests of which the store cannot judge a part |
+//! | `verdicts` | what is charged is what the verdict on the request says |
 //! | `exactness` | never more than the limit, whoever asks at the same time |
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
@@ -28,9 +31,11 @@ mod access;
 mod amend;
 mod atomic;
 mod calendar;
+mod cancelled;
 mod clock;
 mod deny_cache;
 mod exactness;
+mod failing;
 mod faults;
 mod gather;
 mod hashed;
@@ -44,6 +49,7 @@ mod replicas;
 mod sides;
 mod slots;
 mod straight;
+mod verdicts;
 mod who;
 
 use crate::support::policy::Policies;

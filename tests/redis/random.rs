@@ -188,7 +188,7 @@ async fn a_try_is_what_follows(sides: &Sides, now: u64, message: &RateLimitReque
     if tried == made { Ok(()) } else { Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}")) }
 }
 
-fn from_environment(name: &str) -> Option<u32> {
+pub(super) fn from_environment(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }
 

@@ -35,23 +35,12 @@ pub(super) fn within(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
-/// Charges under way. Where the caller goes away before the answers come, nobody will know what became of them: dropping this
-/// counts them.
+/// Charges under way. If the call is dropped before its reply comes, nobody will know what became of them: dropping this counts
+/// them.
 #[derive(Debug)]
-pub(super) struct UnderWay<'a> {
+struct UnderWay<'a> {
     metrics: &'a Metrics,
     charges: u64,
-}
-
-impl<'a> UnderWay<'a> {
-    pub(super) fn new(core: &'a Core, charges: u64) -> Self {
-        Self { metrics: &core.metrics, charges }
-    }
-
-    /// The answers are there.
-    pub(super) fn answered(mut self) {
-        self.charges = 0;
-    }
 }
 
 impl Drop for UnderWay<'_> {
@@ -116,13 +105,6 @@ impl Core {
         self.routes.with_node(slot, |node| node.is_down()).unwrap_or(true)
     }
 
-    /// Counts the charges that may have been written without anybody knowing.
-    pub(super) fn count_unknown(&self, charges: u64, error: &StoreError) {
-        if matches!(error, StoreError::Late | StoreError::Lost) {
-            self.metrics.unknown_charges.inc_by(charges);
-        }
-    }
-
     /// Says why Redis refused, once in a while.
     pub(super) fn complain_of(&self, failure: &Failure) {
         let (Failure::Refused(text) | Failure::Forbidden(text)) = failure else { return };
@@ -133,16 +115,36 @@ impl Core {
         }
     }
 
-    /// Asks one slot, and again where that is known to have changed nothing. `None`: passed on.
-    pub(super) async fn ask(&self, slot: u16, question: Question, deadline: Instant) -> Result<Said, StoreError> {
-        self.run(slot, question, deadline).await.map_err(|failure| {
+    /// Asks one slot, and again where that is known to have changed nothing.
+    pub(super) async fn ask(
+        &self,
+        slot: u16,
+        question: impl Into<Arc<Question>>,
+        deadline: Instant,
+    ) -> Result<Said, StoreError> {
+        self.run(slot, question.into(), deadline).await.map_err(|failure| {
             self.complain_of(&failure);
             StoreError::from(failure)
         })
     }
 
-    async fn run(&self, slot: u16, question: Question, deadline: Instant) -> Reply {
-        let mut question = Arc::new(question);
+    /// The same for so many charges: those are counted that may have been written without anybody knowing.
+    pub(super) async fn ask_to_charge(
+        &self,
+        slot: u16,
+        question: Question,
+        charges: u64,
+        deadline: Instant,
+    ) -> Result<Said, StoreError> {
+        let mut under_way = UnderWay { metrics: &self.metrics, charges };
+        let said = self.ask(slot, question, deadline).await;
+        if !matches!(said, Err(StoreError::Late | StoreError::Lost)) {
+            under_way.charges = 0;
+        }
+        said
+    }
+
+    async fn run(&self, slot: u16, mut question: Arc<Question>, deadline: Instant) -> Reply {
         let mut instants: Few<Timestamp> = Few::new();
         let (mut how, mut again) = (How { slot, ..How::default() }, AGAIN);
         let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;

@@ -79,8 +79,8 @@ pub use self::replica_clocks::ReplicaClock;
 use self::replica_clocks::ReplicaConnections;
 pub use self::replicas::ReplicaCount;
 use self::routes::Routes;
-use self::take_back::TakeBacks;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
+use super::background::Background;
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
@@ -92,19 +92,20 @@ const CONNECTED_EVERY: Duration = Duration::from_millis(5);
 /// Time for one step of forgetting keys.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store in Redis, for the runtime that it was made in: connections belong to it.
-#[derive(Debug)]
+/// A store in Redis, for the runtime that it was made in: connections belong to it. Clones are handles of one store.
+#[derive(Clone, Debug)]
 pub struct RedisStore {
     core: Arc<Core>,
     /// The servers for limits of one second, where they are others.
     per_second: Option<Arc<Core>>,
-    take_backs: TakeBacks,
+    /// Charges that have to be undone, and requests whose callers are gone.
+    background: Background,
     /// Whether it was tried to reach all servers: until then calls wait for that, within their deadlines.
-    begun: AtomicBool,
+    begun: Arc<AtomicBool>,
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
     /// For the clocks of replicas.
-    replicas: ReplicaConnections,
+    replicas: Arc<ReplicaConnections>,
 }
 
 impl RedisStore {
@@ -117,10 +118,10 @@ impl RedisStore {
         Self {
             core,
             per_second,
-            take_backs: TakeBacks::default(),
-            begun: AtomicBool::new(false),
+            background: Background::default(),
+            begun: Arc::default(),
             fallback: None,
-            replicas: ReplicaConnections::default(),
+            replicas: Arc::default(),
         }
     }
 
@@ -243,9 +244,9 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Waits until charges that have to be undone are.
+    /// Waits until charges that have to be undone are, and requests whose callers are gone are decided.
     pub async fn settled(&self) {
-        self.take_backs.settled().await;
+        self.background.settled().await;
     }
 }
 

@@ -66,10 +66,15 @@ pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, 
 
 /// Whether a vote that has been judged lets pass: then no other vote decides.
 pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged]) -> bool {
-    let passes = |(check, outcome): (&Check<'_>, &Judged)| match (check.role, outcome) {
-        (Role::Quota, Some(Ok(outcome))) => check.verdict(Ok(outcome)) == Verdict::Allowed,
-        (Role::QuotaShadow, Some(outcome)) => check.verdict(outcome.as_ref()) != Verdict::Refund,
-        (Role::Enforce | Role::Shadow | Role::Quota | Role::QuotaShadow, _) => false,
+    let passes = |(check, outcome): (&Check<'_>, &Judged)| {
+        let verdict = outcome.as_ref().map(|outcome| check.verdict(outcome.as_ref()));
+        match (check.role, verdict) {
+            (Role::Quota, Some(verdict)) => {
+                matches!(verdict, Verdict::Allowed | Verdict::Unknown(OnStoreError::Allow))
+            }
+            (Role::QuotaShadow, Some(verdict)) => verdict != Verdict::Refund,
+            (Role::Enforce | Role::Shadow, _) | (Role::Quota | Role::QuotaShadow, None) => false,
+        }
     };
     checks.iter().zip(outcomes).any(passes)
 }

@@ -46,6 +46,16 @@ const LOG_US: u32 = 60;
 /// Bytes of a span in the text.
 const SPAN_BYTES: usize = 14;
 
+/// What a script has to know of a request besides the checks of its slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Context {
+    pub(super) prior: Prior,
+    /// Whether other slots judge the rest of the request.
+    pub(super) is_partial: bool,
+    /// Whether this process decides `on_store_error: local`; without that it is an error.
+    pub(super) has_fallback: bool,
+}
+
 /// One request's checks of one slot, encoded.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
@@ -60,6 +70,8 @@ pub(super) struct Question {
     pub(super) checks: u16,
     /// The calendars whose windows it tells, and where in the text.
     pub(super) calendars: Vec<(usize, Calendar)>,
+    /// As in [`Context`].
+    pub(super) has_fallback: bool,
 }
 
 /// What a check of a script wants.
@@ -70,15 +82,16 @@ pub(super) enum Wanted {
 }
 
 impl Question {
-    /// A question without checks. `is_partial`: other slots judge the rest of the request.
-    pub(super) fn new(prior: Prior, is_partial: bool, given: Option<Timestamp>) -> Self {
+    /// A question without checks.
+    pub(super) fn new(context: Context, given: Option<Timestamp>) -> Self {
+        let Context { prior, is_partial, has_fallback } = context;
         let prior = match prior {
             Prior::Open => 0,
             Prior::Denied => 1,
             Prior::Admitted => 2,
         };
         let text = SmallVec::from_slice(&[prior, u8::from(is_partial), 0, 0, 0, 0]);
-        Self::of(given, SmallVec::new(), text, Needs::default())
+        Self { has_fallback, ..Self::of(given, SmallVec::new(), text, Needs::default()) }
     }
 
     /// A question of one kind, without what its checks cost.
@@ -88,7 +101,7 @@ impl Question {
         text: SmallVec<[u8; 64]>,
         needs: Needs,
     ) -> Self {
-        Self { given, keys, text, needs, cost_us: 0, checks: 0, calendars: Vec::new() }
+        Self { given, keys, text, needs, cost_us: 0, checks: 0, calendars: Vec::new(), has_fallback: false }
     }
 
     /// Adds a check, of a counter whose key begins with `prefix`. `now` is about the server's, for the calendars around it.
@@ -104,7 +117,7 @@ impl Question {
                 (if receipt.of_grant { 4 } else { 3 }, u32::try_from(receipt.hits).unwrap_or(u32::MAX), receipt.at)
             }
         };
-        let (mode, role, on_error) = parts_of(check);
+        let (mode, role, on_error) = parts_of(check, self.has_fallback);
         self.text.extend([kind, mode, role, on_error, number_of(algorithm)]);
         self.put(key, 2);
         self.put(hits.into(), 4);
@@ -281,7 +294,7 @@ fn spans(calendar: &Calendar, instants: &[Timestamp]) -> Vec<u8> {
 }
 
 /// Charge mode, role and `on_store_error` as the scripts number them.
-fn parts_of(check: &Check<'_>) -> (u8, u8, u8) {
+fn parts_of(check: &Check<'_>, has_fallback: bool) -> (u8, u8, u8) {
     let mode = match check.limit.charge_mode() {
         Charge::Admitted => 0,
         Charge::Blamed => 1,
@@ -295,10 +308,10 @@ fn parts_of(check: &Check<'_>) -> (u8, u8, u8) {
         Role::QuotaShadow => 3,
     };
     let on_error = match check.limit.on_store_error() {
-        OnStoreError::Error => 0,
         OnStoreError::Allow => 1,
         OnStoreError::Deny => 2,
-        OnStoreError::Local => 3,
+        OnStoreError::Local if has_fallback => 3,
+        OnStoreError::Error | OnStoreError::Local => 0,
     };
     (mode, role, on_error)
 }

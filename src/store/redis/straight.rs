@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::RedisStore;
-use super::calls::UnderWay;
 use super::key::key_of;
 use super::plan::Group;
 use super::question::Question;
@@ -47,15 +46,9 @@ impl RedisStore {
             return None;
         }
         let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
-        let under_way = UnderWay::new(core, charges);
-        let said = core.ask(slot, question, deadline).await;
-        under_way.answered();
-        match said {
+        match core.ask_to_charge(slot, question, charges, deadline).await {
             Ok(said) => said.judged()?.pop().map(|answer| answer.outcome),
-            Err(error) => {
-                core.count_unknown(charges, &error);
-                Some(Err(error))
-            }
+            Err(error) => Some(Err(error)),
         }
     }
 }

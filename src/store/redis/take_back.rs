@@ -3,30 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::Said;
+use tokio::time::Instant;
+
+use super::RedisStore;
 use super::calls::{Core, within};
-use super::question::{Question, Undo, Wanted};
+use super::plan::Group;
+use super::question::{Context, Question, Undo, Wanted};
 use crate::algorithm::Receipt;
-use crate::algorithm::verdict::Prior;
-use crate::store::Check;
-use crate::store::background::Background;
+use crate::store::background::until_sent;
+use crate::store::{Check, StoreError};
 
 /// How long one is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What has to be undone.
-#[derive(Debug, Default)]
-pub(super) struct TakeBacks(Background);
-
-impl TakeBacks {
+impl RedisStore {
     /// Undoes charges of one slot in the background.
-    pub(super) fn add<'a>(
-        &self,
-        core: &Arc<Core>,
-        slot: u16,
-        charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>,
-    ) {
-        let mut question = Question::new(Prior::Open, false, core.given());
+    pub(super) fn undo<'a>(&self, group: &Group, charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>) {
+        let core = self.core_of(group);
+        let mut question = Question::new(Context::default(), core.given());
         for (check, receipt, undo) in charges {
             question.add(&core.prefix, check, Wanted::TakeBack(receipt, undo), core.now());
         }
@@ -35,12 +29,11 @@ impl TakeBacks {
             return;
         }
         core.metrics.take_backs.inc_by(count);
-        let asking = Arc::clone(core);
-        let begun = self.0.spawn(async move {
-            let undone = asking.ask(slot, question, within(PATIENCE)).await;
-            let all_ok =
-                |said: Said| said.judged().is_some_and(|answers| answers.iter().all(|answer| answer.outcome.is_ok()));
-            if !undone.is_ok_and(all_ok) {
+        let (asking, slot) = (Arc::clone(core), group.slot);
+        let begun = self.background.spawn(async move {
+            let (question, deadline) = (Arc::new(question), within(PATIENCE));
+            let undone = until_sent(deadline.into_std(), || asking.undo(slot, &question, deadline)).await;
+            if undone.is_err() {
                 asking.metrics.take_backs_lost.inc_by(count);
             }
         });
@@ -48,9 +41,11 @@ impl TakeBacks {
             core.metrics.take_backs_lost.inc_by(count);
         }
     }
+}
 
-    /// Waits until none is under way.
-    pub(super) async fn settled(&self) {
-        self.0.settled().await;
+impl Core {
+    async fn undo(&self, slot: u16, question: &Arc<Question>, deadline: Instant) -> Result<(), StoreError> {
+        let answers = self.ask(slot, Arc::clone(question), deadline).await?.judged().ok_or(StoreError::Refused)?;
+        answers.into_iter().try_for_each(|answer| answer.outcome.map(drop))
     }
 }

@@ -35,7 +35,7 @@ impl Metrics {
         registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
         let invalid = "Requests answered INVALID_ARGUMENT";
         registry.register("invalid_requests", invalid, self.invalid_requests.clone());
-        let undone = "Charges undone because another slot denied or failed";
+        let undone = "Charges undone because another slot or this process denied or failed";
         registry.register("take_backs", undone, self.take_backs.clone());
         let lost = "Charges that should have been undone and could not be";
         registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
@@ -43,7 +43,7 @@ impl Metrics {
         registry.register("unknown_charges", unknown, self.unknown_charges.clone());
         let dropped = "Denied hits that were to be written, and were not for too much was under way";
         registry.register("dropped_charges", dropped, self.dropped_charges.clone());
-        let local = "Checks decided by this process alone, by its share of the limit, while the store was away";
+        let local = "Checks decided by this process alone, by its share of the limit, as the store could not";
         registry.register("local_decisions", local, self.local_decisions.clone());
         let remembered = "Checks that a remembered denial answered";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());

@@ -7,15 +7,15 @@
 --   it), keys (2), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back, 4 that
 --   of hits that were taken of a grant), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
---   1 allow, 2 deny, 3 local), algorithm (1), number of the key among the request's (2), hits (4), the instant that was told of the
---   charge to take back (7), entries to record (1), then each of these with its length (2); of a take-back what the reply to the
---   charge said: a value and a digest; then the algorithm's parameters.
+--   1 allow, 2 deny, 3 the caller decides), algorithm (1), number of the key among the request's (2), hits (4), the instant that
+--   was told of the charge to take back (7), entries to record (1), then each of these with its length (2); of a take-back what the
+--   reply to the charge said: a value and a digest; then the algorithm's parameters.
 -- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
 --   written), written (1: 2 of a grant), the instant that it was judged at, or that of the grant (7), a report: hits left (7), window (1),
---   reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request is partial and was admitted here,
---   alternatives is 1 and more follows each: a second report, of the counter without what only an admitted request is charged;
---   the counter's value then, after its length (2: 0 where there would be none, 65535 where it is too long to tell); a digest
---   of what was written instead (16). Or, instead of all that, what `beyond` in counter.lua says.
+--   reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request was admitted here and more is to be
+--   decided, by other slots or by the caller, alternatives is 1 and more follows each: a second report, of the counter without what
+--   only an admitted request is charged; the counter's value then, after its length (2: 0 where there would be none, 65535 where
+--   it is too long to tell); a digest of what was written instead (16). Or, instead of all that, what `beyond` in counter.lua says.
 local CHARGE, PEEK, REFUND, TAKE_BACK, TAKE_BACK_OF_GRANT = 0, 1, 2, 3, 4
 local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
@@ -139,10 +139,10 @@ local function look(checks)
   end
 end
 
--- The verdict on the request: 0 admitted, 1 denied, 2 failed. Votes of other slots are not known: a denial by all votes here
--- is none where the request is partial.
+-- The verdict on the request: 0 admitted, 1 denied, 2 failed; and whether the caller still decides an unreadable check, which
+-- counts as allowed here. Votes of other slots are not known: a denial by all votes here is none where the request is partial.
 local function combine(request)
-  local denied, failed, presumed, votes, passes = false, false, false, 0, 0
+  local denied, failed, presumed, open, votes, passes = false, false, false, false, 0, 0
   for _, check in ipairs(request) do
     local role, said = check.role, check.verdict
     local unknown = said == UNREADABLE and check.on_error or nil
@@ -151,8 +151,9 @@ local function combine(request)
         denied = true
       elseif role == ENFORCE and unknown == 2 then
         presumed = true
-      elseif (role == ENFORCE or role == QUOTA) and (unknown == 0 or unknown == 3) then
-        failed = true
+      elseif role == ENFORCE or role == QUOTA then
+        failed = failed or unknown == 0
+        open = open or unknown == 3
       end
       if role == QUOTA and (said == DENIED or unknown == 2) then
         votes = votes + 1
@@ -162,16 +163,15 @@ local function combine(request)
     end
   end
   local outvoted = votes > 0 and passes == 0 and not request.partial
-  if request.prior == 1 then
-    return 1
-  elseif request.prior == 2 then
-    return failed and 2 or 0
-  elseif denied then
-    return 1
+  local overall = (presumed or outvoted) and 1 or 0
+  if request.prior == 1 or (request.prior == 0 and denied) then
+    overall = 1
   elseif failed then
-    return 2
+    overall = 2
+  elseif request.prior == 2 then
+    overall = 0
   end
-  return (presumed or outvoted) and 1 or 0
+  return overall, open
 end
 
 local function own_state(check)
@@ -327,9 +327,9 @@ local function judge(request)
     end
   end
   look(request)
-  local overall = combine(request)
+  local overall, open = combine(request)
   local alternatives
-  if overall == 0 and request.partial then
+  if overall == 0 and (request.partial or open) then
     local copies = {}
     local function copy_of(check)
       local counter = check.counter
@@ -353,6 +353,7 @@ local function judge(request)
   for i, check in ipairs(request) do
     local state = check.verdict ~= UNREADABLE and own_state(check)
     tally(check)
+    check.stands = #request > 1 or not check.counter.dirty
     if check.written then
       check.counter.dirty, check.counter.writer = true, check
     end
@@ -389,10 +390,12 @@ for key, counter in pairs(counters) do
   end
 end
 if failed then
-  -- Whoever was judged by what could not be saved was not judged.
+  -- A check that was judged by what could not be saved was not judged. A denial stands that is of what is stored, and one for
+  -- which other checks of its request were not charged: without it they would be free.
   for _, check in ipairs(judged) do
     if check.counter.failed then
-      reply[check.place] = pack('>BBI7', check.counter.failed, 0, check.at or now)
+      local stands = check.verdict == DENIED and check.stands
+      reply[check.place] = pack('>BBI7', stands and DENIED or check.counter.failed, 0, check.at or now)
     end
   end
 end

@@ -1,0 +1,177 @@
+//! Requests of which the store cannot judge a part: the rest is judged, and charged if the request is admitted.
+
+use tollgate::grpc::proto::RateLimitResponse;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{cluster, metric, nodes_of, policy, remaining, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+const UNREADABLE: &str = r#"tollgate_store_errors_total{kind="unreadable"}"#;
+const SPOILT: &str = "spoilt";
+const LOCAL: &str = "unit: year, charge: admitted, on_store_error: local";
+
+/// A service, and the servers of its store.
+struct Bench<'a> {
+    service: Tollgate,
+    client: Client,
+    nodes: Vec<&'a Redis>,
+}
+
+impl<'a> Bench<'a> {
+    async fn start(policy: &str, store: &str, nodes: Vec<&'a Redis>, flags: &[&str]) -> Self {
+        let flags = [&["--deny-cache-max", "0s"], flags].concat();
+        let (service, client) = serve(&Policies::of(policy), store, &flags).await;
+        Self { service, client, nodes }
+    }
+
+    /// Makes the counter of a key unreadable, and asks this process's share of it once.
+    async fn spoil(&self, key: &str) {
+        self.client.hit(key, SPOILT).await;
+        for node in &self.nodes {
+            let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{SPOILT}*")]).await.unwrap();
+            for key in keys {
+                node.ask_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
+            }
+        }
+        self.client.ask(request(vec![descriptor(&[(key, SPOILT)])])).await.unwrap();
+    }
+
+    async fn ask(&self, descriptors: &[(&str, &str)]) -> RateLimitResponse {
+        let descriptors = descriptors.iter().map(|entry| descriptor(&[*entry])).collect();
+        self.client.ask(request(descriptors)).await.unwrap()
+    }
+
+    /// How many of so many requests are admitted.
+    async fn admitted(&self, requests: usize, descriptors: &[(&str, &str)]) -> usize {
+        let mut admitted = 0;
+        for _ in 0..requests {
+            admitted += usize::from(self.ask(descriptors).await.overall_code() == Code::Ok);
+        }
+        admitted
+    }
+}
+
+/// Runs a scenario with its counters on one server, in one slot of a Cluster, and in several.
+async fn everywhere(policy: &str, scenario: impl AsyncFn(Bench<'_>)) {
+    let (redis, cluster) = (Redis::start().await, cluster().await);
+    scenario(Bench::start(policy, &redis.url(), vec![&redis], &[]).await).await;
+    scenario(Bench::start(policy, &cluster.url(), nodes_of(&cluster), &[]).await).await;
+    for node in nodes_of(&cluster) {
+        node.command(&["FLUSHALL"]).await;
+    }
+    let in_one_slot = format!("atomicity: domain\n{policy}");
+    scenario(Bench::start(&in_one_slot, &cluster.url(), nodes_of(&cluster), &[]).await).await;
+}
+
+#[tokio::test]
+async fn a_limit_beside_a_local_one_that_cannot_be_read_is_kept() {
+    let local = format!("requests_per_unit: 1000, {LOCAL}");
+    let few = "requests_per_unit: 5, unit: year, charge: admitted";
+    everywhere(&policy(&[("local", &local), ("few", few)]), async |bench| {
+        bench.spoil("local").await;
+        let before = metric(&bench.service, UNREADABLE).await;
+        assert_eq!(bench.admitted(20, &[("local", SPOILT), ("few", "x")]).await, 5);
+        assert_eq!(metric(&bench.service, UNREADABLE).await, before + 20, "each is counted, and once");
+    })
+    .await;
+}
+
+/// Whatever the algorithm and the mode.
+const CHARGED: [(&str, &str); 5] = [
+    ("fixed", "requests_per_unit: 10, unit: year, charge: admitted"),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 10, unit: year"),
+    ("log", "algorithm: sliding_log, requests_per_unit: 10, unit: year"),
+    ("gcra", "algorithm: gcra, requests_per_unit: 10, unit: year"),
+    ("blamed", "requests_per_unit: 10, unit: year, charge: blamed"),
+];
+
+#[tokio::test]
+async fn what_this_process_then_denies_leaves_the_others_as_they_were() {
+    // One of four goes to find out that it cannot be read.
+    let local = format!("requests_per_unit: 4, {LOCAL}");
+    let always = ("always", "requests_per_unit: 10, unit: year, charge: always");
+    everywhere(&policy(&[&CHARGED[..], &[("local", &local), always]].concat()), async |bench| {
+        bench.spoil("local").await;
+        let all: Vec<(&str, &str)> = CHARGED.iter().map(|(key, _)| (*key, "x")).collect();
+        let all = [&all[..], &[("local", SPOILT), ("always", "x")]].concat();
+        assert_eq!(bench.admitted(3, &all).await, 3);
+        for denied in 1..=4 {
+            let answer = bench.ask(&all).await;
+            assert_eq!(answer.overall_code(), Code::OverLimit);
+            let left: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
+            assert_eq!(left, [7, 7, 7, 7, 7, 0, 7 - denied], "the answer shows them without the charge");
+        }
+        for (key, _) in CHARGED {
+            becomes(key, PATIENCE, || remaining(&bench.client, key, "x"), |left| *left == 7).await;
+        }
+        assert_eq!(metric(&bench.service, "tollgate_take_backs_lost_total").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_vote_that_cannot_be_read_is_counted_with_the_others_when_it_is_known() {
+    let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 6, {LOCAL} }}");
+    let other = "quota_mode: true, rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }";
+    let charged = "rate_limit: { requests_per_unit: 100, unit: year, charge: admitted }";
+    let rules = [("local", vote.as_str()), ("other", other), ("charged", charged)];
+    let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
+    everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
+        bench.spoil("local").await;
+        // Two that both let pass, three that this process does alone, and then nobody.
+        assert_eq!(bench.admitted(10, &[("local", SPOILT), ("other", "x"), ("charged", "x")]).await, 5);
+        let left = || remaining(&bench.client, "charged", "x");
+        becomes("what was admitted is charged", PATIENCE, left, |left| *left == 95).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_vote_of_this_process_denies_nothing_where_another_lets_pass() {
+    let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 3, {LOCAL} }}");
+    let local = format!("rate_limit: {{ requests_per_unit: 8, {LOCAL} }}");
+    let passes = "quota_mode: true, rate_limit: { requests_per_unit: 1000, unit: year, charge: admitted }";
+    let rules = [("vote", vote.as_str()), ("local", &local), ("passes", passes)];
+    let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
+    everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
+        bench.spoil("vote").await;
+        bench.spoil("local").await;
+        // One of eight went to find out that it cannot be read.
+        assert_eq!(bench.admitted(20, &[("vote", SPOILT), ("local", SPOILT), ("passes", "x")]).await, 7);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limits_of_a_second_elsewhere_are_no_exception() {
+    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let second = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted";
+    let local = format!("requests_per_unit: 1000, {LOCAL}");
+    let few = "requests_per_unit: 5, unit: year, charge: admitted";
+    let rules = policy(&[("second", second), ("local", &local), ("few", few)]);
+    let flags = ["--per-second-store", &other.url()];
+    let bench = Bench::start(&rules, &redis.url(), vec![&redis], &flags).await;
+    bench.spoil("local").await;
+    assert_eq!(bench.admitted(20, &[("second", "x"), ("local", SPOILT), ("few", "x")]).await, 5);
+}
+
+#[tokio::test]
+async fn a_denial_stands_that_a_full_store_could_not_write() {
+    let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
+    let always = |on_error| format!("requests_per_unit: 1, unit: year, charge: always, on_store_error: {on_error}");
+    let (allow, local) = (always("allow"), always("local"));
+    let rules = [("allow", &*allow), ("local", &*local), ("few", "requests_per_unit: 5, unit: year, charge: admitted")];
+    let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
+    for key in ["allow", "local"] {
+        assert!(bench.client.hit(key, "x").await);
+    }
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    for key in ["allow", "local"] {
+        assert_eq!(bench.admitted(10, &[(key, "x"), ("few", "x")]).await, 0, "{key}");
+        assert_eq!(bench.admitted(10, &[(key, "x")]).await, 0, "{key} alone");
+    }
+}
