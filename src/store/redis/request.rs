@@ -24,7 +24,7 @@ use crate::store::{Check, Outcomes, StoreError};
 pub(super) type Judged = Few<plan::Judged>;
 
 /// A request whose caller waits for it.
-struct Request<'a> {
+struct PendingRequest<'a> {
     store: &'a RedisStore,
     checks: &'a [Check<'a>],
     prior: Prior,
@@ -36,7 +36,7 @@ struct Request<'a> {
 struct Progress {
     judged: Judged,
     /// Slots that have been asked, and not answered yet.
-    calls: Vec<Call>,
+    calls: Vec<SlotCall>,
     /// Slots that have answered.
     answered: Few<(Group, Answers)>,
     /// Whether the only slot decides the request, so that what it charges stands.
@@ -44,7 +44,7 @@ struct Progress {
 }
 
 /// The part of one slot.
-struct Call {
+struct SlotCall {
     group: Group,
     reply: MaybeDone<BoxFuture<'static, Result<Answers, StoreError>>>,
 }
@@ -52,7 +52,7 @@ struct Call {
 impl RedisStore {
     /// Judges any request.
     pub(super) async fn decide_all(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
-        let mut request = Request { store: self, checks, prior, progress: Progress::default() };
+        let mut request = PendingRequest { store: self, checks, prior, progress: Progress::default() };
         request.ask_all(deadline).await;
         let progress = std::mem::take(&mut request.progress);
         self.conclude(checks, prior, progress).await
@@ -144,7 +144,7 @@ impl RedisStore {
     }
 }
 
-impl Request<'_> {
+impl PendingRequest<'_> {
     /// Asks the slots that can be asked.
     async fn ask_all(&mut self, deadline: Instant) {
         let Self { store, checks, prior, .. } = *self;
@@ -187,14 +187,14 @@ impl Request<'_> {
         self.progress.is_decided_there = !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
         let call = |group: Group| {
             let reply = self.store.ask_group(self.checks, &group, context, deadline);
-            Call { group, reply: maybe_done(reply.boxed()) }
+            SlotCall { group, reply: maybe_done(reply.boxed()) }
         };
         self.progress.calls = groups.into_iter().map(call).collect();
         self.progress.hear().await;
     }
 }
 
-impl Drop for Request<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let progress = std::mem::take(&mut self.progress);
         let has_asked = !(progress.calls.is_empty() && progress.answered.is_empty());
@@ -217,7 +217,7 @@ impl Progress {
             [only] => (&mut only.reply).await,
             calls => drop(join_all(calls.iter_mut().map(|call| &mut call.reply)).await),
         }
-        for Call { group, mut reply } in std::mem::take(&mut self.calls) {
+        for SlotCall { group, mut reply } in std::mem::take(&mut self.calls) {
             match Pin::new(&mut reply).take_output() {
                 Some(Ok(answers)) => {
                     for (number, answer) in group.checks.iter().zip(&answers) {
