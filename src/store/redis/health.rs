@@ -59,9 +59,9 @@ impl RedisStore {
     pub async fn told(&self) -> Vec<ServerTold> {
         let masters = self.cores().flat_map(|core| core.routes.masters().into_iter().map(move |node| (core, node)));
         let masters: Vec<_> = masters.collect();
-        let told = masters.iter().map(|(core, node)| told(node, core.routes.access(), &self.replicas));
+        let told = masters.iter().map(|(core, node)| told(node, core.routes.access(), &self.replica_connections));
         let told: Vec<_> = futures_util::future::join_all(told).await.into_iter().flatten().collect();
-        self.replicas.keep(&told);
+        self.replica_connections.keep(&told);
         told
     }
 }

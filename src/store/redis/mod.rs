@@ -105,7 +105,7 @@ pub struct RedisStore {
     /// Decides what `on_store_error: local` asks for; without it that is an error.
     fallback: Option<Fallback>,
     /// For the clocks of replicas.
-    replicas: Arc<ReplicaConnections>,
+    replica_connections: Arc<ReplicaConnections>,
 }
 
 impl RedisStore {
@@ -121,7 +121,7 @@ impl RedisStore {
             background: Background::default(),
             begun: Arc::default(),
             fallback: None,
-            replicas: Arc::default(),
+            replica_connections: Arc::default(),
         }
     }
 

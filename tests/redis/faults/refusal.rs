@@ -69,12 +69,12 @@ async fn a_server_that_became_a_replica_fails_calls_until_it_is_a_master_again()
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     let back = load.now();
     let asked = redis.commandstats().await["evalsha"] - asked;
-    load.go_on(1_500).await;
+    load.go_on(2_500).await;
     let calls = load.finish();
     let during = calls.between(begun, back).summary().calls;
     tell("READONLY", format!("{asked} scripts for {during} calls"));
     unharmed("READONLY, on_store_error: allow", &calls.of(1));
-    over_within("READONLY", &calls.of(0), back, Duration::from_millis(1_000));
+    over_within("READONLY", &calls.of(0), back, Duration::from_millis(2_000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
