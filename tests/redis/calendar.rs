@@ -1,10 +1,12 @@
 //! Calendar windows where the server's clock, or a counter's instant, is far from what this process takes the time to be.
 
+use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
 use super::sides::Sides;
-use super::{cluster, policy};
-use crate::support::redis::Redis;
+use super::{cluster, policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{descriptor, request};
 
 const HOUR: u64 = 3_600_000_000;
@@ -39,4 +41,27 @@ async fn a_clock_many_windows_behind_a_counter_leaves_it_as_it_is() {
         assert_eq!(times[0], [Some(10 * HOUR), Some(10 * HOUR)], "midnight in Berlin, in summer");
     }
     assert_eq!(ask(NOON + 401 * DAY, &["day"]).await.0, [2], "the next day");
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_is_years_apart_counts_in_its_own_windows() {
+    for days in [-800, 800] {
+        let setup = Setup { clock_offset: days * 86_400, ..Setup::default() };
+        let redis = Redis::start_as(setup).await;
+        let rules = ["admitted", "always"].map(|charge| {
+            format!("requests_per_unit: 5, unit: year, calendar: true, time_zone: Asia/Tokyo, charge: {charge}")
+        });
+        let policies = Policies::of(&policy(&[("admitted", &rules[0]), ("always", &rules[1])]));
+        // Two processes, of which the first has learnt of the server's clock before the second asks.
+        let (_one, one) = serve(&policies, &redis.url(), &[]).await;
+        let (_other, other) = serve(&policies, &redis.url(), &[]).await;
+        for key in ["admitted", "always"] {
+            let mut admitted = 0;
+            for client in [&one, &other, &one, &other, &one, &other, &one, &other, &one, &other] {
+                let answer = client.ask(request(vec![descriptor(&[(key, "")])])).await.unwrap();
+                admitted += u32::from(answer.overall_code() == Code::Ok);
+            }
+            assert_eq!(admitted, 5, "{key}, {days} days apart");
+        }
+    }
 }
