@@ -84,7 +84,7 @@ async fn times_are_exact_where_backlog_and_cost_are_past_what_a_double_counts() 
         sides.decide(at, &request(vec![descriptor])).await.unwrap().unwrap().1[0]
     };
     ask(START, 285).await;
-    assert!(285 * YEAR < MAX_HITS && (285 + 71) * YEAR > MAX_HITS);
+    const { assert!(285 * YEAR < MAX_HITS && (285 + 71) * YEAR > MAX_HITS) };
     for passed in [1, 3, 7, 1_001] {
         let peeked = sides.amend(START + passed, "slow=", Amendment::Look).await.unwrap().unwrap().after.windows[0];
         assert_eq!(peeked.retry_after.unwrap().get(), 215 * YEAR - passed);

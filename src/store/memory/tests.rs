@@ -305,7 +305,8 @@ fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
     let (key, role) = (keys.key("d", &range), Role::Enforce);
     let check = Check { key, limit: &few, hits: Hits::Charge(5), role, recorded: &recorded, lease: None };
     assert!(!bench.store.decide_now(&[check], Prior::Open)[0].as_ref().unwrap().allowed);
-    // Neither a request that is denied by another limit nor a ban has hits to tally.
+    // Neither a try, nor a request that is denied by another limit, nor a ban has hits to tally.
+    bench.store.decide_now(&[Check { hits: Hits::Peek(5), ..check }], Prior::Open);
     bench.store.decide_now(&[Check { hits: Hits::Charge(1), ..check }], Prior::Denied);
     bench.store.decide_now(&[Check { limit: &none, ..check }], Prior::Open);
     bench.clock.set(Timestamp::from_micros(START + 59 * SECOND));
