@@ -41,13 +41,14 @@ fn judged(
     (prior, now): (Prior, u64),
     hits: impl Fn(u32) -> Hits,
 ) -> Judgement {
+    let entries = [b"user=ann".to_vec()];
     let limits: Vec<_> = asked.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
     let question = |(limit, (which, wanted, _, role)): (_, &Asked)| Question {
         limit,
         hits: hits(*wanted),
         role: *role,
         counter: Some(*which),
-        recorded: Recorded::default(),
+        recorded: Recorded { entries: &entries, may_grow: true },
     };
     let questions: Vec<_> = limits.iter().zip(asked).map(question).collect();
     judge(&questions, counters, prior, at(now))
