@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tollgate::grpc::json;
 
+use crate::support::random::Random;
+
 /// As many cases as a quick machine has time for.
 const CASES: u64 = 20_000;
 /// Time for the cases of one target.
@@ -65,52 +67,35 @@ fn case(number: u64, seeds: &[Vec<u8>]) -> Vec<u8> {
     if let Some(seed) = usize::try_from(number).ok().and_then(|number| seeds.get(number)) {
         return seed.clone();
     }
-    let mut dice = Dice(number);
-    let mut bytes = dice.one_of(seeds).clone();
-    for _ in 0..=dice.below(8) {
-        let other = dice.one_of(seeds);
-        mutate(&mut bytes, other, &mut dice);
+    let mut random = Random(number);
+    let mut bytes = random.one_of(seeds).clone();
+    for _ in 0..=random.below(8) {
+        let other = random.one_of(seeds);
+        mutate(&mut bytes, other, &mut random);
     }
     bytes
 }
 
 /// Flips a bit, or removes, inserts or replaces a byte, a word or a line; what is put in is from `other`, a seed.
-fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
+fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     const PARTS: [fn(u8) -> bool; 3] = [|_| false, |byte| byte.is_ascii_alphanumeric(), |byte| byte != b'\n'];
-    let part = dice.one_of(&PARTS);
-    let (here, there) = (dice.span(bytes, part), dice.span(other, part));
-    match dice.below(4) {
+    let part = random.one_of(&PARTS);
+    let (here, there) = (span(random, bytes, part), span(random, other, part));
+    match random.below(4) {
         0 => drop(bytes.drain(here)),
         1 => drop(bytes.splice(here.start..here.start, other[there].to_vec())),
         2 => drop(bytes.splice(here, other[there].to_vec())),
-        _ => bytes[here].iter_mut().take(1).for_each(|byte| *byte ^= 1 << dice.below(8)),
+        _ => bytes[here].iter_mut().take(1).for_each(|byte| *byte ^= 1 << random.below(8)),
     }
 }
 
-/// Numbers that follow from the first one: SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `sides`; 0 where there are none.
-    fn below(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) >> 1).unwrap().checked_rem(sides).unwrap_or_default()
-    }
-
-    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-
-    /// A byte somewhere, and the bytes around it that belong to it.
-    fn span(&mut self, bytes: &[u8], belongs: &fn(u8) -> bool) -> Range<usize> {
-        let at = self.below(bytes.len());
-        let around = |byte: &&u8| belongs(**byte);
-        let before = bytes[..at].iter().rev().take_while(around).count();
-        let after = bytes[at..].iter().skip(1).take_while(around).count();
-        at - before..(at + 1 + after).min(bytes.len())
-    }
+/// A byte somewhere, and the bytes around it that belong to it.
+fn span(random: &mut Random, bytes: &[u8], belongs: &fn(u8) -> bool) -> Range<usize> {
+    let at = random.below(bytes.len());
+    let around = |byte: &&u8| belongs(**byte);
+    let before = bytes[..at].iter().rev().take_while(around).count();
+    let after = bytes[at..].iter().skip(1).take_while(around).count();
+    at - before..(at + 1 + after).min(bytes.len())
 }
 
 /// The requests of a trace, [`REQUESTS`] in each seed, as `fuzz/targets/request.rs` reads them.

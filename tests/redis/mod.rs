@@ -8,12 +8,14 @@
 //! | `sides` | the stores that `random` compares |
 //! | `straight` | the script of the frequent requests does what the long one does |
 //! | `gather` | requests in flight go together, and none spoils another |
+//! | `amounts` | who judges by other amounts makes no room for others |
 //! | `atomic` | one round trip a request, and nothing left of what a Cluster's other slot denied |
 //! | `calendar` | windows of a calendar, where clocks are days apart |
 //! | `cancelled` | requests whose callers go away charge nothing that is not admitted |
 //! | `failing` | requests of which the store cannot judge a part |
 //! | `verdicts` | what is charged is what the verdict on the request says |
 //! | `exactness` | never more than the limit, whoever asks at the same time |
+//! | `reloads` | never more than the highest amount, whoever changes the amounts at the same time |
 //! | `memory` | what a counter costs, and when it goes |
 //! | `deny_cache` | who is known to be denied is not asked for |
 //! | `lease` | hits taken in advance: what they cost, and that there are never more than the limit |
@@ -29,6 +31,7 @@
 
 mod access;
 mod amend;
+mod amounts;
 mod atomic;
 mod calendar;
 mod cancelled;
@@ -44,6 +47,7 @@ mod memory;
 mod per_second;
 mod random;
 mod rates;
+mod reloads;
 mod replay;
 mod replicas;
 mod sides;

@@ -1,0 +1,134 @@
+//! Processes whose policies change one by one, and the clients that ask them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::join_all;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::super::serve;
+use super::ledger::Ledger;
+use super::rules::{Counts, RULES, Rule, policy};
+use crate::support::policy::Policies;
+use crate::support::random::Random;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// Clients of each process.
+pub(super) const CLIENTS: usize = 64;
+/// Connections that they share: leases are of the worker that has the connection.
+const CONNECTIONS: usize = 2;
+/// Requests out of a hundred that give back hits; some of them ask for others besides.
+const REFUNDS: usize = 20;
+
+/// A process with policy files of its own.
+pub(super) struct Replica {
+    policies: Policies,
+    clients: Vec<Client>,
+    http: Web,
+    admin: Web,
+    _service: Tollgate,
+}
+
+impl Replica {
+    pub(super) async fn start(store: &str, number: usize) -> Self {
+        let policies = Policies::of(&policy(100));
+        let flags: &[&str] = if number.is_multiple_of(2) { &["--deny-cache-max", "0s"] } else { &[] };
+        let (service, client) = serve(&policies, store, flags).await;
+        let more = join_all((1..CONNECTIONS).map(|_| Client::connect(service.grpc))).await;
+        let clients = std::iter::once(client).chain(more).collect();
+        let (http, admin) = (Web::new(service.http), Web::new(service.admin));
+        let replica = Self { policies, clients, http, admin, _service: service };
+        // On a starved machine a process may be ready while one of three masters has not greeted it yet.
+        let peek = |rule: &Rule| RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(rule.key, "")]) };
+        let peeks: Vec<_> = RULES.iter().map(peek).collect();
+        for client in &replica.clients {
+            let _ = becomes("it decides", PATIENCE, || client.ask(request(peeks.clone())), Result::is_ok).await;
+        }
+        replica
+    }
+
+    /// Puts this amount in force.
+    pub(super) async fn reload(&self, amount: u32) {
+        self.policies.write("policy.yaml", &policy(amount));
+        let reply = self.admin.send_with("POST", "/api/v1/policies/reload", &[("x-tollgate", "reload")], "").await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+
+    pub(super) async fn metrics(&self) -> String {
+        self.http.get("/metrics").await.body
+    }
+
+    pub(super) async fn remaining(&self, key: &str, value: &str) -> u32 {
+        super::super::remaining(&self.clients[0], key, value).await
+    }
+
+    /// Takes hits, and returns whether they were admitted.
+    pub(super) async fn hit(&self, key: &str, value: &str, hits: u32) -> bool {
+        self.clients[0].status(of_hits(key, value, hits)).await.code() == Code::Ok
+    }
+}
+
+/// Asks for hits, and gives back some of those that were admitted to this client, through any process.
+pub(super) async fn ask_until(
+    ended: Arc<AtomicBool>,
+    replicas: Arc<Vec<Replica>>,
+    number: usize,
+    ledger: Arc<Ledger>,
+    mut random: Random,
+) {
+    // Admitted, and not given back.
+    let mut own: Vec<(usize, u32)> = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        let replica = &replicas[number % replicas.len()];
+        let (mut replica, mut descriptors, mut wanted) = (replica, Vec::new(), Vec::new());
+        let gives_back = !own.is_empty() && random.percent(REFUNDS);
+        if gives_back {
+            let (rule, hits) = own.swap_remove(random.below(own.len()));
+            ledger.give_back(rule, hits);
+            let charge = of_hits(RULES[rule].key, ledger.value(), hits);
+            descriptors.push(RateLimitDescriptor { is_negative_hits: true, ..charge });
+            replica = &replicas[random.below(replicas.len())];
+        }
+        if !gives_back || random.percent(50) {
+            wanted = some_hits(&mut random, &ledger);
+            let charges = wanted.iter().map(|(rule, hits)| of_hits(RULES[*rule].key, ledger.value(), *hits));
+            descriptors.extend(charges);
+        }
+        let client = &replica.clients[number / replicas.len() % CONNECTIONS];
+        let hits: u64 = descriptors.iter().filter_map(|descriptor| descriptor.hits_addend).sum();
+        let answer = client.ask(request(descriptors)).await;
+        let Ok(answer) = answer else {
+            // On a starved machine a server may be silent for so long that it is taken for dead.
+            ledger.fail(hits);
+            continue;
+        };
+        let is_admitted = answer.overall_code() == Code::Ok;
+        ledger.answer(!is_admitted);
+        if is_admitted {
+            wanted.iter().for_each(|(rule, hits)| ledger.admit(*rule, *hits));
+            own.extend(wanted.into_iter().filter(|(rule, _)| RULES[*rule].counts != Counts::Admitted));
+        }
+    }
+}
+
+/// Of one rule mostly, of up to three sometimes.
+fn some_hits(random: &mut Random, ledger: &Ledger) -> Vec<(usize, u32)> {
+    let count = if random.percent(70) { 1 } else { 2 + random.below(2) };
+    let first = if random.percent(75) { ledger.hot() } else { random.below(RULES.len()) };
+    let most = ledger.most_hits();
+    let hits = |random: &mut Random| {
+        let most = if random.percent(60) { (most / 50).max(1) } else { most };
+        1 + u32::try_from(random.below(most as usize)).unwrap()
+    };
+    // Different rules mostly, since 5 and their number have no common divisor.
+    let step = if random.percent(90) { 5 } else { 0 };
+    (0..count).map(|next| ((first + step * next) % RULES.len(), hits(random))).collect()
+}
+
+fn of_hits(key: &str, value: &str, hits: u32) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits.into()), ..descriptor(&[(key, value)]) }
+}
