@@ -7,7 +7,7 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Cmd, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::access::{Access, ConnectError};
 use super::failure::Failure;
@@ -43,7 +43,6 @@ impl RequiredRole {
 pub(super) struct Link {
     connection: MultiplexedConnection,
     role: RequiredRole,
-    begun: Instant,
     metrics: Arc<Metrics>,
 }
 
@@ -56,7 +55,7 @@ impl Drop for Link {
 impl Link {
     fn new(connection: MultiplexedConnection, role: &RequiredRole, metrics: &Arc<Metrics>) -> Self {
         metrics.connected();
-        Self { connection, role: role.clone(), begun: Instant::now(), metrics: Arc::clone(metrics) }
+        Self { connection, role: role.clone(), metrics: Arc::clone(metrics) }
     }
 
     /// A handle to send with.
@@ -64,12 +63,9 @@ impl Link {
         self.connection.clone()
     }
 
-    /// How long there has been a connection to a server that must be a master; `None`: it may be a replica.
-    pub(super) fn age_as_master(&self) -> Option<Duration> {
-        match self.role {
-            RequiredRole::Any => None,
-            RequiredRole::Master(_) => Some(self.begun.elapsed()),
-        }
+    /// Whether the server must be a master.
+    pub(super) fn must_be_master(&self) -> bool {
+        matches!(self.role, RequiredRole::Master(_))
     }
 
     /// Whether the server answers within a time.

@@ -36,7 +36,7 @@ const PROBES: u32 = 10;
 /// How often an idle connection is asked for a sign of life, and for how long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Age of a connection before it is given up for a replica's refusal: the name is resolved anew at most so often.
+/// How often connections are given up because a replica refused a write: the name may lead to it again.
 const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// How long a call waits for a connection that was just lost, within its deadline; later ones fail at once.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
@@ -64,6 +64,8 @@ pub(super) struct Node {
     latency: Arc<Latency>,
     /// When the last link was lost.
     lost_at: parking_lot::Mutex<Instant>,
+    /// When one was given up because a replica refused a write.
+    left_at: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl Node {
@@ -83,6 +85,7 @@ impl Node {
             look: Notify::new(),
             latency: metrics.node_latency(&address.to_string()),
             lost_at: parking_lot::Mutex::new(Instant::now()),
+            left_at: parking_lot::Mutex::default(),
         });
         tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, role, metrics }));
         tokio::spawn(gather(Arc::downgrade(&node), waiting));
@@ -260,7 +263,12 @@ impl Node {
 
     /// Gives up a link to a master that has become a replica, so that the keeper looks who has the address now.
     fn leave_replica(&self, link: &Arc<Link>) {
-        if link.age_as_master().is_some_and(|age| age >= LEAVE_AT_MOST_EVERY) {
+        if !link.must_be_master() || !self.is_linked_by(link) {
+            return;
+        }
+        let mut left_at = self.left_at.lock();
+        if left_at.is_none_or(|left_at| left_at.elapsed() >= LEAVE_AT_MOST_EVERY) {
+            *left_at = Some(Instant::now());
             self.lose(link);
         }
     }
