@@ -9,13 +9,12 @@ use tollgate::algorithm::Receipt;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
-use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
 
 use super::cluster;
-use super::sides::Sides;
+use super::sides::{Sides, a_try_is_what_follows};
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
 
@@ -188,20 +187,6 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
         said.map_err(|said| format!("request {number} {said}"))?;
     }
     Ok(())
-}
-
-/// Compares a try with the same request made after it, on all sides.
-async fn a_try_is_what_follows(sides: &Sides, now: u64, message: &RateLimitRequest) -> Result<(), String> {
-    let tried = sides.peek(now, message).await?.map(|(is_over, statuses)| {
-        let statuses: Vec<_> = statuses.iter().map(|(is_over, ..)| *is_over).collect();
-        (is_over, statuses)
-    });
-    let made = sides.decide(now, message).await?.map(|(answer, _)| {
-        let is_over = |code| code == Code::OverLimit;
-        let statuses: Vec<_> = answer.statuses.iter().map(|status| is_over(status.code())).collect();
-        (is_over(answer.overall_code()), statuses)
-    });
-    if tried == made { Ok(()) } else { Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}")) }
 }
 
 pub(super) fn from_environment(name: &str) -> Option<u32> {

@@ -12,7 +12,7 @@ use tollgate::algorithm::time::Timestamp;
 use tollgate::algorithm::verdict::Role;
 use tollgate::algorithm::{Charge, Receipt};
 use tollgate::descriptor::{KeyBuffer, entries};
-use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::limiter::{InForce, Limiter, Modes, Status};
@@ -150,6 +150,20 @@ impl Sides {
             }
         }
     }
+}
+
+/// Compares a try with the same request made after it, on all sides.
+pub(super) async fn a_try_is_what_follows(sides: &Sides, now: u64, message: &RateLimitRequest) -> Result<(), String> {
+    let tried = sides.peek(now, message).await?.map(|(is_over, statuses)| {
+        let statuses: Vec<_> = statuses.iter().map(|(is_over, ..)| *is_over).collect();
+        (is_over, statuses)
+    });
+    let made = sides.decide(now, message).await?.map(|(answer, _)| {
+        let is_over = |code| code == rate_limit_response::Code::OverLimit;
+        let statuses: Vec<_> = answer.statuses.iter().map(|status| is_over(status.code())).collect();
+        (is_over(answer.overall_code()), statuses)
+    });
+    if tried == made { Ok(()) } else { Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}")) }
 }
 
 /// Charges in advance, or takes that back.

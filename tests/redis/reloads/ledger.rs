@@ -116,9 +116,9 @@ impl Ledger {
         let unused = (highest + given_back).saturating_sub(admitted).min(highest);
         let least = match RULES[rule].counts {
             Counts::Exactly | Counts::Admitted => unused.saturating_sub(lost),
-            // A charge that is taken back leaves what has drained since, which may be a part of a hit.
-            Counts::Drains(_) => unused.saturating_sub(lost + drained + 1),
-            Counts::AtLeast => 0,
+            // A charge that is taken back, as each block of a lease, leaves what has drained since: of these a part of a hit in all.
+            Counts::Drains(_) if RULES[rule].drains_slowly() => unused.saturating_sub(lost + drained + 1),
+            Counts::Drains(_) | Counts::AtLeast => 0,
         };
         // Hits that are given back when they have drained already may leave even less used than what was not given back.
         least..=(unused + drained).min(highest)
