@@ -52,7 +52,12 @@ impl Service {
     /// One whose counters are at `store`, and that need not be ready.
     async fn begin(store: &str, flags: &[&str]) -> Self {
         // Longer than by default, so that what the machine does besides is not taken for a fault.
-        let timeout = std::env::var("FAULTS_STORE_TIMEOUT").unwrap_or_else(|_| "100ms".to_owned());
+        Self::begin_within("100ms", store, flags).await
+    }
+
+    /// The same with so much time for a decision, unless the environment gives it.
+    async fn begin_within(timeout: &str, store: &str, flags: &[&str]) -> Self {
+        let timeout = std::env::var("FAULTS_STORE_TIMEOUT").unwrap_or_else(|_| timeout.to_owned());
         let own = ["--store", store, "--store-timeout", &timeout];
         Self::of(Tollgate::serve_with(policies().path(), &[&own, flags].concat())).await
     }
@@ -64,14 +69,18 @@ impl Service {
 
     /// The same, ready.
     async fn start(store: &str, flags: &[&str]) -> Self {
-        let service = Self::begin(store, flags).await;
-        service.becomes_ready().await;
+        Self::begin(store, flags).await.started().await
+    }
+
+    /// The same, when it is ready and its workers decide.
+    async fn started(self) -> Self {
+        self.becomes_ready().await;
         // Ready is whose connections for itself are: those of the workers may be a moment later.
         let is_decided = |answer: &Said| *answer == Said::Ok;
         for user in values(4) {
-            becomes("it decides", PATIENCE, || service.ask("user", &user), is_decided).await;
+            becomes("it decides", PATIENCE, || self.ask("user", &user), is_decided).await;
         }
-        service
+        self
     }
 
     async fn becomes_ready(&self) {
