@@ -16,13 +16,13 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate::app::listener::Listener;
 use tollgate::app::workers::Workers;
-use tollgate::grpc::places::Places;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
-use tollgate::grpc::socket::{Accepted, Carrier};
 use tollgate::settings::Endpoint;
 use tollgate::telemetry::metrics::Metrics;
+use tollgate::transport::permits::ConnectionPermits;
+use tollgate::transport::socket::{Accepted, Carrier};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn
         } else {
             Workers::start(cores, |incoming, _| over_hyper(incoming))?
         };
-        workers.accept(&listener, &Places::new(1 << 10, Metrics::new())).await;
+        workers.accept(&listener, &ConnectionPermits::new(1 << 10, Metrics::new())).await;
         Ok(())
     })
 }

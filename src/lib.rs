@@ -64,5 +64,6 @@ pub mod settings;
 pub mod spans;
 pub mod store;
 pub mod telemetry;
+pub mod transport;
 pub mod watch;
 pub mod xds;

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PRIORITY, RESET, SETTINGS,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PING, PRIORITY, RESET, SETTINGS,
     WINDOW_UPDATE, frame, headers,
 };
 use crate::support::policy::{Policies, daily};
@@ -133,17 +133,26 @@ async fn a_call_with_too_many_headers_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn a_flood_of_pings_and_settings_is_answered_and_others_are_served_meanwhile() {
-    const ROUNDS: usize = 200;
+async fn frames_of_no_call_are_answered_within_reason_and_a_flood_of_them_is_cut_off() {
     let service = serve(&["--workers", "1"]);
     let other = Client::connect(service.grpc).await;
-    let mut client = Http2::connect(service.grpc).await;
-    let one = [frame(6, 0, 0, b"whatever"), frame(SETTINGS, 0, 0, &[])].concat();
-    for _ in 0..ROUNDS {
-        client.write(&one.repeat(100)).await.unwrap();
+    let floods = [
+        (frame(PING, 0, 0, b"whatever"), 1_000),
+        (frame(SETTINGS, 0, 0, &[]), 10),
+        (frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]), 1_000),
+        (frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 1_000),
+        (frame(0x77, 0, 0, b"of no known kind"), 1_000),
+    ];
+    for (kind, (one, some)) in floods.into_iter().enumerate() {
+        let mut client = Http2::connect(service.grpc).await;
+        client.write(&one.repeat(some)).await.unwrap();
+        assert!(client.is_seen().await, "{kind}");
         assert!(other.hit("other", "ann").await);
-        assert!(client.is_seen().await);
+        let _ = client.write(&one.repeat(20 * some)).await;
+        assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM, "{kind}");
+        assert!(other.hit("other", "ann").await);
     }
+    becomes("each is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 5).await;
 }
 
 #[tokio::test]

@@ -53,13 +53,37 @@ async fn bytes_that_are_no_message_are_told_apart_from_a_request_that_nobody_sen
 }
 
 #[tokio::test]
-async fn compression_is_refused_by_name() {
+async fn a_message_by_gzip_is_read_and_other_encodings_are_refused_by_name() {
     let service = serve();
-    let (_, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&message()]).await;
+    let gzipped = gzip(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
+    let compressed = [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat();
+    let (answer, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&compressed]).await;
+    assert_eq!(trailers["grpc-status"], "0");
+    assert_eq!(RateLimitResponse::decode(&answer[5..]).unwrap().statuses[0].limit_remaining, 4);
+    let (_, trailers) = call(service.grpc, &[], &[&compressed]).await;
+    assert_eq!(trailers["grpc-status"], INTERNAL, "marked as compressed, and not said how");
+    let (_, trailers) = call(service.grpc, &[("grpc-encoding", "snappy")], &[&message()]).await;
     assert_eq!(trailers["grpc-status"], UNIMPLEMENTED);
-    assert_eq!(trailers["grpc-accept-encoding"], "identity");
+    assert!(trailers["grpc-accept-encoding"].to_str().unwrap().contains("gzip"), "{trailers:?}");
     let (_, trailers) = call(service.grpc, &[("grpc-encoding", "identity")], &[&message()]).await;
     assert_eq!(trailers["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_message_is_within_its_bound_before_and_after_inflating() {
+    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--max-message", "64KiB"]);
+    let compressed = |bytes: &[u8]| {
+        let gzipped = gzip(bytes);
+        [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat()
+    };
+    // A thousand times as long when it is inflated.
+    let bomb = compressed(&vec![0; 16 << 20]);
+    assert!(bomb.len() < 64 << 10);
+    let (_, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&bomb]).await;
+    assert_eq!(trailers["grpc-status"], "11", "{trailers:?}");
+    let long = framed(&vec![0; 65 << 10]);
+    let (_, trailers) = call(service.grpc, &[], &[&long]).await;
+    assert_eq!(trailers["grpc-status"], "11", "{trailers:?}");
 }
 
 #[tokio::test]
@@ -109,6 +133,12 @@ async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
 
 fn message() -> Vec<u8> {
     framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec())
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
 }
 
 /// A message with what stands before it.

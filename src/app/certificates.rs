@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 
-use crate::grpc::tls::{Contents, Tls, TlsFiles};
 use crate::telemetry::metrics::Metrics;
+use crate::transport::tls::{Contents, Tls, TlsFiles};
 use crate::watch;
 
 /// Certificates that can be used, and what they were read from.
@@ -23,7 +23,7 @@ impl Certificates {
     /// All that is wrong with them.
     pub(super) fn load(files: TlsFiles) -> Result<Self, Vec<String>> {
         let contents = files.read();
-        let tls = Tls::new(files.configure(&contents)?, &files);
+        let tls = Tls::new(files.configure(&contents)?);
         Ok(Self { files, contents, tls })
     }
 

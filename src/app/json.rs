@@ -7,14 +7,13 @@ use crate::admin::{Decide, Decided};
 use crate::grpc::json;
 use crate::grpc::rights::Rights;
 use crate::grpc::service::{Answered, is_callers_fault};
-use crate::grpc::tls::TlsFiles;
 use crate::settings::LimitSettings;
 
 /// Decides by `service`. Nothing where clients of gRPC have rights of their own: HTTP does not know who asks, and would be the way
 /// around them.
-pub(super) fn decide(service: &Arc<Service>, limits: &LimitSettings, tls: Option<&TlsFiles>) -> Decide {
-    let (service, clients_have_rights) = (Arc::clone(service), tls.is_some_and(TlsFiles::has_rights));
-    Decide::new(limits.connections.max_message_bytes, move |body| {
+pub(super) fn decide(service: &Arc<Service>, limits: &LimitSettings, clients_have_rights: bool) -> Decide {
+    let service = Arc::clone(service);
+    Decide::new(limits.message.max_bytes, move |body| {
         let service = Arc::clone(&service);
         async move {
             match clients_have_rights {

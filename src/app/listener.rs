@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tracing::debug;
 
-use crate::grpc::socket::Carrier;
 use crate::settings::Endpoint;
+use crate::transport::socket::Carrier;
 
 /// Accepts connections until dropped.
 #[derive(Debug)]

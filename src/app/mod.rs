@@ -46,11 +46,11 @@ use self::web::Web;
 use self::workers::Workers;
 use crate::admin::Facts;
 use crate::grpc::health::Health;
-use crate::grpc::places::Places;
 use crate::limiter::InForce;
 use crate::policy::source::watch;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
+use crate::transport::permits::ConnectionPermits;
 use crate::xds::ControlPlane;
 
 /// Time to tell other processes what was denied last.
@@ -108,12 +108,12 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     prepared.listeners.announce(settings.policy.are_examples);
     let Listeners { grpc, http, admin } = prepared.listeners;
     let end = || ended.clone().cancelled_owned();
-    let decide = json::decide(&service, &settings.limits, settings.tls.as_ref());
+    let decide = json::decide(&service, &settings.limits, !settings.allowances.is_empty());
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
     let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), tls };
     let mut background = vec![web.serve_public(http, decide, end()), web.serve_admin(admin, end())];
     background.extend(statistics.serve(prepared.stats, &shared.metrics, end()).into_iter().chain(sending_spans));
-    let places = Places::new(settings.limits.connections.max_connections, Arc::clone(&shared.metrics));
+    let permits = ConnectionPermits::new(settings.limits.max_connections, Arc::clone(&shared.metrics));
     let tasks = [
         follow_store,
         try_out,
@@ -128,7 +128,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     ];
 
     tokio::select! {
-        () = workers.accept(&grpc, &places) => {}
+        () = workers.accept(&grpc, &permits) => {}
         () = stopping(shutdown, telling, &facts, &health, &settings.shutdown) => {}
     }
     drop(grpc);

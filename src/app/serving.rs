@@ -13,24 +13,34 @@ use tracing::error;
 use super::Shared;
 use super::stores::Stores;
 use crate::grpc::health::Health;
-use crate::grpc::server;
+use crate::grpc::rights::Allowance;
+use crate::grpc::server::Services as GrpcServices;
 use crate::grpc::service::Rls;
-use crate::grpc::socket::Accepted;
-use crate::grpc::tls::Tls;
 use crate::limiter::Limiter;
 use crate::settings::{AnswerSettings, LimitSettings, Settings};
 use crate::spans::Tracer;
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
+use crate::telemetry::seldom::Seldom;
+use crate::transport::Budget;
+use crate::transport::server::Server;
+use crate::transport::socket::Accepted;
+use crate::transport::tls::Tls;
 
 /// How long the end of a worker waits for charges that have to be undone: the runtime takes them with it.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes that clients can make the process hold by calls that wait: for the rest of a message, for the store, for a window.
+const MAX_HELD: usize = 64 << 20;
 
 /// What all services are made of.
 pub(super) struct Serving {
     shared: Shared,
     limits: LimitSettings,
     tls: Option<Tls>,
+    allowances: Arc<[Allowance]>,
+    /// Memory that clients of gRPC can make the process hold.
+    budget: Arc<Budget>,
     tracer: Option<Tracer>,
     answers: AnswerSettings,
     health: Health,
@@ -67,6 +77,8 @@ impl Serving {
             shared: shared.clone(),
             limits: settings.limits,
             tls,
+            allowances: settings.allowances.clone().into(),
+            budget: Arc::new(Budget::new(budget_bytes(&settings.limits))),
             tracer,
             answers: settings.answers.clone(),
             health,
@@ -99,10 +111,18 @@ impl Serving {
 
     /// Serves connections until there are no more; from `drain` on they finish what is under way.
     pub(super) async fn serve(self: Arc<Self>, incoming: mpsc::Receiver<Accepted>, drain: CancellationToken) {
-        let (service, connections) = (self.service(), self.limits.connections);
-        let (asked, tls, metrics) = (Arc::clone(&service), self.tls.clone(), Arc::clone(&self.shared.metrics));
-        let served = server::serve(incoming, asked, &self.health, connections, tls, metrics, drain).await;
-        served.unwrap_or_else(|error| error!(%error, "a worker failed"));
+        let (service, metrics) = (self.service(), Arc::clone(&self.shared.metrics));
+        let (bounds, allowances) = (self.limits.message, Arc::clone(&self.allowances));
+        let services = GrpcServices::new(Arc::clone(&service), &self.health, bounds, allowances, Arc::clone(&metrics));
+        match services {
+            Ok(services) => {
+                let (lifetime, budget) = (self.limits.lifetime, Arc::clone(&self.budget));
+                let server =
+                    Server { lifetime, tls: self.tls.clone(), budget, metrics, drain, warned: Seldom::default() };
+                server.serve(incoming, move |client| services.for_client(client)).await;
+            }
+            Err(error) => error!(%error, "a worker failed"),
+        }
         settle(&service).await;
     }
 
@@ -113,6 +133,11 @@ impl Serving {
             let _ = connected.acquire_many(u32::try_from(services).unwrap_or(u32::MAX)).await;
         }
     }
+}
+
+/// Bytes that clients of gRPC can make the process hold. One message of the largest size is never too much.
+fn budget_bytes(limits: &LimitSettings) -> usize {
+    MAX_HELD.max(limits.message.max_bytes.saturating_mul(4))
 }
 
 /// Waits for what goes on after answers; its runtime may end then.

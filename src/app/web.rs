@@ -12,7 +12,7 @@ use crate::admin::api::Api;
 use crate::admin::rights::Rights;
 use crate::admin::server::{Handshake, Secured};
 use crate::admin::{self, Administration, Decide};
-use crate::grpc::tls::{Tls, client_name};
+use crate::transport::tls::{Tls, client_name};
 
 /// What is told over HTTP.
 pub(super) struct Web {

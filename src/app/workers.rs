@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::listener::Listener;
-use crate::grpc::places::Places;
-use crate::grpc::socket::Accepted;
+use crate::transport::permits::ConnectionPermits;
+use crate::transport::socket::Accepted;
 
 /// Accepted connections that may wait for a worker.
 const BACKLOG: usize = 256;
@@ -61,12 +61,12 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Accepts connections and deals them to the workers in turn, until dropped. Those that there is no place for are closed.
-    pub async fn accept(&self, listener: &Listener, places: &Places) {
+    /// Accepts connections and deals them to the workers in turn, until dropped. Those without a permit are closed.
+    pub async fn accept(&self, listener: &Listener, permits: &ConnectionPermits) {
         for queue in self.queues.iter().cycle() {
             let accepted = loop {
-                match listener.accept().await.map(|carrier| (carrier, places.take())) {
-                    Ok((carrier, Some(place))) => break Accepted { carrier, place },
+                match listener.accept().await.map(|carrier| (carrier, permits.take())) {
+                    Ok((carrier, Some(permit))) => break Accepted { carrier, permit },
                     Ok((_, None)) => {}
                     Err(error) => {
                         warn!(%error, "a connection could not be accepted");

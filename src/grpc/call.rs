@@ -1,140 +1,167 @@
-//! One call of `ShouldRateLimit` on its stream of HTTP/2: its message read, decided and answered, in gRPC's framing.
+//! One call of `ShouldRateLimit`: the frequent case read, decided and answered in place, anything else by tonic.
 //!
-//! What tonic would do, for one unary method without compression.
+//! The shortcut answers byte for byte as [tonic's service](super::method) does; a differential test holds that.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderValue, Request};
 use tonic::Status;
-use tonic::metadata::{MetadataMap, MetadataValue};
-use tracing::debug;
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
 
-use super::bodies::{Bodies, HEADER};
-use super::caller::Caller;
+use super::rights::Rights;
 use super::service::{Rls, budget};
-use crate::spans::{Recording, Tracer};
+use crate::spans::Recording;
 use crate::store::Store;
-use crate::telemetry::stats::Call;
+use crate::telemetry::stats::Stats;
+use crate::transport::{Answer, Exchange, Fields};
 
 /// The method's path.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Room for the answer to a usual request.
-const USUAL_ANSWER: usize = 128;
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
-const OK: HeaderValue = HeaderValue::from_static("0");
+/// Bytes in front of a message: whether it is compressed (1), and its length (4).
+pub(super) const PREFIX: usize = 5;
+const TRACE_FIELDS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// What the calls of a connection share: who asks, who answers.
-pub(super) struct Ends<S> {
+/// State that the calls of a connection share.
+pub(super) struct CallContext<S> {
     pub(super) rls: Arc<Rls<S>>,
-    pub(super) bodies: Arc<Bodies>,
-    pub(super) caller: Caller,
+    /// All services, by tonic.
+    pub(super) routes: Routes,
+    /// Domains that the client may ask for.
+    pub(super) rights: Rights,
+    /// Bytes of a message.
+    pub(super) max_message: usize,
+    /// Counts and times calls, if that is wanted.
+    pub(super) stats: Option<Arc<Stats>>,
 }
 
-/// Answers a call, unless its caller waits no more.
-pub(super) async fn answer<S: Store>(
-    ends: Arc<Ends<S>>,
-    asked: Result<Asked, Status>,
-    mut respond: SendResponse<Bytes>,
-    timer: Option<Call>,
-) {
-    let mut decided = pin!(decide(&ends, asked));
-    let decided = poll_fn(|cx| match decided.as_mut().poll(cx) {
-        Poll::Ready(decided) => Poll::Ready(Some(decided)),
-        Poll::Pending => respond.poll_reset(cx).map(|_| None),
-    });
-    let sent = match decided.await {
-        Some(Ok(answer)) => send(&mut respond, answer),
-        Some(Err(status)) => respond.send_response(status.into_http(), true).map(drop),
-        None => {
-            ends.caller.gave_up();
-            return debug!("a caller went away before the answer");
+/// The fields of a call's header list that its answer depends on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallHead {
+    /// Time that the caller has; as it is, and less a margin.
+    timeout: Option<(HeaderValue, Duration)>,
+    /// `grpc-encoding`, unless it is `identity`.
+    encoding: Option<HeaderValue>,
+    /// Fields that say which trace the call is of, if calls are traced.
+    trace: Option<Arc<[(&'static str, Vec<u8>)]>>,
+}
+
+impl CallHead {
+    /// Reads a header list.
+    pub(super) fn read(fields: &Fields, is_traced: bool) -> Self {
+        let value = |name: &str| HeaderValue::from_bytes(fields.get(name.as_bytes())?).ok();
+        let timeout = value("grpc-timeout").and_then(|value| {
+            let budget = budget(value.as_bytes())?;
+            Some((value, budget))
+        });
+        let trace = || TRACE_FIELDS.iter().filter_map(|name| Some((*name, fields.get(name.as_bytes())?.to_vec())));
+        Self {
+            timeout,
+            encoding: value("grpc-encoding").filter(|encoding| encoding != "identity"),
+            trace: is_traced.then(|| trace().collect()),
         }
+    }
+
+    fn trace_field(&self, name: &str) -> Option<&[u8]> {
+        let trace = self.trace.as_ref()?;
+        trace.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_slice())
+    }
+
+    /// The fields, for tonic.
+    fn write(&self, headers: &mut http::HeaderMap) {
+        let trace = self.trace.iter().flat_map(|trace| trace.iter());
+        let trace = trace.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
+        let timeout = self.timeout.iter().map(|(value, _)| ("grpc-timeout", value.clone()));
+        let encoding = self.encoding.iter().map(|value| ("grpc-encoding", value.clone()));
+        headers.extend(
+            timeout.chain(encoding).chain(trace).map(|(name, value)| (http::HeaderName::from_static(name), value)),
+        );
+    }
+}
+
+/// Answers a call, all of whose body has come.
+pub(super) async fn answer<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
+    let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
+    let answer = if head.encoding.is_none() && is_one_message(&exchange.request, context.max_message) {
+        answer_message(&context, &head, exchange).await
+    } else {
+        Box::pin(answer_by_tonic(&context, &head, exchange)).await
     };
-    match sent {
-        Ok(()) => {
-            ends.caller.was_answered();
-            timer.into_iter().for_each(Call::answered);
-        }
-        Err(error) => {
-            ends.caller.gave_up();
-            debug!(%error, "an answer could not be sent");
-        }
+    timer.into_iter().for_each(crate::telemetry::stats::Call::answered);
+    answer
+}
+
+async fn answer_message<S: Store>(context: &CallContext<S>, head: &CallHead, mut exchange: Exchange) -> Answer<Body> {
+    let Exchange { request, answer } = &mut exchange;
+    let message = request.get(PREFIX..).unwrap_or_default();
+    let mut recording = context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.trace_field(name)));
+    answer.resize(PREFIX, 0);
+    let time = head.timeout.as_ref().map(|(_, time)| *time);
+    let answered = context.rls.answer(message, time, &context.rights, recording.as_deref_mut(), answer).await;
+    record_status(recording, answered.as_ref().err());
+    if let Err(status) = answered {
+        return Answer::Response(Box::new(status.into_http()));
     }
-}
-
-/// What is wanted of a request, before its message has come.
-pub(super) struct Asked {
-    body: RecvStream,
-    /// The time that the caller has.
-    time: Option<Duration>,
-    /// Of a call that is traced.
-    recording: Option<Box<Recording>>,
-}
-
-impl Asked {
-    /// Takes from a request what it takes to answer.
-    pub(super) fn of(request: Request<RecvStream>, tracer: Option<&Tracer>) -> Result<Self, Status> {
-        let headers = request.headers();
-        refuse_compression(headers)?;
-        let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-        let recording = tracer.and_then(|tracer| tracer.begin(header));
-        Ok(Self { time: budget(headers), recording, body: request.into_body() })
-    }
-}
-
-/// The answer to a call, with what stands before a message.
-async fn decide<S: Store>(ends: &Ends<S>, asked: Result<Asked, Status>) -> Result<BytesMut, Status> {
-    let Asked { mut body, time, mut recording } = asked?;
-    let decided = decide_read(ends, &mut body, time, recording.as_deref_mut()).await;
-    if let Some(recording) = &mut recording {
-        recording.told().status = Some(decided.as_ref().map_or_else(|status| status.code().into(), |_| 0));
-    }
-    decided
-}
-
-async fn decide_read<S: Store>(
-    ends: &Ends<S>,
-    body: &mut RecvStream,
-    time: Option<Duration>,
-    recording: Option<&mut Recording>,
-) -> Result<BytesMut, Status> {
-    let message = ends.bodies.read(body).await?;
-    let mut answer = BytesMut::with_capacity(USUAL_ANSWER);
-    answer.put_bytes(0, HEADER);
-    ends.rls.answer(&message, time, &ends.caller.rights, recording, &mut answer).await?;
-    let length = u32::try_from(answer.len().saturating_sub(HEADER)).unwrap_or(u32::MAX);
-    if let Some((_, place)) = answer.get_mut(..HEADER).and_then(<[u8]>::split_first_mut) {
+    let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
+    if let Some((_, place)) = answer.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut()) {
         place.copy_from_slice(&length.to_be_bytes());
     }
-    Ok(answer)
+    Answer::Message(exchange)
 }
 
-fn refuse_compression(headers: &HeaderMap) -> Result<(), Status> {
-    let Some(encoding) = headers.get(ENCODING).filter(|encoding| *encoding != "identity") else { return Ok(()) };
-    let mut accepted = MetadataMap::new();
-    accepted.insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
-    let text = format!("messages may not be compressed, found grpc-encoding {encoding:?}");
-    Err(Status::with_metadata(tonic::Code::Unimplemented, text, accepted))
+async fn answer_by_tonic<S: Store>(context: &CallContext<S>, head: &CallHead, exchange: Exchange) -> Answer<Body> {
+    if has_more_messages(&exchange.request) {
+        let status = Status::internal("a call has one message, found more");
+        return Answer::Response(Box::new(status.into_http()));
+    }
+    let mut request =
+        Request::post(PATH).body(Body::new(http_body_util::Full::from(exchange.request))).unwrap_or_default();
+    head.write(request.headers_mut());
+    request.extensions_mut().insert(context.rights.clone());
+    let Ok(response) = context.routes.clone().call(request).await;
+    Answer::Response(Box::new(response))
 }
 
-/// Sends headers, the answer, and that it is all.
-fn send(respond: &mut SendResponse<Bytes>, answer: BytesMut) -> Result<(), h2::Error> {
-    let mut head = Response::new(());
-    head.headers_mut().insert(CONTENT_TYPE, GRPC);
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(STATUS, OK);
-    let mut stream = respond.send_response(head, false)?;
-    stream.send_data(answer.freeze(), false)?;
-    stream.send_trailers(trailers)
+/// Ends a recording with the status of its call.
+pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&Status>) {
+    if let Some(mut recording) = recording {
+        recording.told().status = Some(error.map_or(0, |status| status.code().into()));
+    }
+}
+
+/// Whether a body is one message, not compressed, of at most `max` bytes.
+fn is_one_message(body: &[u8], max: usize) -> bool {
+    let Some((&[compressed, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    compressed == 0 && length == message.len() && length <= max
+}
+
+/// Whether a body goes on behind its first message. tonic passes over what is there.
+fn has_more_messages(body: &[u8]) -> bool {
+    let Some((&[_, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
+    message.len() > usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_is_told_from_none_and_from_more() {
+        for (body, is_one, has_more) in [
+            (&[][..], false, false),
+            (&[0, 0, 0, 0], false, false),
+            (&[0, 0, 0, 0, 0], true, false),
+            (&[0, 0, 0, 0, 2, 7], false, false),
+            (&[0, 0, 0, 0, 2, 7, 8], true, false),
+            (&[1, 0, 0, 0, 2, 7, 8], false, false),
+            (&[0, 0, 0, 0, 2, 7, 8, 9], false, true),
+            (&[0, 0, 0, 0, 3, 7, 8, 9], false, false),
+        ] {
+            assert_eq!((is_one_message(body, 2), has_more_messages(body)), (is_one, has_more), "{body:?}");
+        }
+    }
 }

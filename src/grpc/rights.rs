@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::tls::names::{self, Name};
+use crate::transport::tls::names::{self, Name};
 
 /// What those are allowed whose certificates are for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +116,11 @@ impl Rights {
         }
         let client = names::names(certificate).map(|name| name.text().into()).collect();
         Self::These(Arc::new(These { domains, client }))
+    }
+
+    /// Rights to no domain.
+    pub(super) fn none() -> Self {
+        Self::These(Arc::default())
     }
 
     /// Whether a domain is among them.

@@ -1,45 +1,32 @@
-//! One gRPC server on one runtime: the services, their bounds, and how connections are kept.
-//!
-//! h2 speaks HTTP/2. The one method that nearly all calls are of is answered right above it, in `call`; tonic
-//! makes the other services (`routed`). Answering through tonic and hyper costs a task, ten allocations and
-//! half a dozen readings of the clock a call, which together are more than deciding it; tonic's own loop waits besides for
-//! connections that never said anything when it shall end, and has one handshake of TLS wait for another.
+//! The gRPC services of a worker, as HTTP/2 connections call them: `ShouldRateLimit`, health, reflection.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::Bytes;
-use h2::server::{Connection, SendResponse};
-use h2::{Reason, RecvStream};
-use http::Request;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::bodies::Bodies;
-use super::call::{Asked, Ends};
-use super::caller::Caller;
-pub use super::connection::Connections;
-use super::connection::Keeper;
+use super::call::{self, CallContext, CallHead, PREFIX};
 use super::health::Health;
+use super::method::Method;
 use super::proto::PROTOCOL;
+use super::proto::rate_limit_service_server::RateLimitServiceServer;
+use super::rights::{Allowance, Rights};
 use super::service::Rls;
-use super::socket::Accepted;
-use super::tls::Tls;
-use super::{call, routed};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::stats::Stats;
+use crate::telemetry::stats;
+use crate::transport::server::Client;
+use crate::transport::{Answer, BodyError, Exchange, Fields, Refusal, RequestBody, ResponseFuture, Route, Service};
 
-/// Calls of one connection that are begun before their answers are sent, and others get their turn.
-const AT_ONCE: usize = 64;
-/// Bytes of a question about health, and of one about the services: names of services and types.
+/// Bytes of a message to health or reflection: names of services and types.
 const MAX_OTHER_MESSAGE: usize = 4 << 10;
 
 /// The reflection service refused the protocol's own files.
@@ -47,132 +34,141 @@ const MAX_OTHER_MESSAGE: usize = 4 << 10;
 #[error("reflection: {0}")]
 pub struct ServerError(#[from] tonic_reflection::server::Error);
 
-/// Serves the connections that `incoming` brings until it ends and they have; each is told to go when `drain` is cancelled, and
-/// finishes what is under way.
-///
-/// # Errors
-/// [`ServerError`]; a connection that fails ends alone and is none.
-pub async fn serve<S: Store>(
-    mut incoming: mpsc::Receiver<Accepted>,
-    rls: Arc<Rls<S>>,
-    health: &Health,
-    connections: Connections,
-    tls: Option<Tls>,
-    metrics: Arc<Metrics>,
-    drain: CancellationToken,
-) -> Result<(), ServerError> {
-    let services = Arc::new(Services::new(rls, health, &connections, &metrics)?);
-    let keeper = Arc::new(Keeper::new(connections, tls, metrics, drain));
-    let tasks = TaskTracker::new();
-    while let Some(accepted) = incoming.recv().await {
-        let (keeper, services) = (Arc::clone(&keeper), Arc::clone(&services));
-        tasks.spawn(async move { keeper.keep(accepted, &services).await });
-    }
-    tasks.close();
-    tasks.wait().await;
-    Ok(())
+/// Bounds of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageBounds {
+    /// Bytes of a request message.
+    pub max_bytes: usize,
+    /// Time for a request message to come.
+    pub timeout: Duration,
 }
 
 /// The services of a worker.
-pub(super) struct Services<S> {
+pub struct Services<S> {
     rls: Arc<Rls<S>>,
-    bodies: Arc<Bodies>,
-    others: Routes,
-    /// Counts and times calls, where somebody wants that.
-    stats: Option<Arc<Stats>>,
+    routes: Routes,
+    bounds: MessageBounds,
+    allowances: Arc<[Allowance]>,
+    metrics: Arc<Metrics>,
 }
 
 impl<S: Store> Services<S> {
-    fn new(
+    /// Services that decide by `rls`. Clients may ask for what `allowances` say; for everything where there are none.
+    ///
+    /// # Errors
+    /// [`ServerError`]
+    pub fn new(
         rls: Arc<Rls<S>>,
         health: &Health,
-        connections: &Connections,
-        metrics: &Arc<Metrics>,
+        bounds: MessageBounds,
+        allowances: Arc<[Allowance]>,
+        metrics: Arc<Metrics>,
     ) -> Result<Self, ServerError> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(PROTOCOL)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
+        let method = RateLimitServiceServer::new(Method(Arc::clone(&rls)))
+            .max_decoding_message_size(bounds.max_bytes)
+            .accept_compressed(CompressionEncoding::Gzip);
         let health = HealthServer::new(HealthService::from_health_reporter(health.reporter()));
-        let others = Routes::new(health.max_decoding_message_size(MAX_OTHER_MESSAGE))
+        let routes = Routes::new(method)
+            .add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE))
             .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
             .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
             .prepare();
-        let bodies = Bodies::new(connections.max_message_bytes, connections.message_timeout, Arc::clone(metrics));
-        Ok(Self { rls, bodies: Arc::new(bodies), others, stats: metrics.stats().cloned() })
+        Ok(Self { rls, routes, bounds, allowances, metrics })
     }
 
-    /// These services for the calls of one connection.
-    pub(super) fn of(&self, caller: Caller) -> Conversation<S> {
-        let ends = Ends { rls: Arc::clone(&self.rls), bodies: Arc::clone(&self.bodies), caller };
-        Conversation { ends: Arc::new(ends), others: self.others.clone(), stats: self.stats.clone() }
+    /// Returns these services for the calls of one connection.
+    pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
+        let certificate = client.certificate.as_deref().unwrap_or_default();
+        let context = CallContext {
+            rls: Arc::clone(&self.rls),
+            routes: self.routes.clone(),
+            rights: Rights::of(&self.allowances, certificate),
+            max_message: self.bounds.max_bytes,
+            stats: self.metrics.stats().cloned(),
+        };
+        let (context, metrics) = (Arc::new(context), Arc::clone(&self.metrics));
+        ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
     }
 }
 
-/// Finds the service of each call of a connection. The one that nearly all are for is found without the router of the others.
-pub(super) struct Conversation<S> {
-    ends: Arc<Ends<S>>,
-    others: Routes,
-    stats: Option<Arc<Stats>>,
+/// The services for the calls of one connection.
+struct ClientServices<S, C> {
+    context: Arc<CallContext<S>>,
+    bounds: MessageBounds,
+    metrics: Arc<Metrics>,
+    /// [`call::answer`], whose future has no name. Boxed, it would be an allocation a call.
+    call: C,
 }
 
-impl<S: Store> Conversation<S> {
-    pub(super) fn caller(&self) -> &Caller {
-        &self.ends.caller
+impl<S: Store, C> ClientServices<S, C> {
+    /// Answers a call by tonic's services.
+    async fn answer_by_tonic(
+        context: Arc<CallContext<S>>,
+        request: Request<RequestBody>,
+        timeout: Duration,
+    ) -> Answer<Body> {
+        let timer = context.stats.as_ref().and_then(|stats| stats.begin(request.uri().path()));
+        let status = move |error| match error {
+            BodyError::Cancelled => Status::cancelled(error.to_string()),
+            BodyError::TooSlow => too_slow(timeout),
+        };
+        let mut request = request.map(|body| Body::new(body.map_err(status)));
+        request.extensions_mut().insert(context.rights.clone());
+        let Ok(response) = context.routes.clone().call(request).await;
+        timer.into_iter().for_each(stats::Call::answered);
+        Answer::Response(Box::new(response))
     }
+}
 
-    /// Serves the connection until its end, which comes soon after its client wastes calls. May be dropped and called again.
-    ///
-    /// # Errors
-    /// What ended it, where that was no closing.
-    pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        http: &mut Connection<T, Bytes>,
-    ) -> Result<(), h2::Error> {
-        let mut calls = Vec::new();
-        poll_fn(|cx| {
-            loop {
-                let next = http.poll_accept(cx)?;
-                let waits = next.is_pending();
-                match next {
-                    Poll::Ready(Some((request, respond))) => calls.extend(self.call(request, respond)),
-                    Poll::Ready(None) => return Poll::Ready(Ok(())),
-                    Poll::Pending if calls.is_empty() => return Poll::Pending,
-                    Poll::Pending => {}
-                }
-                // All that came together are begun together, so that their answers go out in one write.
-                if waits || calls.len() >= AT_ONCE {
-                    calls.drain(..).for_each(|call| begin(call, cx));
-                    if self.ends.caller.wastes_calls() {
-                        http.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                    }
-                }
-            }
-        })
-        .await
-    }
+impl<S, C, F> Service for ClientServices<S, C>
+where
+    S: Store,
+    C: Fn(Arc<CallContext<S>>, CallHead, Exchange) -> F + Send + 'static,
+    F: Future<Output = Answer<Body>> + Send,
+{
+    type Head = CallHead;
+    type Unary = F;
+    type Body = Body;
 
-    /// A call that is to be begun; those of other services are, in tasks of their own.
-    fn call(
-        &self,
-        request: Request<RecvStream>,
-        respond: SendResponse<Bytes>,
-    ) -> Option<Pin<Box<impl Future<Output = ()> + Send + use<S>>>> {
-        let path = request.uri().path();
-        let timer = self.stats.as_ref().and_then(|stats| stats.begin(path));
-        if path == call::PATH {
-            let asked = Asked::of(request, self.ends.rls.tracer());
-            return Some(Box::pin(call::answer(Arc::clone(&self.ends), asked, respond, timer)));
+    fn route(&self, fields: &Fields) -> Route<CallHead> {
+        if fields.path() != call::PATH.as_bytes() {
+            return Route::Stream;
         }
-        tokio::spawn(routed::answer(self.others.clone(), request, respond, timer));
-        None
+        let head = CallHead::read(fields, self.context.rls.tracer().is_some());
+        Route::Unary { head, max_body: self.bounds.max_bytes.saturating_add(PREFIX) }
+    }
+
+    fn unary(&self, head: CallHead, exchange: Exchange) -> Self::Unary {
+        (self.call)(Arc::clone(&self.context), head, exchange)
+    }
+
+    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Body> {
+        Box::pin(Self::answer_by_tonic(Arc::clone(&self.context), request, self.bounds.timeout))
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+        let status = match refusal {
+            Refusal::BodyTooLarge => {
+                Status::out_of_range(format!("a message has at most {} bytes", self.bounds.max_bytes))
+            }
+            Refusal::BodyTooSlow => {
+                self.metrics.guard.slow_calls.inc();
+                too_slow(self.bounds.timeout)
+            }
+            Refusal::BudgetExceeded => {
+                self.metrics.guard.slow_calls.inc();
+                Status::resource_exhausted("clients hold as much memory as they may")
+            }
+        };
+        status.into_http()
     }
 }
 
-/// Begins a call. What need not wait is answered when this returns, without a task of its own.
-fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>, cx: &mut Context<'_>) {
-    if call.as_mut().poll(cx).is_pending() {
-        tokio::spawn(call);
-    }
+fn too_slow(timeout: Duration) -> Status {
+    Status::deadline_exceeded(format!("the message did not come within {timeout:?}"))
 }

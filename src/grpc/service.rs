@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::HeaderMap;
 use prost::Message as _;
 use prost::bytes::BufMut;
 use tonic::{Code, Status};
@@ -104,7 +103,7 @@ impl<S: Store> Rls<S> {
         mut told: Option<&mut Told>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
-        let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(&unreadable))?;
+        let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(message, &unreadable))?;
         if let Some(told) = &mut told {
             request.domain.clone_into(&mut told.domain);
         }
@@ -138,15 +137,13 @@ impl<S: Store> Rls<S> {
         Status::permission_denied(format!("domain {domain:?} is not one that this client may ask for"))
     }
 
-    fn refusal(&self, unreadable: &Unreadable) -> Status {
+    fn refusal(&self, message: &[u8], unreadable: &Unreadable) -> Status {
         match unreadable {
             Unreadable::Invalid(invalid) => {
                 self.metrics.invalid_request();
                 Status::invalid_argument(invalid.to_string())
             }
-            Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => {
-                Status::internal(unreadable.to_string())
-            }
+            Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => malformed(message, unreadable),
         }
     }
 
@@ -161,11 +158,17 @@ impl<S: Store> Rls<S> {
     }
 }
 
-/// The caller's own timeout less a margin for the way: a quarter of it, at most 5 ms.
-pub(super) fn budget(headers: &HeaderMap) -> Option<Duration> {
+/// The status of bytes that are no message, in the words of prost, in which tonic answers.
+fn malformed(message: &[u8], unreadable: &Unreadable) -> Status {
+    let error = RateLimitRequest::decode(message).err();
+    Status::internal(error.map_or_else(|| unreadable.to_string(), |error| error.to_string()))
+}
+
+/// Reads `grpc-timeout`, the time that the caller waits, less a margin for the way: a quarter of it, at most 5 ms.
+pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
     /// The longest that is waited for, whatever the caller would bear.
     const LONGEST: Duration = Duration::from_secs(60);
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let text = std::str::from_utf8(timeout).ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let ns: u64 = match unit {
         "H" => 3_600_000_000_000,
@@ -206,9 +209,7 @@ mod tests {
             ("5x", None),
         ];
         for (text, us) in cases {
-            let mut headers = HeaderMap::new();
-            headers.insert("grpc-timeout", text.parse().unwrap());
-            assert_eq!(budget(&headers), us.map(Duration::from_micros), "{text}");
+            assert_eq!(budget(text.as_bytes()), us.map(Duration::from_micros), "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{Problem, Problems, tls};
-use crate::grpc::tls::{Clients, Speaks, TlsFiles};
+use crate::transport::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -61,7 +61,7 @@ impl Flags {
             authorities: "--admin-tls-client-ca",
         };
         let (certificate, key, authorities) = (self.admin_tls_cert, self.admin_tls_key, self.admin_tls_client_ca);
-        let clients = authorities.map(|authorities| Clients { authorities, name: None, allowances: Vec::new() });
+        let clients = authorities.map(|authorities| Clients { authorities, name: None });
         let tls = tls::files(&flags, (certificate, key), clients, Speaks::Http1, problems);
         let settings = AdminSettings {
             token_file: self.admin_token_file,

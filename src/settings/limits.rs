@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{Problems, parse};
 use crate::grpc::request::RequestBounds;
-use crate::grpc::server::Connections;
+use crate::grpc::server::MessageBounds;
+use crate::transport::Limits;
+use crate::transport::server::Lifetime;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -48,8 +50,12 @@ pub(super) struct Flags {
 pub struct LimitSettings {
     /// Descriptors and entries.
     pub request: RequestBounds,
-    /// Messages and connections.
-    pub connections: Connections,
+    /// Messages.
+    pub message: MessageBounds,
+    /// Connections that all workers may have together.
+    pub max_connections: usize,
+    /// How connections are kept.
+    pub lifetime: Lifetime,
     /// Threads.
     pub workers: usize,
 }
@@ -64,13 +70,18 @@ impl Flags {
         let max_age_grace =
             problems.read("--max-connection-age-grace", &self.max_connection_age_grace, parse::duration);
         let max_age = problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
-        let connections = Connections {
-            max_message_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
-            message_timeout: problems.read("--message-timeout", &self.message_timeout, parse::some_time),
-            max_connections: problems.read("--max-connections", &self.max_connections, parse::count),
+        let message = MessageBounds {
+            max_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
+            timeout: problems.read("--message-timeout", &self.message_timeout, parse::some_time),
+        };
+        let limits = Limits {
+            max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
+            message_timeout: message.timeout,
             keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
             keepalive_timeout: Duration::from_secs(20),
-            max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
+        };
+        let lifetime = Lifetime {
+            limits,
             max_age: Some(max_age).filter(|age| !age.is_zero()),
             max_age_grace: Some(max_age_grace).filter(|grace| !grace.is_zero()),
         };
@@ -79,6 +90,7 @@ impl Flags {
             Some(workers) => problems.read("--workers", workers, parse::count),
             None => cores(),
         };
-        LimitSettings { request, connections, workers }
+        let max_connections = problems.read("--max-connections", &self.max_connections, parse::count);
+        LimitSettings { request, message, max_connections, lifetime, workers }
     }
 }

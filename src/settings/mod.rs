@@ -35,7 +35,8 @@ pub use self::shutdown::ShutdownSettings;
 pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{Place, StoreSettings, place};
 pub use self::tracing::TracingSettings;
-use crate::grpc::tls::TlsFiles;
+use crate::grpc::rights::Allowance;
+use crate::transport::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
 /// All flags of `serve`, as written.
@@ -85,6 +86,8 @@ pub struct Settings {
     pub admin: AdminSettings,
     /// Its certificates for gRPC; `None`: it speaks in the clear.
     pub tls: Option<TlsFiles>,
+    /// Domains that clients of gRPC may ask for by their certificates; empty: all.
+    pub allowances: Vec<Allowance>,
     /// Where counters live.
     pub store: StoreSettings,
     /// How large requests may be, and how connections are kept.
@@ -138,13 +141,15 @@ impl Flags {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
         let store = self.store.resolve(&mut problems);
+        let (tls, allowances) = self.tls.resolve(&mut problems);
         let settings = Settings {
             readiness: self.readiness.resolve(&store, &mut problems),
             policy: self.policy.resolve(self.xds.xds.is_some(), &mut problems),
             xds: self.xds.resolve(&mut problems),
             admin: self.admin.resolve(&listen.admin, &mut problems),
             listen,
-            tls: self.tls.resolve(&mut problems),
+            tls,
+            allowances,
             store,
             limits: self.limits.resolve(&mut problems),
             answers: self.answers.resolve(&mut problems),

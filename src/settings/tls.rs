@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Problem, Problems};
 use crate::grpc::rights::Allowance;
-use crate::grpc::tls::{Clients, Speaks, TlsFiles};
+use crate::transport::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -30,7 +30,8 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    pub(super) fn resolve(self, problems: &mut Problems) -> Option<TlsFiles> {
+    /// Returns the files, and what clients may ask for by the names of their certificates.
+    pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
             let what = "needs --grpc-tls-client-ca, or nobody vouches for the name".to_owned();
             problems.0.push(Problem { flag: "--grpc-tls-client-san", what });
@@ -45,8 +46,8 @@ impl Flags {
         let flags =
             Names { certificate: "--grpc-tls-cert", key: "--grpc-tls-key", authorities: "--grpc-tls-client-ca" };
         let name = self.grpc_tls_client_san;
-        let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name, allowances });
-        files(&flags, (self.grpc_tls_cert, self.grpc_tls_key), clients, Speaks::Http2, problems)
+        let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name });
+        (files(&flags, (self.grpc_tls_cert, self.grpc_tls_key), clients, Speaks::Http2, problems), allowances)
     }
 }
 

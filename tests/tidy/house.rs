@@ -72,23 +72,25 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
         foreign: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
     },
+    // HTTP/2 for gRPC servers, without protobuf and rate limits.
+    Row {
+        place: "transport",
+        rooms: "telemetry",
+        foreign: "async bytes foldhash futures_util http http_body parking_lot std::io std::sync std::time::Instant thiserror \
+                  tokio",
+    },
+    Row { place: "transport/permits", rooms: "", foreign: "tracing" },
+    Row { place: "transport/server", rooms: "", foreign: "rand rustls std::net tokio_util tracing" },
+    Row { place: "transport/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
+    Row { place: "transport/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
     // The only room with protobuf in it.
     Row {
         place: "grpc",
-        rooms: "algorithm descriptor limiter spans store::Store telemetry",
-        foreign: "async http prost prost_reflect prost_types serde serde_json smallvec std::io std::sync std::time::Instant \
-                  thiserror tokio tonic tonic_health tonic_reflection",
+        rooms: "algorithm descriptor limiter spans store::Store telemetry transport",
+        foreign: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::io std::sync \
+                  std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
-    Row { place: "grpc/server", rooms: "", foreign: "bytes h2 tokio_util" },
-    Row { place: "grpc/connection", rooms: "", foreign: "bytes h2 rand tokio_util tracing" },
-    Row { place: "grpc/call", rooms: "", foreign: "bytes h2 tracing" },
-    Row { place: "grpc/bodies", rooms: "", foreign: "bytes h2" },
-    Row { place: "grpc/caller", rooms: "", foreign: "std::net" },
-    Row { place: "grpc/places", rooms: "", foreign: "tracing" },
     Row { place: "grpc/service", rooms: "", foreign: "tracing" },
-    Row { place: "grpc/routed", rooms: "", foreign: "bytes h2 http_body tracing" },
-    Row { place: "grpc/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
-    Row { place: "grpc/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
     // Brings policies as text; what they mean is not its own.
     Row {
         place: "xds",
@@ -114,15 +116,15 @@ pub(super) const HOUSE: &[Row] = &[
     // The only room that reads the environment, but for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::tls limiter::Modes policy::Dialect policy::Options \
-                otlp policy::source::files policy::whole_number spans store::memory store::redis telemetry::log telemetry::stats telemetry::statsd xds",
+        rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::Dialect policy::Options \
+                otlp policy::source::files policy::whole_number spans store::memory store::redis telemetry::log telemetry::stats telemetry::statsd transport xds",
         foreign: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/policy", rooms: "", foreign: "std::fs" },
     // What puts the concrete parts together.
     Row {
         place: "app",
-        rooms: "admin algorithm descriptor grpc journal limiter otlp policy settings spans store telemetry watch xds",
+        rooms: "admin algorithm descriptor grpc journal limiter otlp policy settings spans store telemetry transport watch xds",
         foreign: "async jiff parking_lot rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },

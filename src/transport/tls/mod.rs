@@ -3,7 +3,7 @@
 //! All files are read and judged together: certificate and key are either both exchanged or not at all.
 
 mod client_name;
-pub(super) mod names;
+pub mod names;
 
 use std::fmt;
 use std::fs::File;
@@ -27,7 +27,6 @@ use tokio_rustls::server::TlsStream;
 
 use self::client_name::ClientName;
 use self::names::Name;
-use super::rights::{Allowance, Rights};
 
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,8 +62,6 @@ pub struct Clients {
     pub authorities: PathBuf,
     /// A DNS name or URI that the certificate has to be for.
     pub name: Option<String>,
-    /// What they may ask for; empty: everything.
-    pub allowances: Vec<Allowance>,
 }
 
 /// What the files held at one time.
@@ -86,11 +83,6 @@ impl fmt::Debug for Contents {
 }
 
 impl TlsFiles {
-    /// Whether what clients may ask for depends on who they are.
-    pub fn has_rights(&self) -> bool {
-        self.clients.as_ref().is_some_and(|clients| !clients.allowances.is_empty())
-    }
-
     /// Reads these files and no other; blocks.
     pub fn read(&self) -> Contents {
         let authorities = self.clients.as_ref().map(|clients| &clients.authorities);
@@ -187,29 +179,19 @@ fn key(path: &Path, contents: &FileContents, problems: &mut Vec<String>) -> Opti
     found.map_err(|problem| problems.push(problem)).ok()
 }
 
-/// The configuration in force, and what clients may do by it. Clones share it.
+/// The configuration in force. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Tls {
-    config: Arc<ArcSwap<ServerConfig>>,
-    allowances: Arc<[Allowance]>,
-}
+pub struct Tls(Arc<ArcSwap<ServerConfig>>);
 
 impl Tls {
-    /// Handshakes by `config`, until told otherwise. Clients may ask for what these files allow them.
-    pub fn new(config: ServerConfig, files: &TlsFiles) -> Self {
-        let allowances = files.clients.iter().flat_map(|clients| clients.allowances.iter().cloned()).collect();
-        Self { config: Arc::new(ArcSwap::from_pointee(config)), allowances }
+    /// Handshakes by `config`, until it is replaced.
+    pub fn new(config: ServerConfig) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(config)))
     }
 
     /// Handshakes that begin from now on are by `config`; those that were before stay as they are.
     pub fn replace(&self, config: ServerConfig) {
-        self.config.store(Arc::new(config));
-    }
-
-    /// What the client of a connection may ask for. Read once a connection, since it may take an allocation or two.
-    pub(super) fn rights<S>(&self, stream: &TlsStream<S>) -> Rights {
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        Rights::of(&self.allowances, shown.map_or(&[], |certificate| certificate))
+        self.0.store(Arc::new(config));
     }
 
     /// Shakes hands, within a bounded time.
@@ -217,15 +199,19 @@ impl Tls {
     /// # Errors
     /// Where the client is not who it should be, speaks otherwise, or takes too long.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
-        let handshake = TlsAcceptor::from(self.config.load_full()).accept(stream);
+        let handshake = TlsAcceptor::from(self.0.load_full()).accept(stream);
         tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await?
     }
 }
 
-/// The first name that a client's certificate is for, where it has shown one.
+/// Returns the certificate that a client has shown, verified.
+pub(super) fn client_certificate<S>(stream: &TlsStream<S>) -> Option<&CertificateDer<'static>> {
+    stream.get_ref().1.peer_certificates()?.first()
+}
+
+/// Returns the first name that a client's certificate is for, where it has shown one.
 pub fn client_name<S>(stream: &TlsStream<S>) -> Option<String> {
-    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
-    let name = names::names(certificate).next();
+    let name = names::names(client_certificate(stream)?).next();
     Some(name.map_or("a certificate without a name", Name::text).to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! How many connections there may be at once.
+//! A bound of the connections that are open at once.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use crate::telemetry::guard::Cut;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
 
-/// The places that connections take.
-pub struct Places {
+/// Permits for connections.
+pub struct ConnectionPermits {
     free: Arc<Semaphore>,
     max: usize,
     metrics: Arc<Metrics>,
     refused: Seldom,
 }
 
-/// A connection's place, given back when dropped.
-pub struct Place {
+/// A permit for one connection, given back when dropped.
+pub struct Permit {
     metrics: Arc<Metrics>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Places {
-    /// As many as `max`.
+impl ConnectionPermits {
+    /// Permits for `max` connections.
     pub fn new(max: usize, metrics: Arc<Metrics>) -> Self {
         let max = max.min(Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(max)), max, metrics, refused: Seldom::default() }
     }
 
-    /// A place, if there is one. Who gets none is to be closed at once and not left waiting: a client that is told goes to
-    /// another replica, while one in the kernel's queue believes to be connected and times out, call by call.
-    pub fn take(&self) -> Option<Place> {
+    /// Takes a permit, if there is one. A connection without one is to be closed at once and not left waiting: its client goes
+    /// to another replica, while one in the kernel's queue believes to be connected and times out, call by call.
+    pub fn take(&self) -> Option<Permit> {
         let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
             self.metrics.guard.cut(Cut::Full);
             if let Some(times) = self.refused.times() {
@@ -42,18 +42,18 @@ impl Places {
             return None;
         };
         self.metrics.guard.connections.inc();
-        Some(Place { metrics: Arc::clone(&self.metrics), _permit: permit })
+        Some(Permit { metrics: Arc::clone(&self.metrics), _permit: permit })
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.metrics.guard.connections.dec();
     }
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Place")
+        f.write_str("Permit")
     }
 }

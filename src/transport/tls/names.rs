@@ -15,14 +15,16 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// A name that a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::grpc) enum Name<'a> {
-    /// A wildcard as it is written.
+pub enum Name<'a> {
+    /// A DNS name; a wildcard as it is written.
     Dns(&'a str),
+    /// A URI.
     Uri(&'a str),
 }
 
 impl<'a> Name<'a> {
-    pub(in crate::grpc) fn text(self) -> &'a str {
+    /// Returns the name as it is written.
+    pub fn text(self) -> &'a str {
         match self {
             Self::Dns(text) | Self::Uri(text) => text,
         }
@@ -30,7 +32,7 @@ impl<'a> Name<'a> {
 }
 
 /// The DNS names and URIs of a certificate, in DER.
-pub(in crate::grpc) fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
+pub fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
     elements(alternative_names(certificate).unwrap_or_default()).filter_map(|(tag, text)| {
         let text = std::str::from_utf8(text).ok()?;
         match tag {
@@ -43,7 +45,7 @@ pub(in crate::grpc) fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_
 
 /// Whether a certificate is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A wildcard
 /// stands for one label, the first.
-pub(in crate::grpc) fn is_for(certificate: &[u8], name: &str) -> bool {
+pub fn is_for(certificate: &[u8], name: &str) -> bool {
     names(certificate).any(|found| match found {
         Name::Dns(dns) => covers(dns, name),
         Name::Uri(uri) => uri == name,

@@ -1,0 +1,38 @@
+//! `ShouldRateLimit` by the trait that tonic generates: the protocol as tonic implements it, compressed messages included.
+//!
+//! Frequent calls take the shortcut of [`call`](super::call), which answers the same.
+
+use std::sync::Arc;
+
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::call::record_status;
+use super::proto::rate_limit_service_server::RateLimitService;
+use super::proto::{RateLimitRequest, RateLimitResponse};
+use super::rights::Rights;
+use super::service::{Rls, budget};
+use crate::store::Store;
+
+/// The service of tonic.
+pub(super) struct Method<S>(pub(super) Arc<Rls<S>>);
+
+#[tonic::async_trait]
+impl<S: Store> RateLimitService for Method<S> {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let header = |name: &str| metadata.get(name).map(tonic::metadata::MetadataValue::as_encoded_bytes);
+        let time = header("grpc-timeout").and_then(budget);
+        let rights = extensions.get::<Rights>().cloned().unwrap_or_else(Rights::none);
+        let mut recording = self.0.tracer().and_then(|tracer| tracer.begin(header));
+        let (message, mut answer) = (message.encode_to_vec(), Vec::new());
+        let answered = self.0.answer(&message, time, &rights, recording.as_deref_mut(), &mut answer).await;
+        record_status(recording, answered.as_ref().err());
+        answered?;
+        let answer = RateLimitResponse::decode(answer.as_slice());
+        answer.map(Response::new).map_err(|error| Status::internal(error.to_string()))
+    }
+}

@@ -1,0 +1,195 @@
+//! The body of a call that its service reads while it comes.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+
+/// The end of a body that is no regular one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// The client reset the stream, or its connection ended.
+    #[error("the client cancelled the call")]
+    Cancelled,
+    /// The client sent nothing for longer than it may.
+    #[error("the message did not come in time")]
+    TooSlow,
+}
+
+/// A request's body, as its service reads it. The client may send on as its bytes are taken.
+#[derive(Debug)]
+pub struct RequestBody(Arc<Shared>);
+
+/// The connection's end of a [`RequestBody`]. Dropped, the body ends as cancelled.
+#[derive(Debug)]
+pub(super) struct BodySender(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the connection, which has to give back what was taken.
+    connection: Waker,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pieces: VecDeque<Bytes>,
+    trailers: Option<HeaderMap>,
+    /// Nothing comes after `pieces` and `trailers`.
+    end: Option<Result<(), BodyError>>,
+    /// Bytes that were taken and not yet given back to the client.
+    taken: usize,
+    reader: Option<Waker>,
+    /// Nobody reads any more.
+    is_dropped: bool,
+}
+
+/// Makes a body and its sender. `connection` is woken when bytes were taken.
+pub(super) fn channel(connection: Waker) -> (BodySender, RequestBody) {
+    let shared = Arc::new(Shared { state: Mutex::default(), connection });
+    (BodySender(Arc::clone(&shared)), RequestBody(shared))
+}
+
+impl BodySender {
+    /// Adds bytes. Returns whether somebody will read them.
+    pub(super) fn send(&self, data: Bytes) -> bool {
+        self.change(|state| {
+            if !state.is_dropped && !data.is_empty() {
+                state.pieces.push_back(data);
+            }
+            !state.is_dropped
+        })
+    }
+
+    /// Ends the body, with trailers or without.
+    pub(super) fn finish(&self, trailers: Option<HeaderMap>) {
+        self.change(|state| {
+            state.trailers = trailers;
+            state.end.get_or_insert(Ok(()));
+        });
+    }
+
+    /// Ends the body with an error.
+    pub(super) fn fail(&self, error: BodyError) {
+        self.change(|state| {
+            state.end.get_or_insert(Err(error));
+        });
+    }
+
+    /// Takes the number of bytes that were read since the last time. Of a body that nobody reads any more, all are.
+    pub(super) fn take_read(&self) -> usize {
+        let mut state = self.0.state.lock();
+        let unread: usize = if state.is_dropped { state.pieces.drain(..).map(|piece| piece.len()).sum() } else { 0 };
+        std::mem::take(&mut state.taken).saturating_add(unread)
+    }
+
+    /// Returns whether the reader waits for more.
+    pub(super) fn is_starved(&self) -> bool {
+        let state = self.0.state.lock();
+        state.pieces.is_empty() && state.end.is_none() && !state.is_dropped
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.0.state.lock();
+        let changed = change(&mut state);
+        let reader = state.reader.take();
+        drop(state);
+        reader.into_iter().for_each(Waker::wake);
+        changed
+    }
+}
+
+impl Drop for BodySender {
+    fn drop(&mut self) {
+        self.fail(BodyError::Cancelled);
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.0.state.lock().is_dropped = true;
+        self.0.connection.wake_by_ref();
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut state = self.0.state.lock();
+        if let Some(piece) = state.pieces.pop_front() {
+            state.taken = state.taken.saturating_add(piece.len());
+            drop(state);
+            self.0.connection.wake_by_ref();
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match (state.trailers.take(), state.end) {
+            (Some(trailers), _) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+            (None, Some(Ok(()))) => Poll::Ready(None),
+            (None, Some(Err(error))) => Poll::Ready(Some(Err(error))),
+            (None, None) => {
+                state.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.0.state.lock();
+        state.pieces.is_empty() && state.trailers.is_none() && state.end == Some(Ok(()))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(body: &mut RequestBody) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn data(polled: Poll<Option<Result<Frame<Bytes>, BodyError>>>) -> Bytes {
+        let Poll::Ready(Some(Ok(frame))) = polled else { panic!("no frame: {polled:?}") };
+        frame.into_data().unwrap()
+    }
+
+    #[test]
+    fn a_body_is_read_as_it_comes_and_the_connection_learns_how_much() {
+        let (sender, mut body) = channel(Waker::noop().clone());
+        assert!(poll(&mut body).is_pending() && sender.is_starved());
+        assert!(sender.send(Bytes::from_static(b"abc")));
+        assert_eq!((data(poll(&mut body)), sender.take_read(), sender.take_read()), ("abc".into(), 3, 0));
+        sender.finish(None);
+        assert!(matches!(poll(&mut body), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn the_end_of_the_sender_cancels_a_body_that_has_not_ended() {
+        let (sender, mut body) = channel(Waker::noop().clone());
+        drop(sender);
+        assert!(matches!(poll(&mut body), Poll::Ready(Some(Err(BodyError::Cancelled)))));
+        let (sender, mut body) = channel(Waker::noop().clone());
+        sender.finish(None);
+        drop(sender);
+        assert!(matches!(poll(&mut body), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn what_nobody_reads_any_more_counts_as_read() {
+        let (sender, body) = channel(Waker::noop().clone());
+        sender.send(Bytes::from_static(b"abc"));
+        drop(body);
+        assert_eq!(sender.take_read(), 3);
+        assert!(!sender.send(Bytes::from_static(b"d")));
+    }
+}

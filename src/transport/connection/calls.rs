@@ -1,0 +1,372 @@
+//! HEADERS and DATA: calls begun, their bodies collected (RFC 9113, sections 5.1, 6.1, 6.2 and 8.1).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::future::Either;
+
+use super::{Connection, Failure, KnownBlock, MAX_HEADER_LIST, PartialBlock, WINDOW};
+use crate::transport::body;
+use crate::transport::fields::Verdict;
+use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
+use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
+use crate::transport::stream::{Input, STREAM_COST, Stream};
+
+impl<S: Service> Connection<S> {
+    /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
+    pub(super) fn headers(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        after: &[u8],
+        now: Instant,
+    ) -> Result<usize, Failure> {
+        if head.stream.is_multiple_of(2) {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        let mut block = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
+        let mut depends_on_itself = false;
+        if head.has(flag::PRIORITY) {
+            let (priority, rest) = block.split_first_chunk::<5>().ok_or(Reason::FRAME_SIZE_ERROR)?;
+            let [d0, d1, d2, d3, _] = *priority;
+            depends_on_itself = u32::from_be_bytes([d0, d1, d2, d3]) & frame::MAX_STREAM == head.stream;
+            block = rest;
+        }
+        let (stream, is_end_of_stream) = (head.stream, head.has(flag::END_STREAM));
+        if !head.has(flag::END_HEADERS) {
+            let bytes = block.to_vec();
+            self.begin_block(PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes })?;
+            return Ok(0);
+        }
+        self.header_block(stream, is_end_of_stream, depends_on_itself, block, after, now)
+    }
+
+    /// Takes a whole header block: trailers of a call that is under way, or the beginning of one.
+    pub(super) fn header_block(
+        &mut self,
+        stream: u32,
+        is_end_of_stream: bool,
+        depends_on_itself: bool,
+        block: &[u8],
+        after: &[u8],
+        now: Instant,
+    ) -> Result<usize, Failure> {
+        if stream <= self.last_stream {
+            return self.trailers(stream, is_end_of_stream, block, now).map(|()| 0);
+        }
+        self.last_stream = stream;
+        let (verdict, length, route) = self.route(block)?;
+        if self.life.refuses_streams() {
+            // GOAWAY named the last stream that is taken up.
+            self.forget(stream);
+            return Ok(0);
+        }
+        if depends_on_itself || verdict == Verdict::Malformed {
+            self.reset_for_error(stream, Reason::PROTOCOL_ERROR)?;
+            return Ok(0);
+        }
+        if self.streams.len() >= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX) {
+            self.reset_for_error(stream, Reason::REFUSED_STREAM)?;
+            return Ok(0);
+        }
+        let Some(route) = route else {
+            self.refuse_list(stream, is_end_of_stream)?;
+            return Ok(0);
+        };
+        match route {
+            Route::Unary { head, max_body } => {
+                if is_end_of_stream {
+                    self.begin_unary(stream, head, length, &[], now)?;
+                } else if let Some((data, taken)) = self.whole_body(stream, max_body, after) {
+                    self.begin_unary(stream, head, length, data, now)?;
+                    return Ok(taken);
+                } else {
+                    self.collect(stream, head, max_body, length, now);
+                }
+            }
+            Route::Stream => self.begin_stream(stream, is_end_of_stream, length, now)?,
+        }
+        Ok(0)
+    }
+
+    /// Decodes a request's block, or recognizes it. No route: the list is too large.
+    #[allow(clippy::type_complexity, reason = "a verdict, a length and a route are used once, right above")]
+    fn route(&mut self, block: &[u8]) -> Result<(Verdict, Option<u64>, Option<Route<S::Head>>), Failure> {
+        if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
+            return Ok((Verdict::WellFormed, known.content_length, Some(known.route())));
+        }
+        let leaves_table = self.decode(block)?;
+        let length = self.fields.content_length();
+        match self.fields.request_verdict() {
+            Verdict::WellFormed => {}
+            verdict => return Ok((verdict, length, None)),
+        }
+        let route = self.service.route(&self.fields);
+        if let (true, Route::Unary { head, max_body }) = (leaves_table, &route) {
+            let (block, head) = (block.to_vec(), head.clone());
+            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length: length });
+        }
+        Ok((Verdict::WellFormed, length, Some(route)))
+    }
+
+    /// Decodes a block into `fields`. Returns whether the decoder's table is as before.
+    fn decode(&mut self, block: &[u8]) -> Result<bool, Failure> {
+        let fields = &mut self.fields;
+        fields.clear();
+        let leaves_table = self
+            .decoder
+            .decode(block, |name, value| fields.add(name, value, MAX_HEADER_LIST))
+            .map_err(|_| Reason::COMPRESSION_ERROR)?;
+        if !leaves_table {
+            self.known = None;
+        }
+        Ok(leaves_table)
+    }
+
+    /// Finds the whole body of a call right behind its HEADERS. Returns it and the bytes that it takes there.
+    fn whole_body<'a>(&mut self, stream: u32, max_body: usize, after: &'a [u8]) -> Option<(&'a [u8], usize)> {
+        let (head, rest) = after.split_first_chunk::<HEAD>()?;
+        let head = FrameHead::read(head);
+        let is_whole = head.kind == kind::DATA && head.stream == stream && head.flags == flag::END_STREAM;
+        let window = self.receive_window.min(WINDOW.into());
+        if !is_whole || head.length > max_body.min(MAX_PAYLOAD) || length(head.length) > window {
+            return None;
+        }
+        let data = rest.get(..head.length)?;
+        self.receive_window = self.receive_window.saturating_sub(length(data.len()));
+        self.give_back(data.len());
+        Some((data, HEAD.saturating_add(data.len())))
+    }
+
+    /// Begins a unary call, and answers it where that need not wait.
+    fn begin_unary(
+        &mut self,
+        stream: u32,
+        head: S::Head,
+        announced: Option<u64>,
+        body: &[u8],
+        now: Instant,
+    ) -> Result<(), Failure> {
+        if announced.is_some_and(|announced| usize::try_from(announced) != Ok(body.len())) {
+            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
+        }
+        let mut exchange = self.spare.pop().unwrap_or_default();
+        exchange.request.clear();
+        exchange.request.extend_from_slice(body);
+        exchange.answer.clear();
+        self.begin_exchange(stream, head, exchange, now);
+        Ok(())
+    }
+
+    fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
+        let slot = self.slots.take(stream);
+        let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
+        if let std::task::Poll::Ready(answer) = polled {
+            self.slots.free(slot);
+            if let Some(known) = self.streams.get_mut(&stream) {
+                known.slot = None;
+            }
+            return self.answer(stream, answer, now);
+        }
+        if !self.streams.contains_key(&stream) && !self.open(stream, Input::Ended, None) {
+            self.slots.free(slot);
+            return self.refuse(stream, Refusal::BudgetExceeded, true, now);
+        }
+        if let Some(known) = self.streams.get_mut(&stream) {
+            known.slot = Some(slot);
+        }
+    }
+
+    /// Adds a stream that stays. `false` where memory is used up.
+    fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
+        if !self.charge_new_stream() {
+            return false;
+        }
+        let mut opened = Stream::new(input, announced, WINDOW.into(), self.peer.initial_window);
+        opened.charged = STREAM_COST;
+        self.streams.insert(stream, opened);
+        true
+    }
+
+    /// Waits for the body of a unary call.
+    fn collect(&mut self, stream: u32, head: S::Head, max: usize, announced: Option<u64>, now: Instant) {
+        if self.open(stream, Input::Collecting { head, max, body: Vec::new() }, announced) {
+            self.set_deadline(stream, now);
+        } else {
+            self.refuse(stream, Refusal::BudgetExceeded, false, now);
+        }
+    }
+
+    /// Begins a call whose body the service reads.
+    fn begin_stream(
+        &mut self,
+        stream: u32,
+        is_end_of_stream: bool,
+        announced: Option<u64>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        if is_end_of_stream && announced.is_some_and(|announced| announced != 0) {
+            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
+        }
+        let slot = self.slots.take(stream);
+        let (sender, body) = body::channel(self.slots.waker(slot));
+        let input = if is_end_of_stream {
+            sender.finish(None);
+            Input::Ended
+        } else {
+            Input::Streaming(sender)
+        };
+        if !self.open(stream, input, announced) {
+            self.slots.free(slot);
+            self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
+            return Ok(());
+        }
+        if let Some(opened) = self.streams.get_mut(&stream) {
+            opened.slot = Some(slot);
+        }
+        if !is_end_of_stream {
+            self.set_deadline(stream, now);
+        }
+        let response = self.service.stream(self.fields.to_request(body));
+        if let std::task::Poll::Ready(answer) = self.slots.begin(slot, Either::Right(response)) {
+            self.answer(stream, answer, now);
+        }
+        Ok(())
+    }
+
+    /// Takes trailers, or HEADERS of a stream that is over.
+    fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), Failure> {
+        self.decode(block)?;
+        let Some(stream) = self.streams.get(&id) else {
+            return match self.forgotten.contains(&id) {
+                true => Ok(()),
+                false if id == self.last_stream => Err(Reason::STREAM_CLOSED.into()),
+                false => Err(Reason::PROTOCOL_ERROR.into()),
+            };
+        };
+        if stream.is_remote_closed() {
+            return self.reset_for_error(id, Reason::STREAM_CLOSED);
+        }
+        if !is_end || self.fields.trailers_verdict() == Verdict::Malformed {
+            return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
+        }
+        let trailers = Some(self.fields.to_map());
+        self.end_input(id, trailers, now)
+    }
+
+    pub(super) fn data(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+        let (id, is_end) = (head.stream, head.has(flag::END_STREAM));
+        if id == 0 || id > self.last_stream {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        let data = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
+        // Padding counts (RFC 9113, 6.1), and is given back at once.
+        self.receive_window = self.receive_window.saturating_sub(length(payload.len()));
+        if self.receive_window < 0 {
+            return Err(Reason::FLOW_CONTROL_ERROR.into());
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            self.give_back(payload.len());
+            return if self.forgotten.contains(&id) { Ok(()) } else { self.reset_for_error(id, Reason::STREAM_CLOSED) };
+        };
+        if stream.is_remote_closed() {
+            self.give_back(payload.len());
+            return self.reset_for_error(id, Reason::STREAM_CLOSED);
+        }
+        stream.receive_window = stream.receive_window.saturating_sub(length(payload.len()));
+        let expected = stream.expected.map(|left| left.checked_sub(u64::try_from(data.len()).unwrap_or(u64::MAX)));
+        stream.expected = expected.flatten();
+        let is_wrong_length = expected.is_some_and(|left| left.is_none() || is_end && left != Some(0));
+        if stream.receive_window < 0 || is_wrong_length {
+            let is_within = stream.receive_window >= 0;
+            self.give_back(payload.len());
+            return self
+                .reset_for_error(id, if is_within { Reason::PROTOCOL_ERROR } else { Reason::FLOW_CONTROL_ERROR });
+        }
+        if data.is_empty() && !is_end {
+            self.strikes.record_empty(now)?;
+        }
+        self.take_data(id, data, payload.len(), now);
+        if is_end { self.end_input(id, None, now) } else { Ok(()) }
+    }
+
+    /// Hands bytes of a body on. `counted`: what they took of windows.
+    fn take_data(&mut self, id: u32, data: &[u8], counted: usize, now: Instant) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        let (refusal, is_streaming) = match &stream.input {
+            Input::Collecting { body, max, .. } if body.len().saturating_add(data.len()) > *max => {
+                (Some(Refusal::BodyTooLarge), false)
+            }
+            Input::Collecting { .. } => (None, false),
+            Input::Streaming(_) => (None, true),
+            Input::Discarding | Input::Ended => {
+                self.give_back(counted);
+                return self.give_back_of(id, counted);
+            }
+        };
+        let refusal = refusal.or_else(|| (!self.charge_stream(id, data.len())).then_some(Refusal::BudgetExceeded));
+        if let Some(refusal) = refusal {
+            self.give_back(counted);
+            return self.refuse(id, refusal, false, now);
+        }
+        // The window of a stream is given back as its reader reads, that of the connection at once: one reader that is slow
+        // must not hold up other calls.
+        self.give_back(counted);
+        self.give_back_of(id, if is_streaming { counted.saturating_sub(data.len()) } else { counted });
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        match &mut stream.input {
+            Input::Collecting { body, .. } => body.extend_from_slice(data),
+            Input::Streaming(sender) if !data.is_empty() => drop(sender.send(Bytes::copy_from_slice(data))),
+            Input::Streaming(_) | Input::Discarding | Input::Ended => {}
+        }
+    }
+
+    /// The request is whole: a collected call begins, a reader is told.
+    fn end_input(&mut self, id: u32, trailers: Option<http::HeaderMap>, now: Instant) -> Result<(), Failure> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.expected.is_some_and(|left| left != 0) {
+            return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
+        }
+        stream.deadline = None;
+        match std::mem::replace(&mut stream.input, Input::Ended) {
+            Input::Collecting { head, body, .. } => {
+                let mut exchange = self.spare.pop().unwrap_or_default();
+                exchange.request = body;
+                exchange.answer.clear();
+                self.begin_exchange(id, head, exchange, now);
+            }
+            Input::Streaming(sender) => sender.finish(trailers),
+            Input::Discarding | Input::Ended => {}
+        }
+        Ok(())
+    }
+
+    /// Gives back what a reader took of a body.
+    pub(super) fn give_back_read(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Input::Streaming(sender) = &stream.input else { return };
+        let read = sender.take_read();
+        stream.charged = stream.charged.saturating_sub(read);
+        self.account.release(read);
+        self.give_back_of(id, read);
+    }
+
+    /// Answers a call without its service. `is_whole`: nothing more of it comes.
+    pub(super) fn refuse(&mut self, id: u32, refusal: Refusal, is_whole: bool, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            if let Some(slot) = stream.slot.take() {
+                self.slots.free(slot);
+            }
+            if !stream.is_remote_closed() {
+                stream.input = Input::Discarding;
+            }
+        }
+        let response = self.service.refuse(refusal);
+        self.answer_of(id, Answer::Response(Box::new(response)), is_whole, now);
+    }
+}
+
+/// A length as windows count.
+pub(super) fn length(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,289 @@
+//! Frames in, one after the other; frames of the connection itself (RFC 9113, sections 3.4, 4 and 6).
+
+use std::time::Instant;
+
+use super::{Connection, DEFAULT_WINDOW, End, Failure, PartialBlock};
+use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
+use crate::transport::service::Service;
+use crate::transport::stream::STREAM_COST;
+
+/// The first bytes of a client.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Largest window (RFC 9113, 6.9.1).
+const MAX_WINDOW: i64 = (1 << 31) - 1;
+/// Bytes of a header block that is sent in pieces. Twice a list of the largest size fits, Huffman coded or not.
+const MAX_BLOCK: usize = 64 << 10;
+
+/// Settings that are read (RFC 9113, 6.5.2).
+mod setting {
+    pub(super) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(super) const ENABLE_PUSH: u16 = 2;
+    pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(super) const MAX_FRAME_SIZE: u16 = 5;
+}
+
+impl<S: Service> Connection<S> {
+    /// Takes bytes that the client sent: all frames that are whole. Returns how many bytes were taken; what is left is to come
+    /// again, with more behind it.
+    pub(in crate::transport) fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
+        self.life.on_heard(now);
+        let mut at = 0;
+        if self.life.awaits_preface() {
+            let length = bytes.len().min(PREFACE.len());
+            if bytes.get(..length) != PREFACE.get(..length) {
+                self.fail(&Reason::PROTOCOL_ERROR.into());
+                return bytes.len();
+            }
+            if length < PREFACE.len() {
+                return 0;
+            }
+            self.life.on_preface();
+            at = length;
+        }
+        while self.end.is_none() {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let Some(head) = rest.first_chunk::<HEAD>().map(FrameHead::read) else { break };
+            if head.length > MAX_PAYLOAD {
+                self.fail(&Reason::FRAME_SIZE_ERROR.into());
+                break;
+            }
+            let Some((payload, after)) = rest.get(HEAD..).and_then(|rest| rest.split_at_checked(head.length)) else {
+                break;
+            };
+            at = at.saturating_add(HEAD).saturating_add(head.length);
+            match self.frame(head, payload, after, now) {
+                Ok(more) => at = at.saturating_add(more),
+                Err(failure) => self.fail(&failure),
+            }
+        }
+        if self.end.is_some() { bytes.len() } else { at }
+    }
+
+    /// Takes one frame. Returns the bytes of `after` that were taken along with it.
+    fn frame(&mut self, head: FrameHead, payload: &[u8], after: &[u8], now: Instant) -> Result<usize, Failure> {
+        let is_continued = self.block.as_ref().is_some_and(|block| block.stream == head.stream);
+        if (self.block.is_some() || head.kind == kind::CONTINUATION)
+            && !(is_continued && head.kind == kind::CONTINUATION)
+        {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        if self.life.awaits_settings() && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        match head.kind {
+            kind::HEADERS => return self.headers(head, payload, after, now),
+            kind::DATA => self.data(head, payload, now)?,
+            kind::CONTINUATION => self.continuation(head, payload, now)?,
+            kind::RST_STREAM => self.rst_stream(head, payload)?,
+            kind::SETTINGS => self.settings(head, payload, now)?,
+            kind::PING => self.ping(head, payload, now)?,
+            kind::WINDOW_UPDATE => self.window_update(head, payload, now)?,
+            kind::PRIORITY => self.priority(head, payload, now)?,
+            kind::GOAWAY if head.stream != 0 => return Err(Reason::PROTOCOL_ERROR.into()),
+            kind::GOAWAY if payload.len() < 8 => return Err(Reason::FRAME_SIZE_ERROR.into()),
+            kind::GOAWAY => self.life.on_goaway(),
+            kind::PUSH_PROMISE => return Err(Reason::PROTOCOL_ERROR.into()),
+            // Others are to be ignored (RFC 9113, 5.5).
+            _ => self.strikes.record_control(now)?,
+        }
+        Ok(0)
+    }
+
+    /// Keeps the beginning of a header block.
+    pub(super) fn begin_block(&mut self, block: PartialBlock) -> Result<(), Failure> {
+        self.account.charge(block.bytes.len()).map_err(|_| Reason::ENHANCE_YOUR_CALM)?;
+        self.block = Some(block);
+        Ok(())
+    }
+
+    fn continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+        let Some(mut block) = self.block.take() else { return Err(Reason::PROTOCOL_ERROR.into()) };
+        if payload.is_empty() && !head.has(flag::END_HEADERS) {
+            self.strikes.record_empty(now)?;
+        }
+        if block.bytes.len().saturating_add(payload.len()) > MAX_BLOCK {
+            return Err(Failure { reason: Reason::ENHANCE_YOUR_CALM, end: End::Flood });
+        }
+        self.account.charge(payload.len()).map_err(|_| Reason::ENHANCE_YOUR_CALM)?;
+        block.bytes.extend_from_slice(payload);
+        if !head.has(flag::END_HEADERS) {
+            self.block = Some(block);
+            return Ok(());
+        }
+        self.account.release(block.bytes.len());
+        let PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes } = block;
+        self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop) // DATA comes by itself: a block in pieces is rare
+    }
+
+    fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Failure> {
+        if head.stream == 0 || head.stream > self.last_stream {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        if payload.len() != 4 {
+            return Err(Reason::FRAME_SIZE_ERROR.into());
+        }
+        if self.streams.contains_key(&head.stream) {
+            self.remove(head.stream);
+            self.strikes.record_reset()?;
+        } else {
+            self.strikes.record_control(self.life.heard_at())?;
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+        if head.stream != 0 {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        if head.has(flag::ACK) {
+            return if payload.is_empty() { Ok(()) } else { Err(Reason::FRAME_SIZE_ERROR.into()) };
+        }
+        if !payload.len().is_multiple_of(6) {
+            return Err(Reason::FRAME_SIZE_ERROR.into());
+        }
+        self.strikes.record_empty(now)?;
+        self.life.on_settings();
+        for item in payload.chunks_exact(6) {
+            let Some(&[n0, n1, v0, v1, v2, v3]) = item.first_chunk::<6>() else { continue };
+            self.setting(u16::from_be_bytes([n0, n1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
+        }
+        frame::write(&mut self.out, kind::SETTINGS, flag::ACK, 0, &[]);
+        self.pump_all(now);
+        Ok(())
+    }
+
+    fn setting(&mut self, name: u16, value: u32) -> Result<(), Failure> {
+        match name {
+            setting::HEADER_TABLE_SIZE => self.encoder.set_max_table(value),
+            setting::ENABLE_PUSH if value > 1 => return Err(Reason::PROTOCOL_ERROR.into()),
+            setting::INITIAL_WINDOW_SIZE => self.set_initial_window(value)?,
+            setting::MAX_FRAME_SIZE if !(16_384..=16_777_215).contains(&value) => {
+                return Err(Reason::PROTOCOL_ERROR.into());
+            }
+            // A list of header fields is never longer than any client takes; frames are as small as they always may be.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Changes the windows of all streams by what the initial one changes (RFC 9113, 6.9.2).
+    fn set_initial_window(&mut self, value: u32) -> Result<(), Failure> {
+        let value = i64::from(value);
+        if value > MAX_WINDOW {
+            return Err(Reason::FLOW_CONTROL_ERROR.into());
+        }
+        let change = value.saturating_sub(self.peer.initial_window);
+        self.peer.initial_window = value;
+        for stream in self.streams.values_mut() {
+            stream.send_window = stream.send_window.saturating_add(change);
+            if stream.send_window > MAX_WINDOW {
+                return Err(Reason::FLOW_CONTROL_ERROR.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+        if head.stream != 0 {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        if payload.len() != 8 {
+            return Err(Reason::FRAME_SIZE_ERROR.into());
+        }
+        if head.has(flag::ACK) {
+            self.on_pong(payload);
+            return Ok(());
+        }
+        self.strikes.record_control(now)?;
+        frame::write(&mut self.out, kind::PING, flag::ACK, 0, payload);
+        Ok(())
+    }
+
+    fn window_update(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+        let Ok(bytes) = <[u8; 4]>::try_from(payload) else { return Err(Reason::FRAME_SIZE_ERROR.into()) };
+        let increment = i64::from(u32::from_be_bytes(bytes) & frame::MAX_STREAM);
+        self.strikes.record_control(now)?;
+        if head.stream == 0 {
+            if increment == 0 {
+                return Err(Reason::PROTOCOL_ERROR.into());
+            }
+            self.send_window = self.send_window.saturating_add(increment);
+            if self.send_window > MAX_WINDOW {
+                return Err(Reason::FLOW_CONTROL_ERROR.into());
+            }
+            self.pump_blocked(now);
+            return Ok(());
+        }
+        if head.stream > self.last_stream {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
+        if increment == 0 {
+            return self.reset_for_error(head.stream, Reason::PROTOCOL_ERROR);
+        }
+        stream.send_window = stream.send_window.saturating_add(increment);
+        if stream.send_window > MAX_WINDOW {
+            return self.reset_for_error(head.stream, Reason::FLOW_CONTROL_ERROR);
+        }
+        self.pump(head.stream, now);
+        Ok(())
+    }
+
+    /// Priorities are checked and not followed: RFC 9113, 5.3.2 deprecates them.
+    fn priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+        if head.stream == 0 {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        self.strikes.record_control(now)?;
+        let Some(dependency) = payload.first_chunk::<4>().filter(|_| payload.len() == 5) else {
+            return self.reset_for_error(head.stream, Reason::FRAME_SIZE_ERROR);
+        };
+        if u32::from_be_bytes(*dependency) & frame::MAX_STREAM == head.stream {
+            return self.reset_for_error(head.stream, Reason::PROTOCOL_ERROR);
+        }
+        Ok(())
+    }
+
+    /// Gives the client's window of the connection back what was taken, once that is worth a frame.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.unacknowledged = self.unacknowledged.saturating_add(bytes);
+        if let Some(increment) = worth_a_frame(self.unacknowledged) {
+            frame::write(&mut self.out, kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
+            self.receive_window = self.receive_window.saturating_add(i64::from(increment));
+            self.unacknowledged = 0;
+        }
+    }
+
+    /// The same for the window of a stream of which more is to come.
+    pub(super) fn give_back_of(&mut self, id: u32, bytes: usize) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.is_remote_closed()) else { return };
+        stream.unacknowledged = stream.unacknowledged.saturating_add(bytes);
+        if let Some(increment) = worth_a_frame(stream.unacknowledged) {
+            frame::write(&mut self.out, kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
+            stream.receive_window = stream.receive_window.saturating_add(i64::from(increment));
+            stream.unacknowledged = 0;
+        }
+    }
+
+    /// Charges a stream that stays with what it takes.
+    pub(super) fn charge_stream(&mut self, id: u32, bytes: usize) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return false };
+        let is_charged = self.account.charge(bytes).is_ok();
+        if is_charged {
+            stream.charged = stream.charged.saturating_add(bytes);
+        }
+        is_charged
+    }
+
+    /// Whether there is room for one more stream.
+    pub(super) fn charge_new_stream(&mut self) -> bool {
+        self.account.charge(STREAM_COST).is_ok()
+    }
+}
+
+/// Half of a window is worth a frame.
+fn worth_a_frame(bytes: usize) -> Option<u32> {
+    u32::try_from(bytes).ok().filter(|bytes| *bytes >= super::WINDOW.div_euclid(2))
+}
+
+const _: () = assert!(DEFAULT_WINDOW < super::WINDOW);

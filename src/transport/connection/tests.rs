@@ -1,0 +1,225 @@
+//! Connections without IO: frames by hand against a service that echoes.
+
+mod frames;
+mod life;
+mod windows;
+
+use std::future::{Pending, Ready, pending, ready};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::Either;
+use http::{Request, Response};
+use http_body_util::Full;
+
+use super::super::budget::Budget;
+use super::super::fields::Fields;
+use super::super::frame::{FrameHead, HEAD, Reason, flag, kind, write, write_block};
+use super::super::hpack::{Decoder, Encoder};
+use super::super::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
+use super::{Connection, Limits};
+use crate::transport::body::RequestBody;
+
+const LIMITS: Limits = Limits {
+    max_streams: 10,
+    message_timeout: Duration::from_secs(5),
+    keepalive_interval: Duration::from_secs(60),
+    keepalive_timeout: Duration::from_secs(20),
+};
+
+/// Answers `/echo` by what it was sent, `/wait` and `/unread` never, `/big` by the length that the body names, `/stream` by a stream.
+struct Echo;
+
+impl Service for Echo {
+    type Head = Vec<u8>;
+    type Unary = Either<Ready<Answer<Full<Bytes>>>, Pending<Answer<Full<Bytes>>>>;
+    type Body = Full<Bytes>;
+
+    fn route(&self, fields: &Fields) -> Route<Vec<u8>> {
+        match fields.path() {
+            b"/stream" | b"/unread" => Route::Stream,
+            path => Route::Unary { head: path.to_vec(), max_body: 100_000 },
+        }
+    }
+
+    fn unary(&self, head: Vec<u8>, mut exchange: Exchange) -> Self::Unary {
+        match head.as_slice() {
+            b"/wait" => Either::Right(pending()),
+            b"/big" => {
+                let length = std::str::from_utf8(&exchange.request).unwrap().parse().unwrap();
+                exchange.answer.resize(length, b'x');
+                Either::Left(ready(Answer::Message(exchange)))
+            }
+            _ => {
+                exchange.answer.extend_from_slice(&exchange.request);
+                Either::Left(ready(Answer::Message(exchange)))
+            }
+        }
+    }
+
+    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Full<Bytes>> {
+        Box::pin(async move {
+            use http_body_util::BodyExt as _;
+            if request.uri().path() == "/unread" {
+                let _body = request.into_body();
+                return pending().await;
+            }
+            let collected = request.into_body().collect().await;
+            let body = collected.map_or_else(|error| Bytes::from(error.to_string()), |body| body.to_bytes());
+            Answer::Response(Box::new(Response::new(Full::new(body))))
+        })
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Full<Bytes>> {
+        Response::builder().header("refused", format!("{refusal:?}")).body(Full::default()).unwrap()
+    }
+}
+
+/// A client of one connection, with a clock of its own.
+pub(super) struct Peer {
+    pub(super) connection: Connection<Echo>,
+    pub(super) now: Instant,
+    pub(super) budget: Arc<Budget>,
+    encoder: Encoder,
+    decoder: Decoder,
+    unread: Vec<u8>,
+}
+
+/// A frame that the server sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Fields, and whether the stream ends.
+    Headers(u32, Vec<(String, String)>, bool),
+    Data(u32, Vec<u8>, bool),
+    Reset(u32, u32),
+    GoAway(u32, u32),
+    Ping(Vec<u8>, bool),
+    WindowUpdate(u32, u32),
+    SettingsAck,
+    Other(u8),
+}
+
+impl Peer {
+    /// A client that has shaken hands.
+    pub(super) fn new() -> Self {
+        Self::with(LIMITS, 1 << 20)
+    }
+
+    pub(super) fn with(limits: Limits, budget: usize) -> Self {
+        let (now, budget) = (Instant::now(), Arc::new(Budget::new(budget)));
+        let connection = Connection::new(Echo, limits, &budget, now);
+        let (encoder, decoder) = (Encoder::new(), Decoder::new(4096));
+        let mut peer = Self { connection, now, budget, encoder, decoder, unread: Vec::new() };
+        peer.bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        peer.frame(kind::SETTINGS, 0, 0, &[]);
+        peer.sent();
+        peer
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.unread.extend_from_slice(bytes);
+        let taken = self.connection.receive(&self.unread, self.now);
+        self.unread.drain(..taken);
+        self.connection.poll_calls(&mut Context::from_waker(Waker::noop()), self.now);
+    }
+
+    pub(super) fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        write(&mut bytes, kind, flags, stream, payload);
+        self.bytes(&bytes);
+    }
+
+    /// HEADERS of a call.
+    pub(super) fn headers(&mut self, stream: u32, path: &str, is_end: bool) -> Vec<u8> {
+        let usual = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a|b")];
+        self.list(stream, &usual, is_end)
+    }
+
+    pub(super) fn list(&mut self, stream: u32, fields: &[(&str, &str)], is_end: bool) -> Vec<u8> {
+        let (mut bytes, encoder) = (Vec::new(), &mut self.encoder);
+        write_block(&mut bytes, if is_end { flag::END_STREAM } else { 0 }, stream, |out| {
+            encoder.begin(out);
+            fields.iter().for_each(|(name, value)| encoder.field(name.as_bytes(), value.as_bytes(), out));
+        });
+        bytes
+    }
+
+    /// A whole call.
+    pub(super) fn call(&mut self, stream: u32, path: &str, body: &[u8]) {
+        let mut bytes = self.headers(stream, path, false);
+        write(&mut bytes, kind::DATA, flag::END_STREAM, stream, body);
+        self.bytes(&bytes);
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.connection.on_time(self.now);
+        self.connection.poll_calls(&mut Context::from_waker(Waker::noop()), self.now);
+    }
+
+    /// Takes all that the server has to send.
+    pub(super) fn sent(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        while !self.connection.out().is_empty() {
+            let bytes = self.connection.out().to_vec();
+            self.connection.on_written(bytes.len(), self.now);
+            let mut rest = bytes.as_slice();
+            while let Some(head) = rest.first_chunk().map(FrameHead::read) {
+                let (payload, after) = rest[HEAD..].split_at(head.length);
+                sent.push(self.read(head, payload));
+                rest = after;
+            }
+            assert!(rest.is_empty());
+        }
+        sent
+    }
+
+    fn read(&mut self, head: FrameHead, payload: &[u8]) -> Sent {
+        let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
+        match head.kind {
+            kind::HEADERS => {
+                let mut fields = Vec::new();
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                self.decoder.decode(payload, |name, value| fields.push((text(name), text(value)))).unwrap();
+                Sent::Headers(head.stream, fields, head.has(flag::END_STREAM))
+            }
+            kind::DATA => Sent::Data(head.stream, payload.to_vec(), head.has(flag::END_STREAM)),
+            kind::RST_STREAM => Sent::Reset(head.stream, number(0)),
+            kind::GOAWAY => Sent::GoAway(number(0), number(4)),
+            kind::PING => Sent::Ping(payload.to_vec(), head.has(flag::ACK)),
+            kind::WINDOW_UPDATE => Sent::WindowUpdate(head.stream, number(0)),
+            kind::SETTINGS if head.has(flag::ACK) => Sent::SettingsAck,
+            other => Sent::Other(other),
+        }
+    }
+
+    /// The reason of the GOAWAY with which the server ended the connection.
+    pub(super) fn goaway(&mut self) -> Option<u32> {
+        self.sent().into_iter().find_map(|sent| if let Sent::GoAway(_, reason) = sent { Some(reason) } else { None })
+    }
+}
+
+/// The three frames of an echo.
+pub(super) fn echo(stream: u32, body: &[u8]) -> Vec<Sent> {
+    vec![head(stream), Sent::Data(stream, body.to_vec(), false), trailers(stream)]
+}
+
+pub(super) fn head(stream: u32) -> Sent {
+    let fields = [(":status", "200"), ("content-type", "application/grpc")];
+    Sent::Headers(stream, fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(), false)
+}
+
+pub(super) fn trailers(stream: u32) -> Sent {
+    Sent::Headers(stream, vec![("grpc-status".to_owned(), "0".to_owned())], true)
+}
+
+pub(super) fn refusal(stream: u32, refusal: Refusal) -> Sent {
+    let fields = vec![(":status".to_owned(), "200".to_owned()), ("refused".to_owned(), format!("{refusal:?}"))];
+    Sent::Headers(stream, fields, true)
+}
+
+pub(super) const fn code(reason: Reason) -> u32 {
+    reason.0
+}

@@ -1,0 +1,184 @@
+//! What a client may send, and what ends its stream or its connection.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_call_in_one_piece_is_answered_at_once() {
+    let mut peer = Peer::new();
+    peer.call(1, "/echo", b"abc");
+    assert_eq!(peer.sent(), echo(1, b"abc"));
+    peer.call(3, "/echo", b"");
+    assert_eq!(peer.sent(), echo(3, b""));
+    assert!(peer.connection.streams.is_empty());
+}
+
+proptest! {
+    /// Calls by the general way and by the short one, cut anywhere.
+    #[test]
+    fn answers_do_not_depend_on_where_bytes_are_cut(
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        pieces in prop::collection::vec((0usize..20, 0u8..4), 1..6),
+    ) {
+        let (mut peer, mut bytes, mut expected) = (Peer::new(), Vec::new(), Vec::new());
+        for (number, (length, shape)) in pieces.iter().enumerate() {
+            let (stream, body) = (1 + 2 * u32::try_from(number).unwrap(), vec![b'b'; *length]);
+            bytes.extend(peer.headers(stream, "/echo", false));
+            match shape {
+                0 => write(&mut bytes, kind::DATA, flag::END_STREAM, stream, &body),
+                1 => {
+                    let padded = [&[3][..], &body, &[0; 3]].concat();
+                    write(&mut bytes, kind::DATA, flag::END_STREAM | flag::PADDED, stream, &padded);
+                }
+                2 => {
+                    body.iter().for_each(|byte| write(&mut bytes, kind::DATA, 0, stream, &[*byte]));
+                    write(&mut bytes, kind::DATA, flag::END_STREAM, stream, &[]);
+                }
+                _ => {
+                    write(&mut bytes, kind::DATA, 0, stream, &body);
+                    bytes.extend(peer.list(stream, &[("x", "trailer")], true));
+                }
+            }
+            expected.extend(echo(stream, &body));
+        }
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        cuts.windows(2).for_each(|cut| peer.bytes(&bytes[cut[0]..cut[1]]));
+        prop_assert_eq!(peer.sent(), expected);
+        prop_assert_eq!(peer.connection.account.used(), 0);
+    }
+
+    /// No bytes make it panic, or hold more than the budget.
+    #[test]
+    fn any_frames_end_in_an_answer_or_an_error(
+        frames in prop::collection::vec((0u8..12, any::<u8>(), 0u32..12, prop::collection::vec(any::<u8>(), 0..40)), 0..60),
+        begun in prop::collection::vec((0u32..5, prop::sample::select(vec!["/echo", "/wait", "/stream", "/big"])), 0..5),
+    ) {
+        let mut peer = Peer::new();
+        for (number, path) in begun {
+            let headers = peer.headers(1 + 2 * number, path, false);
+            peer.bytes(&headers);
+        }
+        for (kind, flags, stream, payload) in frames {
+            let payload = if path_is_number(kind) { b"12".to_vec() } else { payload };
+            peer.frame(kind, flags, stream, &payload);
+            prop_assert!(peer.budget.used() <= 1 << 20);
+        }
+        peer.pass(Duration::from_secs(30));
+        drop(peer.connection);
+        prop_assert_eq!(peer.budget.used(), 0);
+    }
+}
+
+/// DATA has the number that `/big` reads.
+fn path_is_number(of: u8) -> bool {
+    of == kind::DATA
+}
+
+#[test]
+fn a_header_block_in_pieces_is_read_as_one() {
+    let mut peer = Peer::new();
+    let whole = peer.headers(1, "/echo", true);
+    let (block, last) = whole[HEAD..].split_at(7);
+    peer.frame(kind::HEADERS, flag::END_STREAM, 1, block);
+    peer.frame(kind::CONTINUATION, flag::END_HEADERS, 1, last);
+    assert_eq!(peer.sent(), echo(1, b""));
+}
+
+#[test]
+fn a_stream_error_leaves_other_calls_alone() {
+    for fields in [
+        &[(":method", "POST"), (":scheme", "http")][..],
+        &[(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("connection", "close")],
+        &[(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("content-length", "2")],
+    ] {
+        let mut peer = Peer::new();
+        let headers = peer.list(1, fields, true);
+        peer.bytes(&headers);
+        assert_eq!(peer.sent(), [Sent::Reset(1, code(Reason::PROTOCOL_ERROR))], "{fields:?}");
+        peer.call(3, "/echo", b"a");
+        assert_eq!(peer.sent(), echo(3, b"a"));
+    }
+}
+
+#[test]
+fn a_connection_error_says_which() {
+    let cases: [(&str, u8, u8, u32, &[u8], Reason); 12] = [
+        ("DATA of no stream", kind::DATA, 0, 0, b"a", Reason::PROTOCOL_ERROR),
+        ("DATA of an idle stream", kind::DATA, 0, 1, b"a", Reason::PROTOCOL_ERROR),
+        ("HEADERS of an even stream", kind::HEADERS, 4, 2, b"", Reason::PROTOCOL_ERROR),
+        ("padding beyond the frame", kind::HEADERS, 8 | 4, 1, &[9, 0], Reason::PROTOCOL_ERROR),
+        ("a block that is none", kind::HEADERS, 4, 1, &[0x80], Reason::COMPRESSION_ERROR),
+        ("PUSH_PROMISE", kind::PUSH_PROMISE, 4, 1, &[0; 4], Reason::PROTOCOL_ERROR),
+        ("CONTINUATION of nothing", kind::CONTINUATION, 4, 1, b"", Reason::PROTOCOL_ERROR),
+        ("SETTINGS of a stream", kind::SETTINGS, 0, 1, &[], Reason::PROTOCOL_ERROR),
+        ("SETTINGS of 5 bytes", kind::SETTINGS, 0, 0, &[0; 5], Reason::FRAME_SIZE_ERROR),
+        ("PING of 7 bytes", kind::PING, 0, 0, &[0; 7], Reason::FRAME_SIZE_ERROR),
+        ("a window too wide", kind::WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255], Reason::FLOW_CONTROL_ERROR),
+        ("RST_STREAM of an idle stream", kind::RST_STREAM, 0, 5, &[0; 4], Reason::PROTOCOL_ERROR),
+    ];
+    for (what, kind, flags, stream, payload, expected) in cases {
+        let mut peer = Peer::new();
+        peer.frame(kind, flags, stream, payload);
+        assert_eq!(peer.goaway(), Some(code(expected)), "{what}");
+    }
+}
+
+#[test]
+fn a_call_whose_client_resets_it_is_dropped() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", b"");
+    assert_eq!(peer.connection.streams.len(), 1);
+    peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    assert_eq!((peer.connection.streams.len(), peer.connection.account.used()), (0, 0));
+    assert!(peer.sent().is_empty());
+}
+
+#[test]
+fn streams_beyond_the_bound_are_refused() {
+    let mut peer = Peer::new();
+    (0..LIMITS.max_streams).for_each(|number| peer.call(1 + 2 * number, "/wait", b""));
+    assert!(peer.sent().is_empty());
+    peer.call(101, "/echo", b"");
+    assert_eq!(peer.sent(), [Sent::Reset(101, code(Reason::REFUSED_STREAM))]);
+}
+
+#[test]
+fn a_list_that_is_too_large_is_refused_alone() {
+    let mut peer = Peer::new();
+    let long = "v".repeat(17 << 10);
+    let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", &long)];
+    let headers = peer.list(1, &usual, true);
+    peer.bytes(&headers);
+    assert_eq!(peer.sent(), [Sent::Headers(1, vec![(":status".to_owned(), "431".to_owned())], true)]);
+    peer.call(3, "/echo", b"a");
+    assert_eq!(peer.sent(), echo(3, b"a"));
+}
+
+#[test]
+fn a_body_longer_than_its_route_allows_is_refused() {
+    let mut peer = Peer::new();
+    let headers = peer.headers(1, "/echo", false);
+    peer.bytes(&headers);
+    for _ in 0..7 {
+        peer.frame(kind::DATA, 0, 1, &[0; 15_000]);
+    }
+    assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooLarge), Sent::Reset(1, 0)]);
+    peer.frame(kind::DATA, flag::END_STREAM, 1, b"late");
+    assert!(peer.sent().is_empty(), "what was under way is passed over");
+}
+
+#[test]
+fn calls_that_wait_are_refused_when_memory_is_used_up() {
+    let mut peer = Peer::with(LIMITS, 200_000);
+    for stream in [1, 3] {
+        let headers = peer.headers(stream, "/echo", false);
+        peer.bytes(&headers);
+        (0..4).for_each(|_| peer.frame(kind::DATA, 0, stream, &[0; 15_000]));
+    }
+    assert_eq!(peer.sent(), [refusal(3, Refusal::BudgetExceeded), Sent::Reset(3, 0)]);
+    peer.frame(kind::DATA, flag::END_STREAM, 1, b"");
+    assert_eq!(peer.sent().len(), 2 + 4, "60,000 bytes in four frames");
+}

@@ -1,0 +1,104 @@
+//! Keepalive, deadlines, shutdown.
+
+use super::super::End;
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_silent_client_is_pinged_and_closed_without_an_answer() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.connection.next_time(), Some(peer.now + Duration::from_secs(1)), "memory is given back");
+    peer.pass(LIMITS.keepalive_interval);
+    let sent = peer.sent();
+    let [Sent::Ping(payload, false)] = sent.as_slice() else { panic!("{sent:?}") };
+    peer.frame(kind::PING, flag::ACK, 0, payload);
+    peer.pass(LIMITS.keepalive_timeout);
+    assert_eq!((peer.sent(), peer.connection.end()), (vec![], None));
+    peer.pass(LIMITS.keepalive_interval);
+    peer.sent();
+    peer.pass(LIMITS.keepalive_timeout - MS);
+    assert_eq!(peer.connection.end(), None);
+    peer.pass(MS);
+    assert_eq!(peer.connection.end(), Some(End::Silent));
+}
+
+#[test]
+fn a_message_that_does_not_come_is_refused_in_time() {
+    for path in ["/echo", "/stream"] {
+        let mut peer = Peer::new();
+        let headers = peer.headers(1, path, false);
+        peer.bytes(&headers);
+        peer.frame(kind::DATA, 0, 1, b"ab");
+        assert!(peer.connection.next_time() <= Some(peer.now + LIMITS.message_timeout));
+        peer.pass(LIMITS.message_timeout);
+        assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooSlow), Sent::Reset(1, 0)], "{path}");
+        assert_eq!(peer.connection.account.used(), 0);
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_closed() {
+    let mut peer = Peer::new();
+    peer.call(1, "/echo", b"abc");
+    peer.connection.on_written(0, peer.now);
+    peer.pass(LIMITS.keepalive_interval);
+    peer.frame(kind::PING, 0, 0, b"talks on");
+    peer.pass(LIMITS.keepalive_interval - MS);
+    assert_eq!(peer.connection.end(), None);
+    peer.pass(MS);
+    assert_eq!(peer.connection.end(), Some(End::Unread));
+}
+
+#[test]
+fn a_client_that_does_not_speak_in_time_is_closed() {
+    for begun in [&b""[..], b"PRI * HTTP", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let (now, budget) = (Instant::now(), Arc::new(Budget::new(1 << 20)));
+        let mut connection = Connection::new(Echo, LIMITS, &budget, now);
+        connection.receive(begun, now);
+        connection.on_time(now + Duration::from_secs(10) - MS);
+        assert_eq!(connection.end(), None);
+        connection.on_time(now + Duration::from_secs(10));
+        assert_eq!(connection.end(), Some(End::HandshakeTimeout), "{begun:?}");
+    }
+}
+
+#[test]
+fn a_shutdown_answers_what_the_client_sent_before_it_knew_and_nothing_after() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", b"");
+    peer.connection.shut_down(None, peer.now);
+    let sent = peer.sent();
+    let [Sent::GoAway(0x7fff_ffff, 0), Sent::Ping(payload, false)] = sent.as_slice() else { panic!("{sent:?}") };
+    peer.call(3, "/echo", b"sent before");
+    assert_eq!(peer.sent(), echo(3, b"sent before"));
+    peer.frame(kind::PING, flag::ACK, 0, payload);
+    assert_eq!(peer.sent(), [Sent::GoAway(3, 0)]);
+    peer.call(5, "/echo", b"sent after");
+    peer.connection.end_if_finished();
+    assert_eq!((peer.sent(), peer.connection.end()), (vec![], None));
+    peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    peer.connection.end_if_finished();
+    assert_eq!(peer.connection.end(), Some(End::Finished));
+}
+
+#[test]
+fn a_client_that_acknowledges_no_goaway_is_gone() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", b"");
+    peer.connection.shut_down(None, peer.now);
+    peer.pass(Duration::from_secs(3));
+    assert_eq!(peer.connection.end(), Some(End::Finished));
+}
+
+#[test]
+fn calls_have_the_grace_period_and_no_longer() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", b"");
+    peer.connection.shut_down(Some(Duration::from_secs(30)), peer.now);
+    peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
+    peer.pass(Duration::from_secs(30) - MS);
+    assert_eq!(peer.connection.end(), None);
+    peer.pass(MS);
+    assert_eq!(peer.connection.end(), Some(End::GraceExceeded));
+}

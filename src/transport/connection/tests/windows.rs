@@ -1,0 +1,104 @@
+//! Flow control, both ways.
+
+use super::*;
+
+/// Bytes of DATA on a stream.
+fn data(sent: &[Sent], stream: u32) -> usize {
+    sent.iter()
+        .map(|sent| if let Sent::Data(of, data, _) = sent { if *of == stream { data.len() } else { 0 } } else { 0 })
+        .sum()
+}
+
+fn widen(peer: &mut Peer, stream: u32, bytes: u32) {
+    peer.frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+}
+
+#[test]
+fn an_answer_waits_for_both_windows_and_goes_on_as_they_widen() {
+    let mut peer = Peer::new();
+    peer.call(1, "/big", b"100000");
+    let sent = peer.sent();
+    assert_eq!((sent.first(), data(&sent, 1)), (Some(&head(1)), 65_535));
+    widen(&mut peer, 1, 20_000);
+    assert!(peer.sent().is_empty(), "the connection has no window");
+    widen(&mut peer, 0, 15_000);
+    assert_eq!(data(&peer.sent(), 1), 15_000);
+    widen(&mut peer, 0, 100_000);
+    assert_eq!(data(&peer.sent(), 1), 5_000);
+    widen(&mut peer, 1, 100_000);
+    let sent = peer.sent();
+    assert_eq!((data(&sent, 1), sent.last()), (100_000 - 85_535, Some(&trailers(1))));
+    assert_eq!(peer.connection.account.used(), 0);
+}
+
+#[test]
+fn settings_change_the_windows_of_streams_that_wait() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    assert_eq!(peer.sent(), [Sent::SettingsAck]);
+    peer.call(1, "/echo", b"abc");
+    assert_eq!(peer.sent(), [head(1)]);
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 2]);
+    assert_eq!(peer.sent(), [Sent::SettingsAck, Sent::Data(1, b"ab".to_vec(), false)]);
+    widen(&mut peer, 1, 1);
+    assert_eq!(peer.sent(), [Sent::Data(1, b"c".to_vec(), false), trailers(1)]);
+}
+
+#[test]
+fn an_answer_that_finds_no_window_is_reset_in_time() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    peer.call(1, "/echo", b"abc");
+    peer.sent();
+    peer.pass(LIMITS.message_timeout - Duration::from_millis(1));
+    assert!(peer.sent().is_empty());
+    peer.pass(Duration::from_millis(1));
+    assert_eq!(peer.sent(), [Sent::Reset(1, code(Reason::CANCEL))]);
+    assert_eq!(peer.connection.account.used(), 0);
+}
+
+#[test]
+fn the_clients_windows_are_given_back() {
+    let mut peer = Peer::new();
+    let mut bytes = 0;
+    for number in 0..100u32 {
+        peer.call(1 + 2 * number, "/echo", &[0; 10_000]);
+        widen(&mut peer, 0, 10_000);
+        bytes += peer
+            .sent()
+            .iter()
+            .map(|sent| if let Sent::WindowUpdate(0, bytes) = sent { *bytes } else { 0 })
+            .sum::<u32>();
+    }
+    assert!(bytes >= 500_000, "{bytes} of 1,000,000");
+}
+
+#[test]
+fn a_client_that_sends_beyond_its_window_is_cut_off() {
+    let mut peer = Peer::new();
+    let headers = peer.headers(1, "/unread", false);
+    peer.bytes(&headers);
+    // Nobody reads: the window of the stream, 1 MiB, and the budget are what there is.
+    for _ in 0..70 {
+        peer.frame(kind::DATA, 0, 1, &[0; 16_384]);
+    }
+    let sent = peer.sent();
+    let is_cut = |sent: &Sent| {
+        matches!(sent, Sent::Reset(1, _) | Sent::GoAway(..)) || *sent == refusal(1, Refusal::BudgetExceeded)
+    };
+    assert!(sent.iter().any(is_cut), "{sent:?}");
+}
+
+#[test]
+fn more_than_the_socket_takes_waits_in_its_stream() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    widen(&mut peer, 0, (1 << 31) - 1 - 65_535);
+    for number in 0..9u32 {
+        peer.call(1 + 2 * number, "/big", b"50000");
+    }
+    assert!(peer.connection.out().len() < 300 << 10, "{}", peer.connection.out().len());
+    assert!(!peer.connection.wants_bytes());
+    let sent = peer.sent();
+    assert_eq!((0..9).map(|number| data(&sent, 1 + 2 * number)).sum::<usize>(), 9 * 50_000);
+}

@@ -1,0 +1,289 @@
+//! Header lists and trailers as a client sends them: checked, measured, and kept in one buffer.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+
+/// Bytes that each field counts besides its name and value (RFC 9113, 6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+/// Fields that belong to HTTP/1 and make a request malformed (RFC 9113, 8.2.2).
+const CONNECTION_FIELDS: [&[u8]; 5] =
+    [b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"];
+
+/// The fields of one header block, in the order in which they were sent.
+///
+/// One buffer for all names and values, used again for the next block.
+#[derive(Debug, Default)]
+pub struct Fields {
+    bytes: Vec<u8>,
+    ends: Vec<Ends>,
+    pseudo: Pseudo,
+    has_regular: bool,
+    size: usize,
+    verdict: Verdict,
+    content_length: Option<u64>,
+}
+
+/// The ends of a field's name and value in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    name: usize,
+    value: usize,
+}
+
+/// Positions of pseudo-header fields in the list.
+#[derive(Debug, Default)]
+struct Pseudo {
+    method: Option<usize>,
+    scheme: Option<usize>,
+    path: Option<usize>,
+    authority: Option<usize>,
+}
+
+/// Result of checking a list, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// As RFC 9113, section 8 wants it.
+    #[default]
+    WellFormed,
+    /// Larger than allowed. Its fields are not kept.
+    TooLarge,
+    /// Malformed (RFC 9113, 8.1.1): a stream error.
+    Malformed,
+}
+
+impl Fields {
+    /// Empties the list and keeps its buffer.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.pseudo = Pseudo::default();
+        (self.has_regular, self.size) = (false, 0);
+        self.verdict = Verdict::WellFormed;
+        self.content_length = None;
+    }
+
+    /// Adds a field. `max_size`: of the whole list, in bytes as RFC 9113, 6.5.2 counts.
+    pub(super) fn add(&mut self, name: &[u8], value: &[u8], max_size: usize) {
+        self.size = self.size.saturating_add(name.len()).saturating_add(value.len()).saturating_add(FIELD_OVERHEAD);
+        if self.size > max_size {
+            self.verdict = Verdict::TooLarge;
+        }
+        if self.verdict != Verdict::WellFormed {
+            return;
+        }
+        let is_well_formed =
+            if name.first() == Some(&b':') { self.add_pseudo(name, value) } else { self.add_regular(name, value) };
+        if !is_well_formed {
+            self.verdict = Verdict::Malformed;
+            return;
+        }
+        self.bytes.extend_from_slice(name);
+        let name = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push(Ends { name, value: self.bytes.len() });
+    }
+
+    /// Notes a pseudo-header field; `false` where it is malformed. The authority may hold any bytes: Envoy sends the name of a
+    /// cluster there, clients at a Unix socket its path, and which call is meant does not depend on it.
+    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let position = match name {
+            b":method" => &mut self.pseudo.method,
+            b":scheme" => &mut self.pseudo.scheme,
+            b":path" => &mut self.pseudo.path,
+            b":authority" => &mut self.pseudo.authority,
+            _ => return false,
+        };
+        let is_repeated = position.replace(self.ends.len()).is_some();
+        !is_repeated && !self.has_regular && (name == b":authority" || is_value(value))
+    }
+
+    /// Notes any other field; `false` where it is malformed.
+    fn add_regular(&mut self, name: &[u8], value: &[u8]) -> bool {
+        self.has_regular = true;
+        if !is_name(name) || !is_value(value) {
+            return false;
+        }
+        match name {
+            b"te" => value.eq_ignore_ascii_case(b"trailers"),
+            b"content-length" => {
+                let length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                let is_same = self.content_length.is_none_or(|known| Some(known) == length);
+                self.content_length = length;
+                is_same && length.is_some() && value.iter().all(u8::is_ascii_digit)
+            }
+            _ => !CONNECTION_FIELDS.contains(&name),
+        }
+    }
+
+    /// Judges a request's list once all of it is here.
+    pub(super) fn request_verdict(&self) -> Verdict {
+        let Pseudo { method, scheme, path, .. } = self.pseudo;
+        let is_whole = method.is_some() && scheme.is_some() && path.is_some() && !self.path().is_empty();
+        if self.verdict == Verdict::WellFormed && !is_whole { Verdict::Malformed } else { self.verdict }
+    }
+
+    /// Judges a list of trailers, which has no pseudo-header fields.
+    pub(super) fn trailers_verdict(&self) -> Verdict {
+        let Pseudo { method, scheme, path, authority } = self.pseudo;
+        let has_pseudo = method.or(scheme).or(path).or(authority).is_some();
+        if self.verdict == Verdict::WellFormed && has_pseudo { Verdict::Malformed } else { self.verdict }
+    }
+
+    /// Bytes of the body that the client announced.
+    pub(super) fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// Returns the path, with its query.
+    pub fn path(&self) -> &[u8] {
+        self.pseudo.path.and_then(|at| self.at(at)).map_or(&[], |(_, value)| value)
+    }
+
+    /// Returns the first value of a field. `name`: in lower case.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+
+    /// Iterates over names and values, pseudo-header fields included.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        (0..self.ends.len()).filter_map(|at| self.at(at))
+    }
+
+    fn at(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let begin = match at.checked_sub(1) {
+            Some(before) => self.ends.get(before)?.value,
+            None => 0,
+        };
+        let ends = self.ends.get(at)?;
+        Some((self.bytes.get(begin..ends.name)?, self.bytes.get(ends.name..ends.value)?))
+    }
+
+    /// Makes a request of this list. What `http` cannot hold is left out: a field, or the path, for which `/` stands.
+    pub(super) fn to_request<B>(&self, body: B) -> Request<B> {
+        let mut request = Request::new(body);
+        let method = self.pseudo.method.and_then(|at| self.at(at)).map_or(&b"POST"[..], |(_, value)| value);
+        *request.method_mut() = Method::from_bytes(method).unwrap_or(Method::POST);
+        *request.uri_mut() = Uri::try_from(self.path()).ok().filter(|uri| uri.host().is_none()).unwrap_or_default();
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.headers_mut() = self.to_map();
+        request
+    }
+
+    /// Makes a map of the regular fields that `http` can hold.
+    pub(super) fn to_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in self.iter().filter(|(name, _)| name.first() != Some(&b':')) {
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+                // Fails above 32,768 fields, which the bound of the list's size is far below.
+                let _ = map.try_append(name, value);
+            }
+        }
+        map
+    }
+}
+
+/// Whether a name is one of RFC 9113, 8.2.1: visible ASCII without upper case and colon.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|byte| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'A'..=b'Z' | b':'))
+}
+
+/// Whether a value is one of RFC 9113, 8.2.1: no NUL, CR or LF, and no white space at either end.
+fn is_value(value: &[u8]) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    !is_space(value.first()) && !is_space(value.last()) && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: [(&[u8], &[u8]); 3] = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a.B/C")];
+
+    fn fields(list: &[(&[u8], &[u8])]) -> Fields {
+        let mut fields = Fields::default();
+        list.iter().for_each(|(name, value)| fields.add(name, value, 1 << 10));
+        fields
+    }
+
+    fn verdict_of(field: (&[u8], &[u8])) -> Verdict {
+        fields(&[&USUAL[..], &[field]].concat()).request_verdict()
+    }
+
+    #[test]
+    fn an_authority_may_hold_any_bytes() {
+        for authority in [&b""[..], b"outbound|80||a.b", b"/run/a.sock", b" a b ", b"\xff\x00\r\n", b"%zz"] {
+            assert_eq!(verdict_of((b":authority", authority)), Verdict::WellFormed, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_list_is_told_from_a_well_formed_one() {
+        use Verdict::{Malformed, WellFormed};
+        let cases: [(&[u8], &[u8], Verdict); 21] = [
+            (b"x", b"any \xff bytes", WellFormed),
+            (b"x", b"", WellFormed),
+            (b"te", b"trailers", WellFormed),
+            (b"content-length", b"12", WellFormed),
+            (b"X", b"v", Malformed),
+            (b"", b"v", Malformed),
+            (b"a b", b"v", Malformed),
+            (b"a:b", b"v", Malformed),
+            (b"x\x7f", b"v", Malformed),
+            (b"x", b" v", Malformed),
+            (b"x", b"v\t", Malformed),
+            (b"x", b"a\rb", Malformed),
+            (b"x", b"a\nb", Malformed),
+            (b"x", b"a\0b", Malformed),
+            (b"te", b"gzip", Malformed),
+            (b"connection", b"close", Malformed),
+            (b"transfer-encoding", b"chunked", Malformed),
+            (b"content-length", b"+1", Malformed),
+            (b"content-length", b"", Malformed),
+            (b":status", b"200", Malformed),
+            (b":path", b"/twice", Malformed),
+        ];
+        for (name, value, expected) in cases {
+            assert_eq!(verdict_of((name, value)), expected, "{:?}: {value:?}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn pseudo_fields_come_first_and_each_that_is_needed_is_there() {
+        for missing in 0..USUAL.len() {
+            let mut list = USUAL.to_vec();
+            list.remove(missing);
+            assert_eq!(fields(&list).request_verdict(), Verdict::Malformed);
+        }
+        let late = fields(&[USUAL[0], USUAL[1], (b"x", b"y"), USUAL[2]]);
+        assert_eq!(late.request_verdict(), Verdict::Malformed);
+        assert_eq!(fields(&USUAL).trailers_verdict(), Verdict::Malformed);
+        assert_eq!(fields(&[(b"x", b"y")]).trailers_verdict(), Verdict::WellFormed);
+    }
+
+    #[test]
+    fn content_lengths_that_differ_are_malformed() {
+        let lengths = |first, second| {
+            fields(&[&USUAL[..], &[(b"content-length", first), (b"content-length", second)]].concat()).request_verdict()
+        };
+        assert_eq!(lengths(b"1", b"1"), Verdict::WellFormed);
+        assert_eq!(lengths(b"1", b"2"), Verdict::Malformed);
+    }
+
+    #[test]
+    fn a_list_is_too_large_as_the_protocol_counts() {
+        let mut list = Fields::default();
+        list.add(b"x", b"yy", 35);
+        assert_eq!(list.trailers_verdict(), Verdict::WellFormed);
+        list.add(b"", b"", 35 + 31);
+        assert_eq!(list.trailers_verdict(), Verdict::TooLarge);
+    }
+
+    #[test]
+    fn a_request_has_what_http_can_hold() {
+        let odd: [(&[u8], &[u8]); 3] = [(b":authority", b"a|b"), (b"x", b"1"), (b"a(b", b"2")];
+        let request = fields(&[&USUAL[..], &odd].concat()).to_request(());
+        assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/a.B/C"));
+        assert_eq!(request.headers().len(), 1);
+        let path: [(&[u8], &[u8]); 1] = [(b":path", b"no path")];
+        assert_eq!(fields(&[&USUAL[..2], &path].concat()).to_request(()).uri().path(), "/");
+    }
+}

@@ -1,0 +1,202 @@
+//! The task of a connection: bytes between its socket and its [`Connection`], and the clock.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::Sleep;
+
+use super::connection::{Connection, End};
+use super::service::Service;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+/// Reads of one turn, before other connections have theirs.
+const READS_AT_ONCE: usize = 4;
+/// Time for a client to read why its connection ends, and bytes that it may send meanwhile. A socket that is closed with bytes
+/// unread resets the connection, and what was sent last is lost.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// Where all connections of a thread read to: an idle one holds no buffer. Larger than a frame, of which the beginning may
+    /// be there.
+    static INPUT: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES * 2].into());
+}
+
+/// A connection with its socket.
+pub(super) struct Driver<S: Service, IO> {
+    connection: Connection<S>,
+    io: IO,
+    /// Bytes of a frame that is not whole.
+    partial: Vec<u8>,
+    /// Whether TLS holds bytes that the socket has not taken.
+    needs_flush: bool,
+    timer: Pin<Box<Sleep>>,
+    timer_at: Instant,
+}
+
+impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
+    pub(super) fn new(connection: Connection<S>, io: IO) -> Self {
+        let at = now();
+        let timer = Box::pin(tokio::time::sleep_until(at.into()));
+        Self { connection, io, partial: Vec::new(), needs_flush: false, timer, timer_at: at }
+    }
+
+    /// Runs until the connection ends, or until `interrupt` does, which is polled along with it.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) async fn run<I: Future>(&mut self, interrupt: Pin<&mut I>) -> io::Result<Ran<I::Output>> {
+        let mut interrupt = interrupt;
+        poll_fn(|cx| match self.poll(cx) {
+            Poll::Ready(end) => Poll::Ready(end.map(Ran::Ended)),
+            Poll::Pending => interrupt.as_mut().poll(cx).map(|output| Ok(Ran::Interrupted(output))),
+        })
+        .await
+    }
+
+    /// Begins to end the connection, see [`Connection::shut_down`].
+    pub(super) fn shut_down(&mut self, grace: Option<Duration>) {
+        self.connection.shut_down(grace, now());
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<End>> {
+        let now = now();
+        for _ in 0..READS_AT_ONCE {
+            let is_read = self.connection.wants_bytes() && self.poll_read(cx, now)?.is_ready();
+            self.connection.poll_calls(cx, now);
+            self.poll_timer(cx, now);
+            let is_written = self.poll_write(cx, now)?.is_ready();
+            self.connection.end_if_finished();
+            if let Some(end) = self.connection.end() {
+                return Poll::Ready(Ok(end));
+            }
+            // What was written may have let answers go on, which are to be written too.
+            if !is_read && (!is_written || self.connection.out().is_empty()) {
+                return self.arm_timer(cx, now);
+            }
+        }
+        cx.waker().wake_by_ref();
+        self.arm_timer(cx, now)
+    }
+
+    /// Reads once, and takes all frames that are whole.
+    fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Poll<()>> {
+        INPUT.with_borrow_mut(|input| {
+            let kept = self.partial.len();
+            let Some((place, free)) = input.split_at_mut_checked(kept) else { return Ok(Poll::Pending) };
+            let mut buffer = ReadBuf::new(free);
+            match Pin::new(&mut self.io).poll_read(cx, &mut buffer)? {
+                Poll::Ready(()) => {}
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+            let read = buffer.filled().len();
+            if read == 0 {
+                self.connection.on_closed();
+                return Ok(Poll::Ready(()));
+            }
+            place.copy_from_slice(&self.partial);
+            let bytes = input.get(..kept.saturating_add(read)).unwrap_or_default();
+            let taken = self.connection.receive(bytes, now);
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if rest.is_empty() && kept > 0 {
+                self.partial = Vec::new();
+            } else if !rest.is_empty() {
+                self.partial.clear();
+                self.partial.extend_from_slice(rest);
+            }
+            self.connection.set_partial(self.partial.len());
+            Ok(Poll::Ready(()))
+        })
+    }
+
+    /// Writes what waits. Ready: all of it, or as much as the socket takes at once.
+    fn poll_write(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Poll<()>> {
+        if self.needs_flush {
+            self.needs_flush = Pin::new(&mut self.io).poll_flush(cx)?.is_pending();
+        }
+        if self.connection.out().is_empty() {
+            return Ok(Poll::Pending);
+        }
+        let written = match Pin::new(&mut self.io).poll_write(cx, self.connection.out())? {
+            Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Poll::Ready(written) => written,
+            Poll::Pending => {
+                self.connection.on_written(0, now);
+                return Ok(Poll::Pending);
+            }
+        };
+        self.connection.on_written(written, now);
+        self.needs_flush = Pin::new(&mut self.io).poll_flush(cx)?.is_pending();
+        Ok(Poll::Ready(()))
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, now: Instant) {
+        if self.timer.as_mut().poll(cx).is_ready() {
+            self.connection.on_time(now);
+            self.timer_at = now;
+        }
+    }
+
+    /// Sets the timer where it would be late. One that is early is let be: it is moved when it has gone off, which spares each
+    /// turn of a busy connection the change.
+    fn arm_timer(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<End>> {
+        let Some(next) = self.connection.next_time() else { return Poll::Pending };
+        let has_gone_off = self.timer_at <= now;
+        if has_gone_off || next < self.timer_at {
+            self.timer_at = next;
+            self.timer.as_mut().reset(next.into());
+            if self.timer.as_mut().poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Closes the socket so that the client can read what was sent last.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) async fn close(mut self) -> io::Result<()> {
+        let closing = async {
+            self.io.write_all(self.connection.out()).await?;
+            self.io.shutdown().await?;
+            let mut read = 0usize;
+            while read < LINGER_BYTES {
+                match poll_fn(|cx| self.poll_discard(cx)).await? {
+                    0 => break,
+                    more => read = read.saturating_add(more),
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(LINGER, closing).await.unwrap_or(Ok(()))
+    }
+
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        INPUT.with_borrow_mut(|input| {
+            let mut buffer = ReadBuf::new(input);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    }
+}
+
+/// The result of [`Driver::run`].
+#[derive(Debug)]
+pub(super) enum Ran<T> {
+    /// The connection has ended.
+    Ended(End),
+    /// The other future was ready first.
+    Interrupted(T),
+}
+
+/// The clock that may be paused in tests.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into()
+}

@@ -1,0 +1,209 @@
+//! Futures of a connection's calls, polled within the task of the connection.
+//!
+//! A task for each call would cost an allocation and a turn of the scheduler, and its answer a write of its own. Here a slot, its
+//! memory and its waker are used again by later calls: a connection that is warm allocates nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+/// Slots that stay for later calls when a connection has nothing to do.
+const MAX_SPARE: usize = 4;
+
+/// The futures of a connection.
+#[derive(Debug)]
+pub(super) struct Slots<F> {
+    slots: Vec<Slot<F>>,
+    free: Vec<usize>,
+    ready: Arc<Ready>,
+    /// The other half of the queue of [`Ready`], so that neither is ever allocated anew.
+    taken: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Slot<F> {
+    future: Pin<Box<Option<F>>>,
+    /// The stream of the call.
+    stream: u32,
+    waker: Waker,
+    wake: Arc<SlotWaker>,
+}
+
+/// Slots that were woken, and the task that is to poll them.
+#[derive(Debug, Default)]
+struct Ready {
+    queue: Mutex<Vec<usize>>,
+    task: AtomicWaker,
+}
+
+#[derive(Debug)]
+struct SlotWaker {
+    slot: usize,
+    is_queued: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.ready.queue.lock().push(self.slot);
+            self.ready.task.wake();
+        }
+    }
+}
+
+impl<F> Default for Slots<F> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), ready: Arc::default(), taken: Vec::new() }
+    }
+}
+
+impl<F: Future> Slots<F> {
+    /// Takes a slot for the call of a stream.
+    pub(super) fn take(&mut self, stream: u32) -> usize {
+        if let Some(slot) = self.free.pop() {
+            if let Some(free) = self.slots.get_mut(slot) {
+                free.stream = stream;
+            }
+            return slot;
+        }
+        let slot = self.slots.len();
+        let wake = Arc::new(SlotWaker { slot, is_queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
+        self.slots.push(Slot { future: Box::pin(None), stream, waker: Arc::clone(&wake).into(), wake });
+        slot
+    }
+
+    /// Puts a future into a slot and polls it.
+    pub(super) fn begin(&mut self, slot: usize, future: F) -> Poll<F::Output> {
+        match self.slots.get_mut(slot) {
+            Some(found) => {
+                found.future.set(Some(future));
+                self.poll(slot)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// Polls the future of a slot. One that is ready is dropped, and its slot kept.
+    pub(super) fn poll(&mut self, slot: usize) -> Poll<F::Output> {
+        let Some(slot) = self.slots.get_mut(slot) else { return Poll::Pending };
+        let Some(future) = slot.future.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = future.poll(&mut Context::from_waker(&slot.waker));
+        if polled.is_ready() {
+            slot.future.set(None);
+        }
+        polled
+    }
+
+    /// Ends the use of a slot; drops its future.
+    pub(super) fn free(&mut self, slot: usize) {
+        if let Some(found) = self.slots.get_mut(slot) {
+            found.future.set(None);
+            found.stream = 0;
+            self.free.push(slot);
+        }
+    }
+
+    /// Returns the waker of a slot.
+    pub(super) fn waker(&self, slot: usize) -> Waker {
+        self.slots.get(slot).map_or_else(|| Waker::noop().clone(), |slot| slot.waker.clone())
+    }
+
+    /// Registers the task that polls, and takes the slots that were woken since the last time.
+    pub(super) fn take_ready(&mut self, task: &Waker) -> Vec<usize> {
+        self.ready.task.register(task);
+        let mut taken = std::mem::take(&mut self.taken);
+        std::mem::swap(&mut taken, &mut *self.ready.queue.lock());
+        for slot in &taken {
+            if let Some(slot) = self.slots.get(*slot) {
+                slot.wake.is_queued.store(false, Ordering::Release);
+            }
+        }
+        taken
+    }
+
+    /// Gives back the list that [`Self::take_ready`] returned.
+    pub(super) fn give_back(&mut self, mut taken: Vec<usize>) {
+        taken.clear();
+        self.taken = taken;
+    }
+
+    /// The stream whose call a slot is for; `None` where it is free.
+    pub(super) fn stream(&self, slot: usize) -> Option<u32> {
+        self.slots.get(slot).map(|slot| slot.stream).filter(|stream| *stream != 0)
+    }
+
+    /// Gives back memory where no slot is in use.
+    pub(super) fn shrink(&mut self) {
+        if self.free.len() == self.slots.len() && self.slots.len() > MAX_SPARE {
+            *self = Self { ready: Arc::clone(&self.ready), ..Self::default() };
+            // Wakers of old slots name slots that later calls may have; polling one more often does no harm.
+            self.ready.queue.lock().clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_woken_slot_is_found_once_and_wakes_its_task_once() {
+        let (count, mut slots) = (Arc::<Count>::default(), Slots::default());
+        let task = Waker::from(Arc::clone(&count));
+        let (sender, receiver) = oneshot::channel();
+        let slot = slots.take(7);
+        assert!(slots.begin(slot, receiver).is_pending());
+        assert!(slots.take_ready(&task).is_empty());
+        slots.waker(slot).wake_by_ref();
+        sender.send(5).unwrap();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        let ready = slots.take_ready(&task);
+        assert_eq!((ready.as_slice(), slots.stream(slot)), (&[slot][..], Some(7)));
+        assert_eq!(slots.poll(slot), Poll::Ready(Ok(5)));
+        slots.give_back(ready);
+        assert!(slots.take_ready(&task).is_empty());
+    }
+
+    #[test]
+    fn a_slot_is_used_again() {
+        let mut slots = Slots::default();
+        let first = slots.take(1);
+        assert_eq!(slots.begin(first, std::future::ready(1)), Poll::Ready(1));
+        slots.free(first);
+        assert_eq!((slots.stream(first), slots.take(3)), (None, first));
+        assert_ne!(slots.take(5), first);
+    }
+
+    #[test]
+    fn a_future_is_dropped_with_the_use_of_its_slot() {
+        let mut slots = Slots::default();
+        let (mut sender, receiver) = oneshot::channel::<()>();
+        let slot = slots.take(1);
+        assert!(slots.begin(slot, receiver).is_pending());
+        slots.free(slot);
+        assert!(sender.poll_closed(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+}
