@@ -9,6 +9,7 @@
 //! | `answers` | headers, dynamic metadata, and modes of the whole process |
 //! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
+//! | `authority` | calls whose `:authority` is no authority of a URI, or missing |
 //! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
 //! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
@@ -44,6 +45,7 @@ mod abuse;
 mod administration;
 mod allocations;
 mod answers;
+mod authority;
 mod calls;
 mod commands;
 mod deploy;
