@@ -11,6 +11,7 @@
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
 //! | `authority` | calls whose `:authority` is no authority of a URI, or missing |
 //! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
+//! | `conformance` | HTTP/2 by the book: h2spec, which `tests/run` installs |
 //! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
 //! | `administration` | the API of administration, what it tells and to whom; metrics |
@@ -48,6 +49,7 @@ mod answers;
 mod authority;
 mod calls;
 mod commands;
+mod conformance;
 mod deploy;
 mod docs;
 mod drain;
