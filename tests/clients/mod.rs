@@ -89,6 +89,7 @@ macro_rules! client {
 client! { go, Go:
     a_call_is_admitted_until_its_limit_is_reached
     a_compressed_call_is_answered_as_any_other
+    a_compressed_message_is_bounded_by_its_size_before_compression
     a_call_over_a_unix_socket_is_answered_as_any_other
     a_call_ends_at_its_deadline_and_its_connection_is_kept
     a_cancelled_call_ends_and_its_connection_is_kept
@@ -103,6 +104,7 @@ client! { go, Go:
 client! { python, Python:
     a_call_is_admitted_until_its_limit_is_reached
     a_compressed_call_is_answered_as_any_other
+    a_compressed_message_is_bounded_by_its_size_before_compression
     a_call_over_a_unix_socket_is_answered_as_any_other
     a_call_ends_at_its_deadline_and_its_connection_is_kept
     a_cancelled_call_ends_and_its_connection_is_kept

@@ -25,6 +25,12 @@ pub(super) async fn a_compressed_call_is_answered_as_any_other(client: Language)
     assert_eq!(client.run(&target(&service), &["gzip", "ann", "3"]), ["OK", "OK", "OVER_LIMIT"]);
 }
 
+pub(super) async fn a_compressed_message_is_bounded_by_its_size_before_compression(client: Language) {
+    let service = serve(&["--max-message", "20000"]);
+    assert_eq!(client.run(&target(&service), &["gzip-sized", "20000"]), ["OK"]);
+    assert_eq!(client.run(&target(&service), &["gzip-sized", "20001"]), ["OUT_OF_RANGE"]);
+}
+
 pub(super) async fn a_call_over_a_unix_socket_is_answered_as_any_other(client: Language) {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("tollgate.sock");

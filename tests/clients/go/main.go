@@ -63,6 +63,8 @@ func main() {
 		client.services()
 	case "sized":
 		client.sized(number(0))
+	case "gzip-sized":
+		client.sized(number(0), grpc.UseCompressor("gzip"))
 	case "many":
 		left := make(chan struct{}, number(0))
 		for range number(0) {
@@ -173,8 +175,8 @@ func (c client) services() {
 	result(strings.Join(names, " "))
 }
 
-// sized sends a message of exactly so many bytes.
-func (c client) sized(bytes int) {
+// sized sends a message of exactly so many bytes, before it is compressed.
+func (c client) sized(bytes int, options ...grpc.CallOption) {
 	length := 0
 	for proto.Size(request("user", strings.Repeat("v", length))) < bytes {
 		length += max(1, bytes-proto.Size(request("user", strings.Repeat("v", length)))-12)
@@ -183,7 +185,7 @@ func (c client) sized(bytes int) {
 	if proto.Size(sized) != bytes {
 		panic("there is no message of this size")
 	}
-	result(c.ask(context.Background(), sized))
+	result(c.ask(context.Background(), sized, options...))
 }
 
 // tally calls while there is more to do, and prints how often each result came.

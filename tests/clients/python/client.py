@@ -32,6 +32,7 @@ def main(target, scenario, *arguments):
             "watch": lambda: watch(channel),
             "services": lambda: services(channel),
             "sized": lambda: sized(channel, int(arguments[0])),
+            "gzip-sized": lambda: sized(channel, int(arguments[0]), compression=grpc.Compression.Gzip),
             "many": lambda: many(channel, int(arguments[0])),
             "load": lambda: load(channel, int(arguments[0]) / 1000),
         }[scenario]()
@@ -120,14 +121,14 @@ def services(channel):
         result(" ".join(sorted(service.name for service in response.list_services_response.service)))
 
 
-def sized(channel, size):
-    """Sends a message of exactly so many bytes."""
+def sized(channel, size, **options):
+    """Sends a message of exactly so many bytes, before it is compressed."""
     length = 0
     while (missing := size - request("user", "v" * length).ByteSize()) > 0:
         length += max(1, missing - 12)
     message = request("user", "v" * length)
     assert message.ByteSize() == size, "there is no message of this size"
-    result(ask(channel, message))
+    result(ask(channel, message, **options))
 
 
 def many(channel, count):
