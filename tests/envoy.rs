@@ -1,5 +1,6 @@
 //! Envoy in front of an application, tollgate behind: what a client of the edge sees.
 
+mod authority;
 pub(crate) mod example;
 mod failure;
 mod secure;

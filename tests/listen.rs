@@ -137,7 +137,7 @@ fn serve(flags: &[&str]) -> Tollgate {
 }
 
 /// Serves at a socket; ready for requests.
-fn serve_at(socket: &Path) -> Process {
+pub(crate) fn serve_at(socket: &Path) -> Process {
     let policies = Policies::of(&daily("user", 5));
     let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
     service.wait_for_line("that it listens", |line| line.contains("\"protocol\":\"admin\"").then_some(()));

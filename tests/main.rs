@@ -9,7 +9,10 @@
 //! | `answers` | headers, dynamic metadata, and modes of the whole process |
 //! | `http` | decisions in JSON, and the pages of administration |
 //! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
+//! | `authority` | calls whose `:authority` is no authority of a URI, or missing |
 //! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
+//! | `clients` | clients of gRPC in other languages, curl and h2load; `tests/run` installs them |
+//! | `conformance` | HTTP/2 by the book: h2spec, which `tests/run` installs |
 //! | `secrets` | passwords and keys, which are said nowhere |
 //! | `allocations` | what a decision allocates |
 //! | `administration` | the API of administration, what it tells and to whom; metrics |
@@ -44,8 +47,11 @@ mod abuse;
 mod administration;
 mod allocations;
 mod answers;
+mod authority;
 mod calls;
+mod clients;
 mod commands;
+mod conformance;
 mod deploy;
 mod docs;
 mod drain;

@@ -38,11 +38,35 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
 
 /// The headers of a call, as HPACK without its tables.
 pub(crate) fn headers(path: &str) -> Vec<u8> {
-    const POST: u8 = 0x83;
-    const HTTP: u8 = 0x86;
-    let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
-    let (path, authority) = (literal(&[0x04], path), literal(&[0x01], "tollgate"));
-    [&[POST, HTTP][..], &path, &authority, &literal(&[0x0f, 0x10], "application/grpc")].concat()
+    fields(&[
+        (":method", b"POST"),
+        (":scheme", b"http"),
+        (":path", path.as_bytes()),
+        (":authority", b"tollgate"),
+        ("content-type", b"application/grpc"),
+    ])
+}
+
+/// A header list as HPACK without its tables, in this order; values are any bytes of any length.
+pub(crate) fn fields(list: &[(&str, &[u8])]) -> Vec<u8> {
+    let literal = |(name, value): &(&str, &[u8])| [&[0], &string(name.as_bytes())[..], &string(value)].concat();
+    list.iter().flat_map(literal).collect()
+}
+
+/// A string of HPACK (RFC 7541, 5.2), not Huffman encoded.
+fn string(bytes: &[u8]) -> Vec<u8> {
+    // The length is an integer with a prefix of 7 bits (5.1).
+    const PREFIX: usize = 0x7f;
+    let mut encoded = vec![u8::try_from(bytes.len().min(PREFIX)).unwrap()];
+    if let Some(mut rest) = bytes.len().checked_sub(PREFIX) {
+        while rest >= 0x80 {
+            encoded.push(u8::try_from(rest % 0x80).unwrap() | 0x80);
+            rest /= 0x80;
+        }
+        encoded.push(u8::try_from(rest).unwrap());
+    }
+    encoded.extend(bytes);
+    encoded
 }
 
 /// A client that keeps its connection alive, and sends what it is told to.
@@ -105,6 +129,20 @@ impl Http2 {
             }
         };
         tokio::time::timeout(PATIENCE, found).await.expect("the frame comes")
+    }
+
+    /// Reads until there is DATA, and returns it; nothing where the stream or the connection ends without.
+    pub(crate) async fn data(&mut self) -> Option<Vec<u8>> {
+        let found = async {
+            loop {
+                match self.read_frame().await? {
+                    (DATA, _, body) => return Some(body),
+                    (RESET | GOAWAY, ..) => return None,
+                    _ => {}
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.expect("the call is answered or refused")
     }
 
     /// Answers what comes, and tells which frames that were.

@@ -9,6 +9,7 @@ pub(crate) mod policy;
 pub(crate) mod process;
 pub(crate) mod prometheus;
 pub(crate) mod random;
+pub(crate) mod raw_headers;
 pub(crate) mod redis;
 pub(crate) mod rls;
 pub(crate) mod secure;

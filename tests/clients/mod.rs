@@ -1,0 +1,143 @@
+//! Real clients of gRPC: those of other languages, curl, and a load generator.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `go`, `python`, `javascript`, `java` (here) | each test of `scenarios`, by a program in the folder of that name |
+//! | `scenarios` | what is served, what a program is to do, and what it is to see |
+//! | `rust` | the same by tonic, as far as other tests leave it open |
+//! | `command_line` | curl and h2load, which know nothing of gRPC |
+//!
+//! `tests/run` installs the programs. Each takes a target, a scenario and its arguments.
+
+mod command_line;
+mod rust;
+mod scenarios;
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::envoy::root;
+use crate::support::eventually;
+use crate::support::process::Process;
+
+/// Time for a program, which may make thousands of calls on a machine full of other work.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The language of a program.
+#[derive(Clone, Copy, Debug)]
+enum Language {
+    Go,
+    Python,
+    JavaScript,
+    Java,
+}
+
+impl Language {
+    /// Starts the program.
+    fn start(self, target: &str, scenario: &[&str]) -> Process {
+        let (tools, programs) = (root().join("target/client-tools"), root().join("tests/clients"));
+        let mut command = match self {
+            Self::Go => Command::new(root().join("target/go-tools/client")),
+            Self::Python => {
+                let mut command = Command::new(root().join(".venv/bin/python"));
+                command.arg(programs.join("python/client.py"));
+                command
+            }
+            Self::JavaScript => {
+                let mut command = Command::new("node");
+                command.arg(programs.join("javascript/client.mjs"));
+                command
+            }
+            Self::Java => {
+                let mut command = Command::new("java");
+                let jars = tools.join("java/lib/*");
+                let classes = tools.join("java/classes");
+                command.args(["-cp", &format!("{}:{}", jars.display(), classes.display()), "Client"]);
+                command
+            }
+        };
+        Process::start("client", command.arg(target).args(scenario))
+    }
+
+    /// Runs the program to its end, and returns what it saw.
+    fn run(self, target: &str, scenario: &[&str]) -> Vec<String> {
+        let mut client = self.start(target, scenario);
+        eventually("the client ends", LIMIT, || (!client.is_running()).then_some(()));
+        results(&client.last_words())
+    }
+}
+
+/// The results among what a program wrote.
+fn results(written: &str) -> Vec<String> {
+    written.lines().filter_map(|line| Some(line.strip_prefix("result ")?.to_owned())).collect()
+}
+
+/// The tests of a language, each a scenario.
+macro_rules! client {
+    ($module:ident, $language:ident: $($scenario:ident)+) => {
+        mod $module {
+            $(
+                #[tokio::test]
+                async fn $scenario() {
+                    super::scenarios::$scenario(super::Language::$language).await;
+                }
+            )+
+        }
+    };
+}
+
+client! { go, Go:
+    a_call_is_admitted_until_its_limit_is_reached
+    a_compressed_call_is_answered_as_any_other
+    a_compressed_message_is_bounded_by_its_size_before_compression
+    a_call_over_a_unix_socket_is_answered_as_any_other
+    a_call_ends_at_its_deadline_and_its_connection_is_kept
+    a_cancelled_call_ends_and_its_connection_is_kept
+    health_is_serving
+    a_watch_of_health_sees_the_drain_and_its_end
+    reflection_lists_the_service
+    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    ten_thousand_calls_on_one_connection_are_answered
+    no_call_fails_while_connections_grow_old
+}
+
+client! { python, Python:
+    a_call_is_admitted_until_its_limit_is_reached
+    a_compressed_call_is_answered_as_any_other
+    a_compressed_message_is_bounded_by_its_size_before_compression
+    a_call_over_a_unix_socket_is_answered_as_any_other
+    a_call_ends_at_its_deadline_and_its_connection_is_kept
+    a_cancelled_call_ends_and_its_connection_is_kept
+    health_is_serving
+    a_watch_of_health_sees_the_drain_and_its_end
+    reflection_lists_the_service
+    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    ten_thousand_calls_on_one_connection_are_answered
+    no_call_fails_while_connections_grow_old
+}
+
+client! { javascript, JavaScript:
+    a_call_is_admitted_until_its_limit_is_reached
+    a_compressed_call_is_answered_as_any_other
+    a_call_over_a_unix_socket_is_answered_as_any_other
+    a_call_ends_at_its_deadline_and_its_connection_is_kept
+    a_cancelled_call_ends_and_its_connection_is_kept
+    health_is_serving
+    a_watch_of_health_sees_the_drain_and_its_end
+    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    ten_thousand_calls_on_one_connection_are_answered
+    no_call_fails_while_connections_grow_old
+}
+
+client! { java, Java:
+    a_call_is_admitted_until_its_limit_is_reached
+    a_compressed_call_is_answered_as_any_other
+    a_call_over_a_unix_socket_is_answered_as_any_other
+    a_call_ends_at_its_deadline_and_its_connection_is_kept
+    a_cancelled_call_ends_and_its_connection_is_kept
+    health_is_serving
+    a_watch_of_health_sees_the_drain_and_its_end
+    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    ten_thousand_calls_on_one_connection_are_answered
+    no_call_fails_while_connections_grow_old
+}

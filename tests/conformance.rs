@@ -1,0 +1,173 @@
+//! Conformance to HTTP/2 and HPACK by h2spec, a client that tries what RFC 7540 and RFC 7541 require of a server.
+//!
+//! Every case passes or is listed below with the reason. A listed case that passes fails the test too: its row is to go.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::envoy::root;
+use crate::support::policy::{Policies, daily};
+use crate::support::tollgate::Tollgate;
+
+/// Seconds that h2spec waits for what a case expects. Only a case that fails waits so long.
+const TIMEOUT: &str = "5";
+
+/// A case that does not pass.
+struct Exception {
+    /// The section of h2spec, and what it does.
+    case: (&'static str, &'static str),
+    result: CaseResult,
+    reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CaseResult {
+    Passed,
+    /// h2spec saw that the case cannot be tried here.
+    Skipped,
+    Failed,
+}
+
+/// Cases by section and name: the result, with what h2spec expected and saw where it failed.
+type Results = BTreeMap<(String, String), (CaseResult, String)>;
+
+/// h2spec sends no message with its calls, and gRPC answers those at once, by a single HEADERS frame.
+const NO_DATA: &str = "waits for DATA, and the response to a call without a message has none";
+
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        case: ("generic/2", "Sends a WINDOW_UPDATE frame on half-closed (remote) stream"),
+        result: CaseResult::Failed,
+        reason: NO_DATA,
+    },
+    Exception {
+        case: ("generic/2", "Sends a PRIORITY frame on half-closed (remote) stream"),
+        result: CaseResult::Failed,
+        reason: NO_DATA,
+    },
+    Exception {
+        case: ("http2/3.5", "Sends invalid connection preface"),
+        result: CaseResult::Failed,
+        reason: "the crate h2 closes a connection of which it has not read all, so the system resets it",
+    },
+    Exception {
+        case: (
+            "http2/5.1.2",
+            "Sends HEADERS frames that causes their advertised concurrent stream limit to be exceeded",
+        ),
+        result: CaseResult::Failed,
+        reason: "expects that windows of 0 keep streams open, and responses without DATA need no window",
+    },
+    Exception {
+        case: ("http2/6.5.3", "Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE"),
+        result: CaseResult::Skipped,
+        reason: NO_DATA,
+    },
+    Exception {
+        case: ("http2/6.9.1", "Sends SETTINGS frame to set the initial window size to 1 and sends HEADERS frame"),
+        result: CaseResult::Skipped,
+        reason: NO_DATA,
+    },
+    Exception {
+        case: ("http2/6.9.2", "Changes SETTINGS_INITIAL_WINDOW_SIZE after sending HEADERS frame"),
+        result: CaseResult::Skipped,
+        reason: NO_DATA,
+    },
+    Exception {
+        case: ("http2/6.9.2", "Sends a SETTINGS frame for window size to be negative"),
+        result: CaseResult::Skipped,
+        reason: NO_DATA,
+    },
+];
+
+#[test]
+fn frames_and_header_lists_that_clients_send_every_day_are_taken() {
+    conforms("generic", 44);
+}
+
+#[test]
+fn http2_is_spoken_as_its_specification_requires() {
+    conforms("http2", 94);
+}
+
+#[test]
+fn hpack_is_read_as_its_specification_requires() {
+    conforms("hpack", 7);
+}
+
+/// Runs one of h2spec's parts, which has so many cases, against a service.
+fn conforms(part: &str, cases: usize) {
+    let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
+    let (files, port) = (TempDir::new().unwrap(), service.grpc.port().to_string());
+    let report = files.path().join("report.xml");
+    let mut h2spec = Command::new(root().join("target/go-tools/h2spec"));
+    h2spec.args([part, "--host", "127.0.0.1", "--port", &port, "--timeout", TIMEOUT]);
+    h2spec.args(["--path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]);
+    let ended = h2spec.arg("--junit-report").arg(&report).output().expect("tests/run installs h2spec");
+    let text = std::fs::read_to_string(&report).expect("h2spec writes its report");
+
+    let results = results(&text);
+    assert_eq!(results.len(), cases, "{}", String::from_utf8_lossy(&ended.stdout));
+    let exceptions: Vec<_> = EXCEPTIONS.iter().filter(|exception| exception.case.0.starts_with(part)).collect();
+    let wrong = wrong(&results, &exceptions);
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Results that are not as listed, and rows for which there is no case.
+fn wrong(results: &Results, exceptions: &[&Exception]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for Exception { case: (section, name), reason, .. } in exceptions {
+        if !results.contains_key(&((*section).to_owned(), (*name).to_owned())) {
+            wrong.push(format!("{section}: {name}: listed, and h2spec has no such case ({reason})"));
+        }
+    }
+    for ((section, name), (result, detail)) in results {
+        let exception = exceptions.iter().find(|exception| exception.case == (section, name));
+        let expected = exception.map_or(CaseResult::Passed, |exception| exception.result);
+        if *result != expected {
+            wrong.push(format!("{section}: {name}: {result:?}, and listed as {expected:?}\n    {detail}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn a_case_that_is_not_as_listed_is_reported_whether_it_fails_or_passes() {
+    let report = |body: &str| results(&format!(r#"<testcase package="http2/1" classname="A">{body}</testcase>"#));
+    let listed = |result| Exception { case: ("http2/1", "A"), result, reason: "none" };
+    let failed = report("<error>DATA frame\nHEADERS Frame</error>");
+    let rows = [
+        (report(""), CaseResult::Passed),
+        (report("<skipped></skipped>"), CaseResult::Skipped),
+        (failed, CaseResult::Failed),
+    ];
+    for (results, result) in &rows {
+        for (_, other) in &rows {
+            assert_eq!(wrong(results, &[&listed(*other)]).is_empty(), result == other, "{result:?}, {other:?}");
+        }
+        assert_eq!(wrong(results, &[]).is_empty(), *result == CaseResult::Passed, "{result:?}");
+    }
+    assert_eq!(wrong(&Results::new(), &[&listed(CaseResult::Failed)]).len(), 1);
+}
+
+/// The cases of a report.
+fn results(report: &str) -> Results {
+    let cases = report.split("<testcase ").skip(1).map(|case| {
+        let attribute = |name: &str| {
+            let (_, rest) = case.split_once(&format!("{name}=\"")).unwrap();
+            rest.split_once('"').unwrap().0.replace("&#34;", "\"")
+        };
+        let body = case.split("</testcase>").next().unwrap();
+        let detail = body.split_once("<error>").or_else(|| body.split_once("<failure>"));
+        let detail = detail.map(|(_, rest)| rest.split("</").next().unwrap().replace('\n', "\n    "));
+        let result = match detail {
+            Some(_) => CaseResult::Failed,
+            None if body.contains("<skipped>") => CaseResult::Skipped,
+            None => CaseResult::Passed,
+        };
+        ((attribute("package"), attribute("classname")), (result, detail.unwrap_or_default()))
+    });
+    cases.collect()
+}

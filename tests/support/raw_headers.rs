@@ -1,0 +1,148 @@
+//! Calls whose header lists are written by hand, over the crate h2 for everything else.
+//!
+//! No client library sends a malformed `:authority`, and decoding responses by hand would take an HPACK decoder. So the
+//! crate's client talks to the service through a relay that puts a given header list in the place of the client's own.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use h2::client::SendRequest;
+use http::Request;
+use prost::Message as _;
+use prost::bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::task::JoinSet;
+use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+
+use super::PATIENCE;
+use super::http2::{END_HEADERS, END_STREAM, HEADERS, fields, frame};
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// Bytes of the preface that a client's connection begins with.
+const PREFACE: usize = 24;
+/// Bytes of a frame's header.
+const HEAD: usize = 9;
+
+/// One connection to a service.
+pub(crate) struct RawHeaders {
+    requests: SendRequest<Bytes>,
+    ping: h2::PingPong,
+    header_block: Arc<Mutex<Vec<u8>>>,
+    _tasks: JoinSet<()>,
+}
+
+/// How the frames of a call are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writes {
+    /// All of them by one write, so that the service may read the call at once.
+    One,
+    /// The body after the service has read the headers.
+    HeadersFirst,
+}
+
+impl RawHeaders {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let ((mut from_service, to_service), (near, far)) = (stream.into_split(), tokio::io::duplex(1 << 16));
+        let (from_client, mut to_client) = tokio::io::split(far);
+        let (header_block, mut tasks) = (Arc::<Mutex<Vec<u8>>>::default(), JoinSet::new());
+        let block = Arc::clone(&header_block);
+        tasks.spawn(async move {
+            // Ends with the connection, by an error where it is cut off.
+            let _ = relay(from_client, to_service, &block).await;
+        });
+        tasks.spawn(async move {
+            let _ = tokio::io::copy(&mut from_service, &mut to_client).await;
+            let _ = to_client.shutdown().await;
+        });
+        let (requests, mut connection) = h2::client::handshake(near).await.unwrap();
+        let ping = connection.ping_pong().unwrap();
+        tasks.spawn(async move {
+            let _ = connection.await;
+        });
+        Self { requests, ping, header_block, _tasks: tasks }
+    }
+
+    /// Calls with these headers in the place of `:authority`; the other headers are as a gRPC client sends them.
+    ///
+    /// Returns the value of `grpc-status` and the response, or why there is none.
+    pub(crate) async fn call(
+        &mut self,
+        authority: &[(&str, &[u8])],
+        request: &RateLimitRequest,
+        writes: Writes,
+    ) -> Result<(String, Option<RateLimitResponse>), h2::Error> {
+        *self.header_block.lock().unwrap() = header_block(authority);
+        tokio::time::timeout(PATIENCE, self.exchange(request, writes)).await.expect("the call is answered or refused")
+    }
+
+    async fn exchange(
+        &mut self,
+        request: &RateLimitRequest,
+        writes: Writes,
+    ) -> Result<(String, Option<RateLimitResponse>), h2::Error> {
+        let mut requests = self.requests.clone().ready().await?;
+        let replaced = Request::post("http://replaced/").body(()).unwrap();
+        let (response, mut body) = requests.send_request(replaced, false)?;
+        if let Writes::HeadersFirst = writes {
+            self.ping.ping(h2::Ping::opaque()).await?;
+        }
+        let message = request.encode_to_vec();
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        // An error is that of the response too, which says more.
+        let _ = body.send_data([&[0], &length[..], &message].concat().into(), true);
+        let mut response = response.await?;
+        let mut message = Vec::new();
+        while let Some(data) = response.body_mut().data().await {
+            message.extend(data?);
+        }
+        let trailers = response.body_mut().trailers().await?;
+        let trailers = trailers.unwrap_or_else(|| response.headers().clone());
+        let status = trailers.get("grpc-status").map(|status| status.to_str().unwrap().to_owned());
+        let message = message.get(5..).map(|message| RateLimitResponse::decode(message).unwrap());
+        Ok((status.unwrap_or_else(|| format!("none, {}", response.status())), message))
+    }
+}
+
+fn header_block(authority: &[(&str, &[u8])]) -> Vec<u8> {
+    // Pseudo-headers come before all others (RFC 9113, 8.3).
+    let (pseudo, regular): (Vec<_>, Vec<_>) = authority.iter().copied().partition(|(name, _)| name.starts_with(':'));
+    let before: [(&str, &[u8]); 3] = [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
+    let after: [(&str, &[u8]); 2] = [("te", b"trailers"), ("content-type", b"application/grpc")];
+    fields(&[&before[..], &pseudo, &regular, &after].concat())
+}
+
+/// Passes on what the client writes, with the given header list in the place of each of its own.
+///
+/// HEADERS wait for the frame that comes next, and are written together with it.
+async fn relay(
+    mut client: ReadHalf<DuplexStream>,
+    mut service: OwnedWriteHalf,
+    header_block: &Mutex<Vec<u8>>,
+) -> std::io::Result<()> {
+    let mut preface = [0; PREFACE];
+    client.read_exact(&mut preface).await?;
+    service.write_all(&preface).await?;
+    let mut waiting = Vec::new();
+    loop {
+        let mut head = [0; HEAD];
+        client.read_exact(&mut head).await?;
+        let [a, b, c, kind, flags, stream @ ..] = head;
+        let mut body = vec![0; usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap()];
+        client.read_exact(&mut body).await?;
+        let is_headers = kind == HEADERS;
+        if is_headers {
+            assert_eq!(flags & END_HEADERS, END_HEADERS, "the list that is replaced fits into one frame");
+            body = header_block.lock().unwrap().clone();
+        }
+        let flags = if is_headers { flags & (END_HEADERS | END_STREAM) } else { flags };
+        waiting.extend(frame(kind, flags, u32::from_be_bytes(stream), &body));
+        if !is_headers {
+            service.write_all(&waiting).await?;
+            waiting.clear();
+        }
+    }
+}
