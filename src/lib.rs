@@ -3,7 +3,9 @@
 //! # The way of a request
 //!
 //! ```text
-//! grpc::service     reads ShouldRateLimit (request), asks the limiter, writes the answer (response)
+//! transport         frames of HTTP/2 to calls, and back
+//! grpc::call        a call of ShouldRateLimit: its message, or tonic's services for anything else
+//! grpc::service     reads the message (request), asks the limiter, writes the answer (response)
 //!   limiter         one policy snapshot; matches each descriptor; asks the store once; combines
 //!     policy        domain -> rules -> the limit that applies, and the key of its counter
 //!     store         judges all checks at one instant of its clock, and charges
@@ -24,7 +26,8 @@
 //! | [`store`] | where counters live, in memory or in Redis; layers around a store; the clock | policies, protocols |
 //! | [`journal`] | what was denied lately, to whom; how much each rule decides | policies, stores, protocols |
 //! | [`limiter`] | where policies and stores meet | protocols |
-//! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP, policies, stores |
+//! | [`transport`] | HTTP/2 for gRPC servers: connections, TLS, bounds | protobuf, rate limits |
+//! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: asking for them, and how they read as YAML | rules, stores |
 //! | [`otlp`] | sending spans to a collector | whose they are |
 //! | [`admin`] | HTTP: probes, metrics; what is in force, who is denied, and who may ask | gRPC, stores |

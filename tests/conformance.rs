@@ -48,11 +48,6 @@ const EXCEPTIONS: &[Exception] = &[
         reason: NO_DATA,
     },
     Exception {
-        case: ("http2/3.5", "Sends invalid connection preface"),
-        result: CaseResult::Failed,
-        reason: "the crate h2 closes a connection of which it has not read all, so the system resets it",
-    },
-    Exception {
         case: (
             "http2/5.1.2",
             "Sends HEADERS frames that causes their advertised concurrent stream limit to be exceeded",

@@ -2,9 +2,11 @@
 //!
 //! The shortcut answers byte for byte as [tonic's service](super::method) does; a differential test holds that.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flate2::read::GzDecoder;
 use http::{HeaderValue, Request};
 use tonic::Status;
 use tonic::body::Body;
@@ -65,6 +67,10 @@ impl CallHead {
         }
     }
 
+    fn is_gzip(&self) -> bool {
+        self.encoding.as_ref().is_some_and(|encoding| encoding == "gzip")
+    }
+
     fn trace_field(&self, name: &str) -> Option<&[u8]> {
         let trace = self.trace.as_ref()?;
         trace.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_slice())
@@ -85,7 +91,12 @@ impl CallHead {
 /// Answers a call, all of whose body has come.
 pub(super) async fn answer<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
     let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
-    let answer = if head.encoding.is_none() && is_one_message(&exchange.request, context.max_message) {
+    let mut exchange = exchange;
+    if head.is_gzip() {
+        inflate(&mut exchange.request, context.max_message);
+    }
+    let is_readable = head.encoding.is_none() || head.is_gzip();
+    let answer = if is_readable && is_one_message(&exchange.request, context.max_message) {
         answer_message(&context, &head, exchange).await
     } else {
         Box::pin(answer_by_tonic(&context, &head, exchange)).await
@@ -106,9 +117,7 @@ async fn answer_message<S: Store>(context: &CallContext<S>, head: &CallHead, mut
         return Answer::Response(Box::new(status.into_http()));
     }
     let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
-    if let Some((_, place)) = answer.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut()) {
-        place.copy_from_slice(&length.to_be_bytes());
-    }
+    set_length(answer, length);
     Answer::Message(exchange)
 }
 
@@ -132,6 +141,30 @@ pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&St
     }
 }
 
+/// Puts a message in the place of its compressed form. One that cannot be inflated, or has more than `max` bytes then, stays as
+/// it is: tonic says what is wrong with it. What it reads itself becomes lists of many times the bytes of the message.
+fn inflate(body: &mut Vec<u8>, max: usize) {
+    let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else { return };
+    if usize::try_from(u32::from_be_bytes(*length)) != Ok(compressed.len()) {
+        return;
+    }
+    let mut inflated = vec![0; PREFIX];
+    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let read = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated);
+    let Some(length) = read.ok().filter(|length| *length <= max).and_then(|length| u32::try_from(length).ok()) else {
+        return;
+    };
+    set_length(&mut inflated, length);
+    *body = inflated;
+}
+
+/// Sets the length in front of a message.
+fn set_length(framed: &mut [u8], length: u32) {
+    if let Some((_, place)) = framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut()) {
+        place.copy_from_slice(&length.to_be_bytes());
+    }
+}
+
 /// Whether a body is one message, not compressed, of at most `max` bytes.
 fn is_one_message(body: &[u8], max: usize) -> bool {
     let Some((&[compressed, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
@@ -146,22 +179,4 @@ fn has_more_messages(body: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_message_is_told_from_none_and_from_more() {
-        for (body, is_one, has_more) in [
-            (&[][..], false, false),
-            (&[0, 0, 0, 0], false, false),
-            (&[0, 0, 0, 0, 0], true, false),
-            (&[0, 0, 0, 0, 2, 7], false, false),
-            (&[0, 0, 0, 0, 2, 7, 8], true, false),
-            (&[1, 0, 0, 0, 2, 7, 8], false, false),
-            (&[0, 0, 0, 0, 2, 7, 8, 9], false, true),
-            (&[0, 0, 0, 0, 3, 7, 8, 9], false, false),
-        ] {
-            assert_eq!((is_one_message(body, 2), has_more_messages(body)), (is_one, has_more), "{body:?}");
-        }
-    }
-}
+mod tests;

@@ -84,15 +84,22 @@ impl<S: Store> Services<S> {
     /// Returns these services for the calls of one connection.
     pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
         let certificate = client.certificate.as_deref().unwrap_or_default();
-        let context = CallContext {
+        let context = Arc::new(self.context(Rights::of(&self.allowances, certificate)));
+        let metrics = Arc::clone(&self.metrics);
+        ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
+    }
+}
+
+impl<S> Services<S> {
+    /// Returns what the calls of a client with these rights share.
+    pub(super) fn context(&self, rights: Rights) -> CallContext<S> {
+        CallContext {
             rls: Arc::clone(&self.rls),
             routes: self.routes.clone(),
-            rights: Rights::of(&self.allowances, certificate),
+            rights,
             max_message: self.bounds.max_bytes,
             stats: self.metrics.stats().cloned(),
-        };
-        let (context, metrics) = (Arc::new(context), Arc::clone(&self.metrics));
-        ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
+        }
     }
 }
 

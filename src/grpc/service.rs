@@ -138,12 +138,18 @@ impl<S: Store> Rls<S> {
     }
 
     fn refusal(&self, message: &[u8], unreadable: &Unreadable) -> Status {
+        // tonic reads all of a message before its content is looked at, and says in prost's words what is wrong with it. A long
+        // one is not read twice: its messages and lists take many times its bytes.
+        let read = (message.len() <= MAX_READ_TWICE).then(|| RateLimitRequest::decode(message));
+        if let Some(Err(error)) = read {
+            return malformed(&error);
+        }
         match unreadable {
             Unreadable::Invalid(invalid) => {
                 self.metrics.invalid_request();
                 Status::invalid_argument(invalid.to_string())
             }
-            Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => malformed(message, unreadable),
+            Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => malformed(unreadable),
         }
     }
 
@@ -158,10 +164,9 @@ impl<S: Store> Rls<S> {
     }
 }
 
-/// The status of bytes that are no message, in the words of prost, in which tonic answers.
-fn malformed(message: &[u8], unreadable: &Unreadable) -> Status {
-    let error = RateLimitRequest::decode(message).err();
-    Status::internal(error.map_or_else(|| unreadable.to_string(), |error| error.to_string()))
+/// The status of bytes that are no message.
+fn malformed(error: &(impl ToString + ?Sized)) -> Status {
+    Status::internal(error.to_string())
 }
 
 /// Reads `grpc-timeout`, the time that the caller waits, less a margin for the way: a quarter of it, at most 5 ms.
@@ -183,6 +188,9 @@ pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
     let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns)).min(LONGEST);
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
+
+/// Bytes of a message that is read again to say what is wrong with it.
+const MAX_READ_TWICE: usize = 4 << 10;
 
 /// Whether an answer's error is about the request: no later one of the same content will be decided.
 pub fn is_callers_fault(status: &Status) -> bool {

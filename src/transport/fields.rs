@@ -62,7 +62,7 @@ impl Fields {
     }
 
     /// Adds a field. `max_size`: of the whole list, in bytes as RFC 9113, 6.5.2 counts.
-    pub(super) fn add(&mut self, name: &[u8], value: &[u8], max_size: usize) {
+    pub(crate) fn add(&mut self, name: &[u8], value: &[u8], max_size: usize) {
         self.size = self.size.saturating_add(name.len()).saturating_add(value.len()).saturating_add(FIELD_OVERHEAD);
         if self.size > max_size {
             self.verdict = Verdict::TooLarge;

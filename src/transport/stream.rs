@@ -8,7 +8,7 @@ use http::HeaderMap;
 use super::body::BodySender;
 use super::service::Service;
 
-/// Memory of a stream besides the bytes that it waits with: itself, its slot, its place in lists.
+/// Memory of a stream besides its future and the bytes that it waits with: itself, its slot, its place in lists.
 pub(super) const STREAM_COST: usize = 1 << 10;
 
 /// A stream of a call that is not over.

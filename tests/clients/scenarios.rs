@@ -28,7 +28,7 @@ pub(super) async fn a_compressed_call_is_answered_as_any_other(client: Language)
 pub(super) async fn a_compressed_message_is_bounded_by_its_size_before_compression(client: Language) {
     let service = serve(&["--max-message", "20000"]);
     assert_eq!(client.run(&target(&service), &["gzip-sized", "20000"]), ["OK"]);
-    assert_eq!(client.run(&target(&service), &["gzip-sized", "20001"]), ["OUT_OF_RANGE"]);
+    assert_eq!(client.run(&target(&service), &["gzip-sized", "20001"]), ["RESOURCE_EXHAUSTED"]);
 }
 
 pub(super) async fn a_call_over_a_unix_socket_is_answered_as_any_other(client: Language) {

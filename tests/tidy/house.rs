@@ -87,9 +87,10 @@ pub(super) const HOUSE: &[Row] = &[
     Row {
         place: "grpc",
         rooms: "algorithm descriptor limiter spans store::Store telemetry transport",
-        foreign: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::io std::sync \
+        foreign: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
+    Row { place: "grpc/call", rooms: "", foreign: "flate2 std::io" },
     Row { place: "grpc/service", rooms: "", foreign: "tracing" },
     // Brings policies as text; what they mean is not its own.
     Row {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::future::Either;
 
-use super::{Connection, Failure, KnownBlock, MAX_HEADER_LIST, PartialBlock, WINDOW};
+use super::{Call, Connection, Failure, KnownBlock, MAX_HEADER_LIST, PartialBlock, WINDOW};
 use crate::transport::body;
 use crate::transport::fields::Verdict;
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
@@ -168,7 +168,9 @@ impl<S: Service> Connection<S> {
             }
             return self.answer(stream, answer, now);
         }
-        if !self.streams.contains_key(&stream) && !self.open(stream, Input::Ended, None) {
+        // What it holds while it waits is charged as what it is.
+        let is_open = self.streams.contains_key(&stream) || self.open(stream, Input::Ended, None);
+        if !is_open || !self.charge_stream(stream, size_of::<Call<S>>()) {
             self.slots.free(slot);
             return self.refuse(stream, Refusal::BudgetExceeded, true, now);
         }

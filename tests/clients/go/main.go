@@ -215,6 +215,7 @@ func (c client) tally(more func() bool) {
 func name(err error) string {
 	names := map[codes.Code]string{
 		codes.Canceled: "CANCELLED", codes.DeadlineExceeded: "DEADLINE_EXCEEDED", codes.OutOfRange: "OUT_OF_RANGE",
+		codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
 		codes.Unimplemented: "UNIMPLEMENTED", codes.Unavailable: "UNAVAILABLE", codes.Internal: "INTERNAL",
 	}
 	if name, isKnown := names[status.Code(err)]; isKnown {

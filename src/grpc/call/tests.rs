@@ -1,0 +1,203 @@
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body_util::BodyExt as _;
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+use crate::algorithm::time::Timestamp;
+use crate::grpc::health::Health;
+use crate::grpc::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
+use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+use crate::grpc::request::RequestBounds;
+use crate::grpc::response::AnswerStyle;
+use crate::grpc::rights::Allowance;
+use crate::grpc::server::{MessageBounds, Services};
+use crate::limiter::{InForce, Limiter, Modes};
+use crate::policy::{self, Options, Source};
+use crate::store::clock::ManualClock;
+use crate::store::memory::{Bounds, MemoryStore};
+use crate::telemetry::metrics::Metrics;
+
+type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
+
+const MAX_MESSAGE: usize = 200;
+const POLICY: &str = "
+domain: a
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 3, name: daily }
+  - key: burst
+    rate_limit: { algorithm: gcra, unit: minute, requests_per_unit: 2 }
+    metadata: { tier: gold }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+
+/// A service with counters of its own.
+fn context(style: AnswerStyle, rights: Rights) -> Arc<CallContext<Memory>> {
+    let source = Source { name: "test.yaml".into(), text: POLICY.to_owned() };
+    let loaded = policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let metrics = Metrics::new();
+    let in_force = InForce::new(Arc::clone(&metrics));
+    in_force.install(loaded.policies);
+    let clock = Arc::<ManualClock>::default();
+    clock.set(Timestamp::from_micros(1_780_000_000_000_000));
+    let store = Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock));
+    let limiter = Limiter::new(in_force, store, Modes::default());
+    let bounds = RequestBounds { descriptors: 3, entries: 2 };
+    let rls = Arc::new(Rls::new(limiter, Arc::clone(&metrics), bounds, style, Duration::from_secs(1)));
+    let health = ready(Health::new());
+    let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
+    let services = Services::new(Arc::clone(&rls), &health, bounds, Arc::new([]), metrics).unwrap();
+    Arc::new(services.context(rights))
+}
+
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("nothing here waits"),
+    }
+}
+
+/// Head, body and trailers of an answer, as they go to the client.
+fn parts(answer: Answer<Body>) -> (http::StatusCode, HeaderMap, Bytes, HeaderMap) {
+    match answer {
+        Answer::Message(exchange) => {
+            let map = |name: &'static str, value| HeaderMap::from_iter([(http::HeaderName::from_static(name), value)]);
+            let head = map("content-type", HeaderValue::from_static("application/grpc"));
+            let trailers = map("grpc-status", HeaderValue::from_static("0"));
+            (http::StatusCode::OK, head, exchange.answer.into(), trailers)
+        }
+        Answer::Response(response) => {
+            let (head, body) = response.into_parts();
+            let collected = ready(body.collect()).unwrap();
+            let trailers = collected.trailers().cloned().unwrap_or_default();
+            (head.status, head.headers, collected.to_bytes(), trailers)
+        }
+    }
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
+}
+
+fn entries() -> impl Strategy<Value = Entry> {
+    let key = prop::sample::select(vec!["user", "burst", "free", "other"]);
+    let value = prop::collection::vec(prop::sample::select(vec![b'a', b'b', 0xff, 0]), 0..3);
+    (key, value).prop_map(|(key, value)| Entry { key: key.into(), value: value.into() })
+}
+
+fn requests() -> impl Strategy<Value = RateLimitRequest> {
+    let limit = prop::option::of((0u32..3, 0i32..8, prop::option::of(0u32..3)));
+    let hits = prop::option::of(prop_oneof![4 => 0u64..4, 1 => any::<u64>()]);
+    let descriptor = (prop::collection::vec(entries(), 0..4), prop::option::weighted(0.1, limit), hits, any::<bool>());
+    let descriptor = descriptor.prop_map(|(entries, limit, hits_addend, is_negative_hits)| RateLimitDescriptor {
+        entries,
+        limit: limit.flatten().map(|(requests_per_unit, unit, unit_multiplier)| RateLimitOverride {
+            requests_per_unit,
+            unit,
+            unit_multiplier,
+        }),
+        hits_addend,
+        is_negative_hits: is_negative_hits && hits_addend.is_some(),
+    });
+    let domain = prop::sample::select(vec!["a", "a", "a", "b", ""]);
+    (domain, prop::collection::vec(descriptor, 0..5), 0u32..3).prop_map(|(domain, descriptors, hits_addend)| {
+        RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend }
+    })
+}
+
+/// A request's bytes, now and then changed so that they are no message.
+fn messages() -> impl Strategy<Value = Vec<u8>> {
+    let changes = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()));
+    (requests(), changes).prop_map(|(request, change)| {
+        let mut message = request.encode_to_vec();
+        if let Some((at, byte)) = change.filter(|_| !message.is_empty()) {
+            *at.get_mut(&mut message) = byte;
+        }
+        message
+    })
+}
+
+fn heads() -> impl Strategy<Value = CallHead> {
+    let timeout = prop::option::of(prop::sample::select(vec!["20m", "0n", "1H", "x", "99999999S", "123456789S", ""]));
+    timeout.prop_map(|timeout| {
+        let mut fields = Fields::default();
+        timeout.iter().for_each(|timeout| fields.add(b"grpc-timeout", timeout.as_bytes(), 1 << 10));
+        CallHead::read(&fields, false)
+    })
+}
+
+proptest! {
+    /// The shortcut and tonic's service, each with counters of its own, over a series of calls.
+    #[test]
+    fn the_shortcut_answers_as_tonic_does(
+        calls in prop::collection::vec((messages(), heads()), 1..12),
+        dynamic_metadata in any::<bool>(),
+        is_restricted in any::<bool>(),
+    ) {
+        let style = AnswerStyle { dynamic_metadata, ..AnswerStyle::default() };
+        let rights = if is_restricted { Rights::of(&[Allowance::parse("*=b").unwrap()], &[]) } else { Rights::All };
+        let (short, by_tonic) = (context(style.clone(), rights.clone()), context(style, rights));
+        for (message, head) in calls {
+            let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
+            let expected = parts(ready(answer_by_tonic(&by_tonic, &head, exchange())));
+            let found = parts(ready(answer(Arc::clone(&short), head, exchange())));
+            prop_assert_eq!(found, expected, "{:?}", RateLimitRequest::decode(message.as_slice()));
+        }
+    }
+}
+
+#[test]
+fn one_message_is_told_from_none_and_from_more() {
+    for (body, is_one, has_more) in [
+        (&[][..], false, false),
+        (&[0, 0, 0, 0], false, false),
+        (&[0, 0, 0, 0, 0], true, false),
+        (&[0, 0, 0, 0, 2, 7], false, false),
+        (&[0, 0, 0, 0, 2, 7, 8], true, false),
+        (&[1, 0, 0, 0, 2, 7, 8], false, false),
+        (&[0, 0, 0, 0, 2, 7, 8, 9], false, true),
+        (&[0, 0, 0, 0, 3, 7, 8, 9], false, false),
+    ] {
+        assert_eq!((is_one_message(body, 2), has_more_messages(body)), (is_one, has_more), "{body:?}");
+    }
+}
+
+/// What each call that waits for its store takes, and a connection is charged with, in bytes.
+#[test]
+fn a_call_that_waits_for_its_store_does_not_grow() {
+    fn size_of_output<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+    let size = size_of_output(answer::<crate::store::any::AnyStore<crate::store::clock::SystemClock>>);
+    assert!(size <= 5_000, "{size} bytes");
+}
+
+#[test]
+fn a_compressed_message_is_answered_like_any_other() {
+    let message =
+        RateLimitRequest { domain: "a".to_owned(), descriptors: vec![RateLimitDescriptor::default()], hits_addend: 0 };
+    let message = message.encode_to_vec();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, &message).unwrap();
+    let mut compressed = framed(&encoder.finish().unwrap());
+    compressed[0] = 1;
+    let head = CallHead { encoding: Some(HeaderValue::from_static("gzip")), ..CallHead::default() };
+    for (body, is_read) in [(framed(&message), true), (compressed.clone(), true), (compressed[..20].to_vec(), false)] {
+        let answers = [true, false].map(|by_tonic| {
+            let context = context(AnswerStyle::default(), Rights::All);
+            let exchange = Exchange { request: body.clone(), answer: Vec::new() };
+            parts(match by_tonic {
+                true => ready(answer_by_tonic(&context, &head, exchange)),
+                false => ready(answer(context, head.clone(), exchange)),
+            })
+        });
+        assert_eq!(answers[0], answers[1]);
+        assert_eq!(answers[0].3.get("grpc-status").is_some_and(|status| status == "0"), is_read);
+    }
+}
