@@ -85,6 +85,18 @@ async fn an_old_connection_is_told_to_go() {
 }
 
 #[tokio::test]
+async fn a_connection_is_as_old_as_its_first_frames() {
+    let service = serve(&["--max-connection-age", "1s"]);
+    let silent = Http2::dial(service.grpc).await;
+    // Another one has lived and been told to go meanwhile.
+    for _ in 0..2 {
+        Http2::connect(service.grpc).await.frames_until_the_end().await;
+    }
+    let mut late = silent.shake_hands().await;
+    assert!(late.is_seen().await, "it was kept");
+}
+
+#[tokio::test]
 async fn a_client_whose_connections_grow_old_loses_no_call() {
     let service = serve(&["--max-connection-age", "100ms"]);
     let mut connector = HttpConnector::new();

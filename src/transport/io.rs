@@ -60,6 +60,20 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
         .await
     }
 
+    /// Runs until the client has spoken HTTP/2. `None`: it has, and the connection goes on. `interrupt`: ends it before that.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) async fn handshake(&mut self, interrupt: Pin<&mut impl Future<Output = ()>>) -> io::Result<Option<End>> {
+        let mut interrupt = interrupt;
+        poll_fn(|cx| match self.poll(cx) {
+            Poll::Ready(end) => Poll::Ready(end.map(Some)),
+            Poll::Pending if self.connection.has_shaken_hands() => Poll::Ready(Ok(None)),
+            Poll::Pending => interrupt.as_mut().poll(cx).map(|()| Ok(Some(End::HandshakeTimeout))),
+        })
+        .await
+    }
+
     /// Begins to end the connection, see [`Connection::shut_down`].
     pub(super) fn shut_down(&mut self, grace: Option<Duration>) {
         self.connection.shut_down(grace, now());

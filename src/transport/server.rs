@@ -24,7 +24,7 @@ use crate::telemetry::guard::Cut;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
 
-/// Time for a TLS handshake that has begun when the server shuts down: a request may follow at once.
+/// Time for a handshake that has begun when the server shuts down: a request may follow at once.
 const LAST_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How far a connection's age may be from the one that is set, so that those which came together do not go together.
 const AGE_JITTER: f64 = 0.1;
@@ -121,8 +121,12 @@ impl Server {
         sleep(LAST_HANDSHAKE_TIMEOUT).await;
     }
 
-    /// Runs a connection: until it is to go, and then until what is under way is finished.
+    /// Runs a connection: until it is to go, and then until what is under way is finished. Its age counts from when the client
+    /// has spoken: one that is slow to begin must not find it closed.
     async fn run<S: Service>(&self, driver: &mut Driver<S, Stream>) -> io::Result<End> {
+        if let Some(end) = driver.handshake(pin!(self.last_handshake())).await? {
+            return Ok(end);
+        }
         let grace = match driver.run(pin!(self.time_to_go())).await? {
             Ran::Ended(end) => return Ok(end),
             Ran::Interrupted(grace) => grace,

@@ -74,7 +74,16 @@ pub(crate) struct Http2(TcpStream);
 
 impl Http2 {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let mut connection = Self(TcpStream::connect(address).await.unwrap());
+        Self::dial(address).await.shake_hands().await
+    }
+
+    /// A connection on which nothing is sent yet.
+    pub(crate) async fn dial(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.unwrap())
+    }
+
+    pub(crate) async fn shake_hands(self) -> Self {
+        let mut connection = self;
         connection.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
         connection.send(SETTINGS, 0, &[]).await;
         assert_eq!(connection.answer_frame().await, Some(SETTINGS));

@@ -201,3 +201,18 @@ fn a_compressed_message_is_answered_like_any_other() {
         assert_eq!(answers[0].3.get("grpc-status").is_some_and(|status| status == "0"), is_read);
     }
 }
+
+#[test]
+fn a_call_that_need_not_wait_allocates_nothing() {
+    let context = context(AnswerStyle::default(), Rights::All);
+    let one = Entry { key: "burst".into(), value: "ann".into() };
+    let descriptors = vec![RateLimitDescriptor { entries: vec![one], ..Default::default() }];
+    let message = RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 };
+    let mut exchanges: Vec<_> = (0..2)
+        .map(|_| Exchange { request: framed(&message.encode_to_vec()), answer: Vec::with_capacity(128) })
+        .collect();
+    // The first one makes the counter.
+    let mut call = || drop(ready(answer(Arc::clone(&context), CallHead::default(), exchanges.pop().unwrap())));
+    call();
+    assert_eq!(allocation_counter::measure(call).count_total, 0);
+}

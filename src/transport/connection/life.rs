@@ -10,8 +10,6 @@ use crate::transport::stream::{Input, Output};
 
 /// Time for the client's preface and settings.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same while the server shuts down: a request may have come along with the connection, a moment ago.
-const LAST_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time to acknowledge the first GOAWAY. A client that does not is gone, or as good as gone.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without calls after which memory is given back.
@@ -109,13 +107,7 @@ impl Life {
 
     /// When the client has to have spoken HTTP/2.
     fn handshake_end(&self) -> Option<Instant> {
-        let time = match self.shutdown {
-            _ if self.handshake == Handshake::Done => return None,
-            Shutdown::No => HANDSHAKE_TIMEOUT,
-            Shutdown::Announced { at } => return at.checked_add(LAST_HANDSHAKE_TIMEOUT),
-            Shutdown::Final => return Some(self.opened_at),
-        };
-        self.opened_at.checked_add(time)
+        if self.handshake == Handshake::Done { None } else { self.opened_at.checked_add(HANDSHAKE_TIMEOUT) }
     }
 
     /// When the client has to have given a sign of life, or is asked for one.
@@ -199,6 +191,11 @@ impl<S: Service> Connection<S> {
             Some(since) if bytes == 0 => Some(since),
             Some(_) | None => Some(now),
         };
+    }
+
+    /// Whether the client has spoken HTTP/2.
+    pub(in crate::transport) fn has_shaken_hands(&self) -> bool {
+        self.life.handshake == Handshake::Done
     }
 
     /// Begins to end the connection: the client is told, and what is under way is finished, within `grace` if there is one.

@@ -33,19 +33,19 @@ const LIMITS: Limits = Limits {
 struct Echo;
 
 impl Service for Echo {
-    type Head = Vec<u8>;
+    type Head = Arc<[u8]>;
     type Unary = Either<Ready<Answer<Full<Bytes>>>, Pending<Answer<Full<Bytes>>>>;
     type Body = Full<Bytes>;
 
-    fn route(&self, fields: &Fields) -> Route<Vec<u8>> {
+    fn route(&self, fields: &Fields) -> Route<Arc<[u8]>> {
         match fields.path() {
             b"/stream" | b"/unread" => Route::Stream,
-            path => Route::Unary { head: path.to_vec(), max_body: 100_000 },
+            path => Route::Unary { head: path.into(), max_body: 100_000 },
         }
     }
 
-    fn unary(&self, head: Vec<u8>, mut exchange: Exchange) -> Self::Unary {
-        match head.as_slice() {
+    fn unary(&self, head: Arc<[u8]>, mut exchange: Exchange) -> Self::Unary {
+        match &*head {
             b"/wait" => Either::Right(pending()),
             b"/big" => {
                 let length = std::str::from_utf8(&exchange.request).unwrap().parse().unwrap();

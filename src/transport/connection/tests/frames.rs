@@ -14,6 +14,28 @@ fn a_call_in_one_piece_is_answered_at_once() {
     assert!(peer.connection.streams.is_empty());
 }
 
+#[test]
+fn a_warm_connection_allocates_nothing() {
+    let mut peer = Peer::new();
+    let call = |peer: &mut Peer, stream: u32| {
+        let mut bytes = peer.headers(stream, "/echo", false);
+        write(&mut bytes, kind::DATA, flag::END_STREAM, stream, b"abc");
+        bytes
+    };
+    let calls: Vec<Vec<u8>> = (0..20).map(|number| call(&mut peer, 1 + 2 * number)).collect();
+    let (first, others) = calls.split_at(3);
+    first.iter().for_each(|call| peer.bytes(call));
+    peer.sent();
+    peer.connection.out.reserve(4096);
+    let count = allocation_counter::measure(|| {
+        for call in others {
+            peer.connection.receive(call, peer.now);
+        }
+    });
+    assert_eq!(count.count_total, 0);
+    assert_eq!(peer.sent().len(), others.len() * 3);
+}
+
 proptest! {
     /// Calls by the general way and by the short one, cut anywhere.
     #[test]
