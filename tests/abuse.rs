@@ -21,6 +21,7 @@ use crate::support::{PATIENCE, becomes};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
+const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
 #[tokio::test]
@@ -112,6 +113,15 @@ async fn headers_without_end_and_bodies_of_nothing_are_floods() {
         assert!(other.hit("other", "ann").await);
     }
     becomes("both are counted", PATIENCE, || cut(&service, "flood"), |count| *count == 2).await;
+}
+
+#[tokio::test]
+async fn a_client_of_another_protocol_is_told_and_counted() {
+    let service = serve(&[]);
+    let mut client = Http2::dial(service.grpc).await;
+    client.write(b"GET /healthcheck HTTP/1.1\r\n\r\n").await.unwrap();
+    assert_eq!(client.goaway().await, PROTOCOL_ERROR);
+    becomes("it is counted", PATIENCE, || cut(&service, "protocol_error"), |count| *count == 1).await;
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ use crate::support::load::alone;
 
 /// A ratio or an amount that must not be exceeded: the case and the figure of `benches/compare`, and the most.
 const MOST: [(&str, &str, f64); 5] = [
-    ("memory", "CPU", 1.8),
-    ("denied", "CPU", 1.8),
+    ("memory", "CPU", 0.7),
+    ("denied", "CPU", 0.7),
     ("denied", "commands", 0.05),
-    ("redis", "CPU", 3.5),
+    ("redis", "CPU", 2.0),
     ("redis", "commands", 1.02),
 ];
 /// How often ratios are measured before they are believed to be bad: load by others passes, a slow program does not.

@@ -26,6 +26,8 @@ pub enum Cut {
     Unread,
     /// Its client answered no ping.
     Silent,
+    /// Its client broke the protocol, or spoke another one.
+    Protocol,
 }
 
 /// Its metrics.
@@ -43,7 +45,7 @@ pub struct Guard {
 }
 
 impl Cut {
-    const ALL: [Self; 5] = [Self::Full, Self::GivenUp, Self::Flood, Self::Unread, Self::Silent];
+    const ALL: [Self; 6] = [Self::Full, Self::GivenUp, Self::Flood, Self::Unread, Self::Silent, Self::Protocol];
 
     /// As metrics and logs have it.
     pub fn name(self) -> &'static str {
@@ -53,6 +55,7 @@ impl Cut {
             Self::Flood => "flood",
             Self::Unread => "unread_answers",
             Self::Silent => "silent",
+            Self::Protocol => "protocol_error",
         }
     }
 }

@@ -159,7 +159,11 @@ impl Server {
     fn report(&self, end: End, client: &Client) {
         let cut = match end {
             End::Finished => return,
-            End::Error(reason) => return debug!(?reason, ?client.address, "client broke the protocol"),
+            // Not a warning: scanners and health checks by HTTP/1 end so, too.
+            End::Error(reason) => {
+                self.metrics.guard.cut(Cut::Protocol);
+                return debug!(?reason, ?client.address, "client broke the protocol");
+            }
             End::HandshakeTimeout => return debug!(?client.address, "client did not speak HTTP/2 in time"),
             End::GraceExceeded => return debug!(?client.address, "calls were under way at the end of the grace period"),
             End::ResetFlood => Cut::GivenUp,
