@@ -211,7 +211,7 @@ async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
     let (mut requests, connection) = connect(service.grpc).await;
     let connection = tokio::spawn(connection);
     let (told, mut statuses) = tokio::sync::mpsc::unbounded_channel();
-    // 20 calls of 4 MiB, each without its last byte, where 32 MiB may wait.
+    // 20 calls of 4 MiB, each without its last byte, where 16 MiB of one connection may wait.
     for _ in 0..20 {
         requests = requests.ready().await.unwrap();
         let (answer, mut body) = requests.send_request(call(), false).unwrap();
@@ -224,7 +224,7 @@ async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
             drop(body);
         });
     }
-    for _ in 0..12 {
+    for _ in 0..17 {
         let status = tokio::time::timeout(PATIENCE, statuses.recv()).await.expect("it is refused").unwrap();
         assert_eq!(status.unwrap(), "8");
     }

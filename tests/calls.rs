@@ -6,11 +6,12 @@ use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use prost::Message as _;
 use prost::bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate::grpc::proto::RateLimitResponse;
 
 use crate::support::PATIENCE;
-use crate::support::http2::{Http2, PING};
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, frame, headers};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{descriptor, request};
 use crate::support::tollgate::Tollgate;
@@ -67,6 +68,40 @@ async fn a_message_by_gzip_is_read_and_other_encodings_are_refused_by_name() {
     assert!(trailers["grpc-accept-encoding"].to_str().unwrap().contains("gzip"), "{trailers:?}");
     let (_, trailers) = call(service.grpc, &[("grpc-encoding", "identity")], &[&message()]).await;
     assert_eq!(trailers["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_method_with_a_query_is_the_method() {
+    let service = serve();
+    let mut client = Http2::connect(service.grpc).await;
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit?debug=1";
+    let call = [frame(HEADERS, END_HEADERS, 1, &headers(path)), frame(DATA, END_STREAM, 1, &message())].concat();
+    client.write(&call).await.unwrap();
+    assert!(!client.body_of(DATA).await.is_empty());
+}
+
+/// What a client sends while it does not read is answered once it does: at once, and not when something else happens.
+#[tokio::test]
+async fn a_client_that_pauses_finds_all_answers_when_it_goes_on() {
+    const CALLS: u32 = 60_000;
+    let service = serve();
+    let (mut reader, mut writer) = Http2::connect(service.grpc).await.into_split();
+    let headers = headers("/no/method");
+    let calls: Vec<u8> =
+        (0..CALLS).flat_map(|number| frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * number, &headers)).collect();
+    let writing = tokio::spawn(async move { writer.write_all(&calls).await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let reading = async {
+        let (mut answered, mut head) = (0, [0; 9]);
+        while answered < CALLS {
+            reader.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+            reader.read_exact(&mut payload).await.unwrap();
+            answered += u32::from(head[3] == HEADERS);
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.expect("all are answered");
+    writing.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -113,7 +113,9 @@ impl Serving {
     pub(super) async fn serve(self: Arc<Self>, incoming: mpsc::Receiver<Accepted>, drain: CancellationToken) {
         let (service, metrics) = (self.service(), Arc::clone(&self.shared.metrics));
         let (bounds, allowances) = (self.limits.message, Arc::clone(&self.allowances));
-        let services = GrpcServices::new(Arc::clone(&service), &self.health, bounds, allowances, Arc::clone(&metrics));
+        let budget = Arc::clone(&self.budget);
+        let services =
+            GrpcServices::new(Arc::clone(&service), &self.health, bounds, allowances, budget, Arc::clone(&metrics));
         match services {
             Ok(services) => {
                 let (lifetime, budget) = (self.limits.lifetime, Arc::clone(&self.budget));

@@ -18,13 +18,19 @@ use super::service::{Rls, budget};
 use crate::spans::Recording;
 use crate::store::Store;
 use crate::telemetry::stats::Stats;
-use crate::transport::{Answer, Exchange, Fields};
+use crate::transport::{Answer, Budget, Exchange, Fields, Held};
 
 /// The method's path.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Bytes in front of a message: whether it is compressed (1), and its length (4).
 pub(super) const PREFIX: usize = 5;
+/// Bytes of values that are kept: `grpc-timeout` has at most 8 digits and a unit.
+const MAX_TIMEOUT: usize = 9;
+const MAX_ENCODING: usize = 32;
+const MAX_TRACE_FIELD: usize = 512;
+/// Stands for an encoding with a longer name.
+const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 const TRACE_FIELDS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// State that the calls of a connection share.
@@ -38,6 +44,8 @@ pub(super) struct CallContext<S> {
     pub(super) max_message: usize,
     /// Counts and times calls, if that is wanted.
     pub(super) stats: Option<Arc<Stats>>,
+    /// Memory that clients can make the process hold.
+    pub(super) budget: Arc<Budget>,
 }
 
 /// The fields of a call's header list that its answer depends on.
@@ -52,17 +60,19 @@ pub(super) struct CallHead {
 }
 
 impl CallHead {
-    /// Reads a header list.
+    /// Reads a header list. What is longer than any such value is left out, since a call that waits keeps it.
     pub(super) fn read(fields: &Fields, is_traced: bool) -> Self {
-        let value = |name: &str| HeaderValue::from_bytes(fields.get(name.as_bytes())?).ok();
-        let timeout = value("grpc-timeout").and_then(|value| {
+        let value = |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
+        let header = |name, max| HeaderValue::from_bytes(value(name, max)?).ok();
+        let timeout = header("grpc-timeout", MAX_TIMEOUT).and_then(|value| {
             let budget = budget(value.as_bytes())?;
             Some((value, budget))
         });
-        let trace = || TRACE_FIELDS.iter().filter_map(|name| Some((*name, fields.get(name.as_bytes())?.to_vec())));
+        let trace = || TRACE_FIELDS.iter().filter_map(|name| Some((*name, value(name, MAX_TRACE_FIELD)?.to_vec())));
+        let encoding = fields.get(b"grpc-encoding").map(|_| header("grpc-encoding", MAX_ENCODING).unwrap_or(UNKNOWN));
         Self {
             timeout,
-            encoding: value("grpc-encoding").filter(|encoding| encoding != "identity"),
+            encoding: encoding.filter(|encoding| encoding != "identity"),
             trace: is_traced.then(|| trace().collect()),
         }
     }
@@ -92,9 +102,12 @@ impl CallHead {
 pub(super) async fn answer<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
     let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
     let mut exchange = exchange;
-    if head.is_gzip() {
-        inflate(&mut exchange.request, context.max_message);
-    }
+    // Kept until the call is answered.
+    let _held = match head.is_gzip().then(|| inflate(&mut exchange.request, context.max_message, &context.budget)) {
+        Some(Err(status)) => return Answer::Response(Box::new(status.into_http())),
+        Some(Ok(held)) => held,
+        None => None,
+    };
     let is_readable = head.encoding.is_none() || head.is_gzip();
     let answer = if is_readable && is_one_message(&exchange.request, context.max_message) {
         answer_message(&context, &head, exchange).await
@@ -141,21 +154,28 @@ pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&St
     }
 }
 
-/// Puts a message in the place of its compressed form. One that cannot be inflated, or has more than `max` bytes then, stays as
-/// it is: tonic says what is wrong with it. What it reads itself becomes lists of many times the bytes of the message.
-fn inflate(body: &mut Vec<u8>, max: usize) {
-    let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else { return };
+/// Puts a message in the place of its compressed form, and charges it. One that cannot be inflated stays as it is: tonic reports
+/// what is wrong with it. What tonic reads itself becomes lists of many times the bytes of the message.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED: it has more than `max` bytes, in tonic's words; or clients hold as much as they may.
+fn inflate(body: &mut Vec<u8>, max: usize, budget: &Arc<Budget>) -> Result<Option<Held>, Status> {
+    let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if usize::try_from(u32::from_be_bytes(*length)) != Ok(compressed.len()) {
-        return;
+        return Ok(None);
     }
     let mut inflated = vec![0; PREFIX];
     let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    let read = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated);
-    let Some(length) = read.ok().filter(|length| *length <= max).and_then(|length| u32::try_from(length).ok()) else {
-        return;
-    };
-    set_length(&mut inflated, length);
+    let Ok(length) = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated) else { return Ok(None) };
+    if length > max {
+        let text = format!("Error decompressing: size limit, of {max} bytes, exceeded while decompressing message");
+        return Err(Status::resource_exhausted(text));
+    }
+    inflated.shrink_to_fit();
+    let held = budget.hold(length).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+    set_length(&mut inflated, u32::try_from(length).unwrap_or(u32::MAX));
     *body = inflated;
+    Ok(Some(held))
 }
 
 /// Sets the length in front of a message.

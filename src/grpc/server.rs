@@ -24,7 +24,9 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats;
 use crate::transport::server::Client;
-use crate::transport::{Answer, BodyError, Exchange, Fields, Refusal, RequestBody, ResponseFuture, Route, Service};
+use crate::transport::{
+    Answer, BodyError, Budget, BudgetExceeded, Exchange, Fields, Refusal, RequestBody, ResponseFuture, Route, Service,
+};
 
 /// Bytes of a message to health or reflection: names of services and types.
 const MAX_OTHER_MESSAGE: usize = 4 << 10;
@@ -49,11 +51,13 @@ pub struct Services<S> {
     routes: Routes,
     bounds: MessageBounds,
     allowances: Arc<[Allowance]>,
+    budget: Arc<Budget>,
     metrics: Arc<Metrics>,
 }
 
 impl<S: Store> Services<S> {
-    /// Services that decide by `rls`. Clients may ask for what `allowances` say; for everything where there are none.
+    /// Services that decide by `rls`. Clients may ask for what `allowances` say; for everything if there are none. `budget`: that
+    /// of the connections.
     ///
     /// # Errors
     /// [`ServerError`]
@@ -62,6 +66,7 @@ impl<S: Store> Services<S> {
         health: &Health,
         bounds: MessageBounds,
         allowances: Arc<[Allowance]>,
+        budget: Arc<Budget>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, ServerError> {
         let reflection = || {
@@ -78,7 +83,7 @@ impl<S: Store> Services<S> {
             .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
             .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
             .prepare();
-        Ok(Self { rls, routes, bounds, allowances, metrics })
+        Ok(Self { rls, routes, bounds, allowances, budget, metrics })
     }
 
     /// Returns these services for the calls of one connection.
@@ -99,6 +104,7 @@ impl<S> Services<S> {
             rights,
             max_message: self.bounds.max_bytes,
             stats: self.metrics.stats().cloned(),
+            budget: Arc::clone(&self.budget),
         }
     }
 }
@@ -114,16 +120,9 @@ struct ClientServices<S, C> {
 
 impl<S: Store, C> ClientServices<S, C> {
     /// Answers a call by tonic's services.
-    async fn answer_by_tonic(
-        context: Arc<CallContext<S>>,
-        request: Request<RequestBody>,
-        timeout: Duration,
-    ) -> Answer<Body> {
+    async fn answer_by_tonic(context: Arc<CallContext<S>>, request: Request<RequestBody>) -> Answer<Body> {
         let timer = context.stats.as_ref().and_then(|stats| stats.begin(request.uri().path()));
-        let status = move |error| match error {
-            BodyError::Cancelled => Status::cancelled(error.to_string()),
-            BodyError::TooSlow => too_slow(timeout),
-        };
+        let status = |error: BodyError| Status::cancelled(error.to_string());
         let mut request = request.map(|body| Body::new(body.map_err(status)));
         request.extensions_mut().insert(context.rights.clone());
         let Ok(response) = context.routes.clone().call(request).await;
@@ -143,7 +142,9 @@ where
     type Body = Body;
 
     fn route(&self, fields: &Fields) -> Route<CallHead> {
-        if fields.path() != call::PATH.as_bytes() {
+        // A query is none of the method.
+        let path = fields.path().split(|byte| *byte == b'?').next();
+        if path != Some(call::PATH.as_bytes()) {
             return Route::Stream;
         }
         let head = CallHead::read(fields, self.context.rls.tracer().is_some());
@@ -155,7 +156,7 @@ where
     }
 
     fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Body> {
-        Box::pin(Self::answer_by_tonic(Arc::clone(&self.context), request, self.bounds.timeout))
+        Box::pin(Self::answer_by_tonic(Arc::clone(&self.context), request))
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
@@ -169,7 +170,7 @@ where
             }
             Refusal::BudgetExceeded => {
                 self.metrics.guard.slow_calls.inc();
-                Status::resource_exhausted("clients hold as much memory as they may")
+                Status::resource_exhausted(BudgetExceeded.to_string())
             }
         };
         status.into_http()

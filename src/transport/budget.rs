@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that an account takes from the budget at a time. A connection that holds less counts as this much, which is about
-/// what it and its socket take by themselves.
+/// Bytes that an account takes from the budget at a time.
 const CHUNK: usize = 4 << 10;
+/// Bytes that each account has besides the budget: a frame that has come in part and a call are never refused for what others
+/// hold. The bound of connections bounds their sum.
+const OWN: usize = 8 << 10;
+/// Part of the budget that one connection may hold at most.
+const SHARES: usize = 4;
 
 /// Bytes that all connections together may hold.
 #[derive(Debug)]
@@ -21,13 +25,27 @@ pub(super) struct Account {
     /// Of this connection alone.
     max: usize,
     used: usize,
-    /// Taken from the budget: whole chunks.
+    /// [`OWN`], and whole chunks that are taken from the budget.
     reserved: usize,
 }
 
-/// The budget, or that of one connection, is used up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BudgetExceeded;
+/// Bytes of the budget that are held outside of a connection; given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The budget, or the part of it that one connection may hold, is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("clients hold as much memory as they may")]
+pub struct BudgetExceeded;
 
 impl Budget {
     /// A budget of `max` bytes.
@@ -40,6 +58,15 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Takes bytes until the result is dropped.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`]
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> Result<Held, BudgetExceeded> {
+        self.reserve(bytes)?;
+        Ok(Held { budget: Arc::clone(self), bytes })
+    }
+
     fn reserve(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map(drop).map_err(|_| BudgetExceeded)
@@ -47,9 +74,9 @@ impl Budget {
 }
 
 impl Account {
-    /// An account of at most half of the budget.
+    /// An account of at most a quarter of the budget.
     pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Self { max: budget.max.div_euclid(2), budget, used: 0, reserved: 0 }
+        Self { max: budget.max.div_euclid(SHARES).max(OWN), budget, used: 0, reserved: OWN }
     }
 
     /// Charges bytes.
@@ -73,7 +100,7 @@ impl Account {
     /// Gives charged bytes back.
     pub(super) fn release(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
-        let needed = self.used.div_ceil(CHUNK).max(1).saturating_mul(CHUNK);
+        let needed = self.used.max(OWN).div_ceil(CHUNK).saturating_mul(CHUNK);
         if self.reserved > needed.saturating_add(CHUNK) {
             self.budget.used.fetch_sub(self.reserved.saturating_sub(needed), Ordering::Relaxed);
             self.reserved = needed;
@@ -88,7 +115,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.reserved, Ordering::Relaxed);
+        self.budget.used.fetch_sub(self.reserved.saturating_sub(OWN), Ordering::Relaxed);
     }
 }
 
@@ -115,8 +142,9 @@ mod tests {
                     account.release(bytes.min(account.used()));
                 }
                 let held: usize = accounts.iter().map(Account::used).sum();
-                prop_assert!(held <= budget.used() && budget.used() <= 64 << 10);
-                prop_assert!(budget.used() <= held + accounts.len() * 3 * CHUNK);
+                prop_assert!(held <= budget.used() + accounts.len() * OWN && budget.used() <= 64 << 10);
+                prop_assert!(budget.used() <= held + accounts.len() * 2 * CHUNK);
+                prop_assert!(accounts.iter().all(|account| account.used() <= 16 << 10));
             }
             drop(accounts);
             prop_assert_eq!(budget.used(), 0);

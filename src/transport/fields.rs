@@ -133,6 +133,11 @@ impl Fields {
         self.content_length
     }
 
+    /// Returns the size of the list, as RFC 9113, 6.5.2 counts.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     /// Returns the path, with its query.
     pub fn path(&self) -> &[u8] {
         self.pseudo.path.and_then(|at| self.at(at)).map_or(&[], |(_, value)| value)

@@ -82,16 +82,20 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<End>> {
         let now = now();
         for _ in 0..READS_AT_ONCE {
-            let is_read = self.connection.wants_bytes() && self.poll_read(cx, now)?.is_ready();
+            let may_read = self.connection.wants_bytes();
+            let is_read = may_read && self.poll_read(cx, now)?.is_ready();
             self.connection.poll_calls(cx, now);
             self.poll_timer(cx, now);
             let is_written = self.poll_write(cx, now)?.is_ready();
+            self.connection.charge_buffers(self.partial.len());
             self.connection.end_if_finished();
             if let Some(end) = self.connection.end() {
                 return Poll::Ready(Ok(end));
             }
-            // What was written may have let answers go on, which are to be written too.
-            if !is_read && (!is_written || self.connection.out().is_empty()) {
+            // What was written may have let answers go on, which are to be written too, or have made room to read: without another
+            // turn nothing would wake this task for that.
+            let is_idle = !is_read && (!is_written || self.connection.out().is_empty());
+            if is_idle && may_read == self.connection.wants_bytes() {
                 return self.arm_timer(cx, now);
             }
         }
@@ -124,7 +128,6 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
                 self.partial.clear();
                 self.partial.extend_from_slice(rest);
             }
-            self.connection.set_partial(self.partial.len());
             Ok(Poll::Ready(()))
         })
     }

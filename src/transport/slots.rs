@@ -12,9 +12,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-/// Slots that stay for later calls when a connection has nothing to do.
-const MAX_SPARE: usize = 4;
-
 /// The futures of a connection.
 #[derive(Debug)]
 pub(super) struct Slots<F> {
@@ -125,7 +122,8 @@ impl<F: Future> Slots<F> {
         std::mem::swap(&mut taken, &mut *self.ready.queue.lock());
         for slot in &taken {
             if let Some(slot) = self.slots.get(*slot) {
-                slot.wake.is_queued.store(false, Ordering::Release);
+                // A swap, so that what the waker wrote before is seen by the poll that follows.
+                slot.wake.is_queued.swap(false, Ordering::AcqRel);
             }
         }
         taken
@@ -144,7 +142,7 @@ impl<F: Future> Slots<F> {
 
     /// Gives back memory where no slot is in use.
     pub(super) fn shrink(&mut self) {
-        if self.free.len() == self.slots.len() && self.slots.len() > MAX_SPARE {
+        if self.free.len() == self.slots.len() {
             *self = Self { ready: Arc::clone(&self.ready), ..Self::default() };
             // Wakers of old slots name slots that later calls may have; polling one more often does no harm.
             self.ready.queue.lock().clear();

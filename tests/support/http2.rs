@@ -82,6 +82,10 @@ impl Http2 {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
+    pub(crate) fn into_split(self) -> (tokio::net::tcp::OwnedReadHalf, tokio::net::tcp::OwnedWriteHalf) {
+        self.0.into_split()
+    }
+
     pub(crate) async fn shake_hands(self) -> Self {
         let mut connection = self;
         connection.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();

@@ -52,7 +52,8 @@ fn context(style: AnswerStyle, rights: Rights) -> Arc<CallContext<Memory>> {
     let rls = Arc::new(Rls::new(limiter, Arc::clone(&metrics), bounds, style, Duration::from_secs(1)));
     let health = ready(Health::new());
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
-    let services = Services::new(Arc::clone(&rls), &health, bounds, Arc::new([]), metrics).unwrap();
+    let budget = Arc::new(Budget::new(1 << 20));
+    let services = Services::new(Arc::clone(&rls), &health, bounds, Arc::new([]), budget, metrics).unwrap();
     Arc::new(services.context(rights))
 }
 

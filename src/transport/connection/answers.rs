@@ -214,6 +214,11 @@ impl<S: Service> Connection<S> {
         if stream.deadline.is_none() {
             self.set_deadline(id, now);
         }
+        // Streams that were reset leave theirs behind.
+        if self.blocked.len() > self.streams.len().saturating_mul(2).saturating_add(64) {
+            let streams = &self.streams;
+            self.blocked.retain(|id| streams.contains_key(id));
+        }
     }
 
     /// Writes answers that waited for the window of the connection or for the socket, in turn.

@@ -12,6 +12,13 @@ use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, 
 use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
 use crate::transport::stream::{Input, STREAM_COST, Stream};
 
+/// Memory of a call that a service answers by a stream, and of its map of header fields as a multiple of the list's size: measured
+/// by tonic's health service, and rounded up.
+const SERVICE_COST: usize = 16 << 10;
+const MAP_FACTOR: usize = 4;
+/// Bytes of a header block that is remembered.
+const MAX_KNOWN_BLOCK: usize = 2 << 10;
+
 impl<S: Service> Connection<S> {
     /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
     pub(super) fn headers(
@@ -102,7 +109,8 @@ impl<S: Service> Connection<S> {
             verdict => return Ok((verdict, length, None)),
         }
         let route = self.service.route(&self.fields);
-        if let (true, Route::Unary { head, max_body }) = (leaves_table, &route) {
+        let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
+        if let (true, Route::Unary { head, max_body }) = (is_kept, &route) {
             let (block, head) = (block.to_vec(), head.clone());
             self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length: length });
         }
@@ -158,25 +166,31 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
+    /// Begins a unary call. What it holds while it waits is charged before, and taken back where it need not wait.
     fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
+        let is_known = self.streams.contains_key(&stream);
+        let cost = size_of::<Call<S>>().saturating_add(if is_known {
+            0
+        } else {
+            STREAM_COST.saturating_add(exchange.request.len())
+        });
+        if self.account.charge(cost).is_err() {
+            return self.refuse(stream, Refusal::BudgetExceeded, true, now);
+        }
         let slot = self.slots.take(stream);
         let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
         if let std::task::Poll::Ready(answer) = polled {
             self.slots.free(slot);
-            if let Some(known) = self.streams.get_mut(&stream) {
-                known.slot = None;
-            }
+            self.account.release(cost);
             return self.answer(stream, answer, now);
         }
-        // What it holds while it waits is charged as what it is.
-        let is_open = self.streams.contains_key(&stream) || self.open(stream, Input::Ended, None);
-        if !is_open || !self.charge_stream(stream, size_of::<Call<S>>()) {
-            self.slots.free(slot);
-            return self.refuse(stream, Refusal::BudgetExceeded, true, now);
-        }
-        if let Some(known) = self.streams.get_mut(&stream) {
-            known.slot = Some(slot);
-        }
+        let initial_window = self.peer.initial_window;
+        let waiting = self
+            .streams
+            .entry(stream)
+            .or_insert_with(|| Stream::new(Input::Ended, None, WINDOW.into(), initial_window));
+        waiting.slot = Some(slot);
+        waiting.charged = waiting.charged.saturating_add(cost);
     }
 
     /// Adds a stream that stays. `false` where memory is used up.
@@ -218,7 +232,8 @@ impl<S: Service> Connection<S> {
         } else {
             Input::Streaming(sender)
         };
-        if !self.open(stream, input, announced) {
+        let cost = SERVICE_COST.saturating_add(self.fields.size().saturating_mul(MAP_FACTOR));
+        if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
             self.slots.free(slot);
             self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
             return Ok(());
@@ -318,7 +333,11 @@ impl<S: Service> Connection<S> {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match &mut stream.input {
             Input::Collecting { body, .. } => body.extend_from_slice(data),
-            Input::Streaming(sender) if !data.is_empty() => drop(sender.send(Bytes::copy_from_slice(data))),
+            Input::Streaming(sender) if !data.is_empty() => {
+                // Of a body that nobody reads any more, all counts as read.
+                sender.send(Bytes::copy_from_slice(data));
+                self.give_back_read(id);
+            }
             Input::Streaming(_) | Input::Discarding | Input::Ended => {}
         }
     }

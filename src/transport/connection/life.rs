@@ -34,7 +34,14 @@ pub(in crate::transport) struct Life {
     grace_end: Option<Instant>,
     /// Ends of the time that streams have, in order. Those of streams that are over, or have more time, are skipped.
     deadlines: VecDeque<(Instant, u32)>,
+    /// Length of `deadlines` at which those that are skipped are removed.
+    deadlines_bound: usize,
+    /// The client has said that it will take no more streams of this side, and mostly that it is about to close.
+    is_leaving: bool,
 }
+
+/// Entries of a list that is looked through, to remove what is over.
+const MIN_BOUND: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handshake {
@@ -68,6 +75,8 @@ impl Life {
             shutdown: Shutdown::No,
             grace_end: None,
             deadlines: VecDeque::new(),
+            deadlines_bound: MIN_BOUND,
+            is_leaving: false,
         }
     }
 
@@ -95,9 +104,9 @@ impl Life {
         self.heard_at
     }
 
-    /// The client will open no more streams.
+    /// Notes GOAWAY of the client. It binds this side, which opens no streams; the client may go on (RFC 9113, 6.8).
     pub(super) fn on_goaway(&mut self) {
-        self.shutdown = Shutdown::Final;
+        self.is_leaving = true;
     }
 
     /// Whether new streams are ignored: the last one that is answered was named.
@@ -118,6 +127,12 @@ impl Life {
     /// When the client has to have read something.
     fn read_due(&self, limits: &Limits) -> Option<Instant> {
         self.unsent_since?.checked_add(limits.keepalive_interval.saturating_mul(2))
+    }
+
+    /// Returns the number of deadlines that are kept.
+    #[cfg(test)]
+    pub(super) fn deadlines(&self) -> usize {
+        self.deadlines.len()
     }
 
     fn goaway_due(&self) -> Option<Instant> {
@@ -173,6 +188,7 @@ impl<S: Service> Connection<S> {
         }
         if is_due(self.life.shrink_at()) {
             self.life.is_shrunk = true;
+            self.life.deadlines.shrink_to_fit();
             self.shrink();
         }
         self.expire(now);
@@ -186,6 +202,9 @@ impl<S: Service> Connection<S> {
             self.out.drain(..bytes);
         }
         self.pump_blocked(now);
+        if bytes > 0 && !self.out.is_empty() {
+            self.life.heard_at = now; // nothing may be read of it meanwhile, and it is there
+        }
         self.life.unsent_since = match self.life.unsent_since {
             _ if self.out.is_empty() => None,
             Some(since) if bytes == 0 => Some(since),
@@ -231,7 +250,8 @@ impl<S: Service> Connection<S> {
 
     /// Ends a connection that is told to go, once nothing is under way.
     pub(in crate::transport) fn end_if_finished(&mut self) {
-        let is_finished = self.life.shutdown == Shutdown::Final && self.streams.is_empty() && self.block.is_none();
+        let is_going = self.life.shutdown == Shutdown::Final || self.life.is_leaving;
+        let is_finished = is_going && self.streams.is_empty();
         if is_finished && self.out.is_empty() {
             self.close(End::Finished);
         }
@@ -246,10 +266,14 @@ impl<S: Service> Connection<S> {
         let Some(at) = now.checked_add(self.limits.message_timeout) else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.deadline = Some(at);
-        // Streams that are over leave theirs behind.
-        if self.life.deadlines.len() > self.streams.len().saturating_mul(2).saturating_add(64) {
+        if self.life.deadlines.back() == Some(&(at, id)) {
+            return;
+        }
+        // Streams that are over, or have another deadline, leave theirs behind.
+        if self.life.deadlines.len() >= self.life.deadlines_bound {
             let streams = &self.streams;
             self.life.deadlines.retain(|(at, id)| streams.get(id).is_some_and(|stream| stream.deadline == Some(*at)));
+            self.life.deadlines_bound = self.life.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);
         }
         self.life.deadlines.push_back((at, id));
     }

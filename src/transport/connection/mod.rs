@@ -92,8 +92,10 @@ pub(super) struct Connection<S: Service> {
     strikes: Strikes,
     spare: Vec<Exchange>,
     out: Vec<u8>,
-    /// Bytes of a frame that is not whole.
-    partial: usize,
+    /// Bytes charged for the beginning of a frame and for `out`.
+    buffered: usize,
+    /// Whether they could not be.
+    is_over_budget: bool,
     life: Life,
     end: Option<End>,
 }
@@ -190,7 +192,8 @@ impl<S: Service> Connection<S> {
             strikes: Strikes::new(now),
             spare: Vec::new(),
             out: Vec::new(),
-            partial: 0,
+            buffered: 0,
+            is_over_budget: false,
             life: Life::new(now),
             end: None,
         };
@@ -230,18 +233,23 @@ impl<S: Service> Connection<S> {
         &self.out
     }
 
-    /// Charges the beginning of a frame that the caller of [`Self::receive`] keeps, in the place of the one before.
-    pub(super) fn set_partial(&mut self, bytes: usize) {
-        self.account.release(std::mem::replace(&mut self.partial, bytes));
-        if self.account.charge(bytes).is_err() {
-            self.partial = 0;
-            self.fail(&Failure { reason: Reason::ENHANCE_YOUR_CALM, end: End::Flood });
+    /// Charges the beginning of a frame that the caller of [`Self::receive`] keeps, and the bytes that wait for the socket, in the
+    /// place of those before. Neither is refused: a frame is small, and of a connection whose budget is used up nothing is read
+    /// until its socket has taken what waits.
+    pub(super) fn charge_buffers(&mut self, partial: usize) {
+        self.account.release(std::mem::take(&mut self.buffered));
+        let unsent = self.out.len();
+        let buffered = partial.saturating_add(unsent);
+        self.is_over_budget = self.account.charge(buffered).is_err();
+        if !self.is_over_budget {
+            self.buffered = buffered;
         }
     }
 
     /// Whether more is to be read: not while the client does not take what waits for it.
     pub(super) fn wants_bytes(&self) -> bool {
-        self.end.is_none() && self.out.len() < MAX_UNSENT
+        let has_room = self.out.len() < MAX_UNSENT && !(self.is_over_budget && !self.out.is_empty());
+        self.end.is_none() && has_room
     }
 
     /// Returns how the connection ended, if it has.
@@ -309,17 +317,16 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Gives back memory that a connection without calls does not need. A watch of health may be open for ever.
     fn shrink(&mut self) {
-        if self.streams.is_empty() {
-            self.streams = HashMap::default();
-            self.spare = Vec::new();
-            self.slots.shrink();
-            self.fields = Fields::default();
-            self.blocked = VecDeque::new();
-            if self.out.is_empty() {
-                self.out = Vec::new();
-            }
+        self.spare = Vec::new();
+        self.slots.shrink();
+        self.fields = Fields::default();
+        self.known = None;
+        self.streams.shrink_to_fit();
+        self.blocked.shrink_to_fit();
+        if self.out.is_empty() {
+            self.out = Vec::new();
         }
     }
 }

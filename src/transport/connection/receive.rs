@@ -81,7 +81,10 @@ impl<S: Service> Connection<S> {
             kind::PRIORITY => self.priority(head, payload, now)?,
             kind::GOAWAY if head.stream != 0 => return Err(Reason::PROTOCOL_ERROR.into()),
             kind::GOAWAY if payload.len() < 8 => return Err(Reason::FRAME_SIZE_ERROR.into()),
-            kind::GOAWAY => self.life.on_goaway(),
+            kind::GOAWAY => {
+                self.strikes.record_control(now)?;
+                self.life.on_goaway();
+            }
             kind::PUSH_PROMISE => return Err(Reason::PROTOCOL_ERROR.into()),
             // Others are to be ignored (RFC 9113, 5.5).
             _ => self.strikes.record_control(now)?,
@@ -136,6 +139,7 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         if head.has(flag::ACK) {
+            self.strikes.record_control(now)?;
             return if payload.is_empty() { Ok(()) } else { Err(Reason::FRAME_SIZE_ERROR.into()) };
         }
         if !payload.len().is_multiple_of(6) {
@@ -143,9 +147,21 @@ impl<S: Service> Connection<S> {
         }
         self.strikes.record_empty(now)?;
         self.life.on_settings();
+        let mut initial_window = None;
         for item in payload.chunks_exact(6) {
             let Some(&[n0, n1, v0, v1, v2, v3]) = item.first_chunk::<6>() else { continue };
-            self.setting(u16::from_be_bytes([n0, n1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
+            let value = u32::from_be_bytes([v0, v1, v2, v3]);
+            match u16::from_be_bytes([n0, n1]) {
+                setting::INITIAL_WINDOW_SIZE if i64::from(value) > MAX_WINDOW => {
+                    return Err(Reason::FLOW_CONTROL_ERROR.into());
+                }
+                // It touches every stream: once a frame, however often it is in it.
+                setting::INITIAL_WINDOW_SIZE => initial_window = Some(value),
+                name => self.setting(name, value)?,
+            }
+        }
+        if let Some(value) = initial_window {
+            self.set_initial_window(value)?;
         }
         frame::write(&mut self.out, kind::SETTINGS, flag::ACK, 0, &[]);
         self.pump_all(now);
@@ -156,7 +172,6 @@ impl<S: Service> Connection<S> {
         match name {
             setting::HEADER_TABLE_SIZE => self.encoder.set_max_table(value),
             setting::ENABLE_PUSH if value > 1 => return Err(Reason::PROTOCOL_ERROR.into()),
-            setting::INITIAL_WINDOW_SIZE => self.set_initial_window(value)?,
             setting::MAX_FRAME_SIZE if !(16_384..=16_777_215).contains(&value) => {
                 return Err(Reason::PROTOCOL_ERROR.into());
             }
@@ -169,9 +184,6 @@ impl<S: Service> Connection<S> {
     /// Changes the windows of all streams by what the initial one changes (RFC 9113, 6.9.2).
     fn set_initial_window(&mut self, value: u32) -> Result<(), Failure> {
         let value = i64::from(value);
-        if value > MAX_WINDOW {
-            return Err(Reason::FLOW_CONTROL_ERROR.into());
-        }
         let change = value.saturating_sub(self.peer.initial_window);
         self.peer.initial_window = value;
         for stream in self.streams.values_mut() {
@@ -190,11 +202,11 @@ impl<S: Service> Connection<S> {
         if payload.len() != 8 {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
+        self.strikes.record_control(now)?;
         if head.has(flag::ACK) {
             self.on_pong(payload);
             return Ok(());
         }
-        self.strikes.record_control(now)?;
         frame::write(&mut self.out, kind::PING, flag::ACK, 0, payload);
         Ok(())
     }

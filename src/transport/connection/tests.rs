@@ -30,7 +30,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Answers `/echo` by what it was sent, `/wait` and `/unread` never, `/big` by the length that the body names, `/stream` by a stream.
-struct Echo;
+pub(super) struct Echo;
 
 impl Service for Echo {
     type Head = Arc<[u8]>;
@@ -108,7 +108,12 @@ impl Peer {
     }
 
     pub(super) fn with(limits: Limits, budget: usize) -> Self {
-        let (now, budget) = (Instant::now(), Arc::new(Budget::new(budget)));
+        Self::of(limits, Arc::new(Budget::new(budget)))
+    }
+
+    /// A client of a server that has others.
+    pub(super) fn of(limits: Limits, budget: Arc<Budget>) -> Self {
+        let now = Instant::now();
         let connection = Connection::new(Echo, limits, &budget, now);
         let (encoder, decoder) = (Encoder::new(), Decoder::new(4096));
         let mut peer = Self { connection, now, budget, encoder, decoder, unread: Vec::new() };

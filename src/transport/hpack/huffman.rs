@@ -11,12 +11,12 @@ use super::HpackError;
 const SYMBOLS: usize = 257;
 /// The symbol that no string may contain.
 const EOS: u16 = 256;
-/// BitReader of the longest code.
+/// Bits of the longest code.
 const LONGEST: u32 = 30;
-/// BitReader that the table of short codes is indexed by. The next longer code has 10.
+/// Bits that the table of short codes is indexed by. The next longer code has 10.
 const SHORT: u32 = 8;
 
-/// BitReader of the code of each symbol.
+/// Bits of the code of each symbol.
 #[rustfmt::skip]
 pub(super) const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,

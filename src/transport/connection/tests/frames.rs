@@ -194,7 +194,7 @@ fn a_body_longer_than_its_route_allows_is_refused() {
 
 #[test]
 fn calls_that_wait_are_refused_when_memory_is_used_up() {
-    let mut peer = Peer::with(LIMITS, 200_000);
+    let mut peer = Peer::with(LIMITS, 400_000);
     for stream in [1, 3] {
         let headers = peer.headers(stream, "/echo", false);
         peer.bytes(&headers);
@@ -203,4 +203,19 @@ fn calls_that_wait_are_refused_when_memory_is_used_up() {
     assert_eq!(peer.sent(), [refusal(3, Refusal::BudgetExceeded), Sent::Reset(3, 0)]);
     peer.frame(kind::DATA, flag::END_STREAM, 1, b"");
     assert_eq!(peer.sent().len(), 2 + 4, "60,000 bytes in four frames");
+}
+
+#[test]
+fn calls_of_others_leave_a_connection_its_own_share() {
+    let budget = Arc::new(Budget::new(100_000));
+    let mut hogs: Vec<_> = (0..4).map(|_| Peer::of(LIMITS, Arc::clone(&budget))).collect();
+    for hog in &mut hogs {
+        let headers = hog.headers(1, "/echo", false);
+        hog.bytes(&headers);
+        (0..20).for_each(|_| hog.frame(kind::DATA, 0, 1, &[0; 1_000]));
+    }
+    let mut peer = Peer::of(LIMITS, Arc::clone(&budget));
+    peer.call(1, "/wait", b"abc");
+    peer.connection.charge_buffers(16_000);
+    assert_eq!((peer.sent(), peer.connection.end(), peer.connection.streams.len()), (vec![], None, 1));
 }

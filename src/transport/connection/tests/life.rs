@@ -102,3 +102,42 @@ fn calls_have_the_grace_period_and_no_longer() {
     peer.pass(MS);
     assert_eq!(peer.connection.end(), Some(End::GraceExceeded));
 }
+
+#[test]
+fn a_client_that_sends_goaway_is_answered_until_it_has_no_calls() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", b"");
+    peer.frame(kind::GOAWAY, 0, 0, &[0; 8]);
+    peer.call(3, "/echo", b"abc");
+    assert_eq!(peer.sent(), echo(3, b"abc"));
+    peer.connection.end_if_finished();
+    assert_eq!(peer.connection.end(), None);
+    peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    peer.connection.end_if_finished();
+    assert_eq!(peer.connection.end(), Some(End::Finished));
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_not_silent() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    peer.frame(kind::WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes());
+    (0..9).for_each(|number| peer.call(1 + 2 * number, "/big", b"50000"));
+    for _ in 0..20 {
+        peer.pass(LIMITS.keepalive_interval / 2);
+        peer.connection.on_written(1_000, peer.now);
+        assert_eq!(peer.connection.end(), None);
+    }
+}
+
+#[test]
+fn memory_is_given_back_beside_a_call_that_stays() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", b"");
+    (1..9).for_each(|number| peer.call(1 + 2 * number, "/echo", b"abc"));
+    peer.sent();
+    assert!(peer.connection.known.is_some() && !peer.connection.spare.is_empty());
+    peer.pass(Duration::from_secs(1));
+    assert!(peer.connection.known.is_none() && peer.connection.spare.is_empty());
+    assert_eq!(peer.connection.out.capacity(), 0);
+}

@@ -102,3 +102,39 @@ fn more_than_the_socket_takes_waits_in_its_stream() {
     let sent = peer.sent();
     assert_eq!((0..9).map(|number| data(&sent, 1 + 2 * number)).sum::<usize>(), 9 * 50_000);
 }
+
+#[test]
+fn answers_that_wait_leave_no_trace_in_lists_when_they_are_reset() {
+    let mut peer = Peer::new();
+    peer.call(1, "/big", b"70000");
+    peer.sent();
+    for number in 1..1_000u32 {
+        let stream = 1 + 2 * number;
+        peer.call(stream, "/big", b"1");
+        peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+    }
+    assert!(peer.connection.blocked.len() < 100, "{}", peer.connection.blocked.len());
+}
+
+#[test]
+fn windows_that_widen_by_a_byte_cost_no_more_than_that_byte() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    for stream in [1, 3, 5] {
+        peer.call(stream, "/big", b"50000");
+    }
+    for number in 0..3_000u32 {
+        widen(&mut peer, 1 + 2 * (number % 3), 1);
+        peer.now += Duration::from_micros(1);
+        assert!(peer.connection.life.deadlines() < 200, "{number}");
+    }
+    assert_eq!(data(&peer.sent(), 1), 1_000);
+}
+
+#[test]
+fn the_last_window_of_a_settings_frame_counts() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3]);
+    peer.call(1, "/echo", b"abcd");
+    assert_eq!(peer.sent(), [Sent::SettingsAck, head(1), Sent::Data(1, b"abc".to_vec(), false)]);
+}
