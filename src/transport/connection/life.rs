@@ -127,6 +127,11 @@ impl Life {
         }
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn deadlines(&self) -> usize {
+        self.deadlines.len()
+    }
+
     fn shrink_at(&self) -> Option<Instant> {
         if self.is_shrunk { None } else { self.heard_at.checked_add(SHRINK_AFTER) }
     }
@@ -151,6 +156,9 @@ impl<S: Service> Connection<S> {
 
     /// Does what is due.
     pub(in crate::transport) fn on_time(&mut self, now: Instant) {
+        if self.end.is_some() {
+            return;
+        }
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.life.handshake_end()) {
             return self.close(End::HandshakeTimeout);

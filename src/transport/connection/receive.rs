@@ -235,13 +235,14 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         self.strikes.record_control(now)?;
-        let Some(dependency) = payload.first_chunk::<4>().filter(|_| payload.len() == 5) else {
-            return self.reset_for_error(head.stream, Reason::FRAME_SIZE_ERROR);
+        let dependency = payload.first_chunk::<4>().filter(|_| payload.len() == 5);
+        let reason = match dependency {
+            None => Reason::FRAME_SIZE_ERROR,
+            Some(on) if u32::from_be_bytes(*on) & frame::MAX_STREAM == head.stream => Reason::PROTOCOL_ERROR,
+            Some(_) => return Ok(()),
         };
-        if u32::from_be_bytes(*dependency) & frame::MAX_STREAM == head.stream {
-            return self.reset_for_error(head.stream, Reason::PROTOCOL_ERROR);
-        }
-        Ok(())
+        // A stream that is not open yet cannot be reset (RFC 9113, 6.4).
+        if head.stream > self.last_stream { Err(reason.into()) } else { self.reset_for_error(head.stream, reason) }
     }
 
     /// Gives the client's window of the connection back what was taken, once that is worth a frame.
