@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 use http_body::Body as _;
 
 use super::calls::length;
-use super::{Connection, Failure, MAX_UNSENT};
+use super::{Connection, Failure, MAX_UNSENT, most_entries};
 use crate::transport::frame::{self, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Service};
 use crate::transport::stream::{Input, Output, STREAM_COST, Stream, Then};
@@ -208,11 +208,16 @@ impl<S: Service> Connection<S> {
     fn wait(&mut self, id: u32, now: Instant) {
         let is_shared = self.send_window <= 0 || self.out.len() >= MAX_UNSENT;
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        if is_shared && !std::mem::replace(&mut stream.is_queued, true) {
-            self.blocked.push_back(id);
-        }
+        let is_new = is_shared && !std::mem::replace(&mut stream.is_queued, true);
         if stream.deadline.is_none() {
             self.set_deadline(id, now);
+        }
+        if is_new {
+            // Streams that were reset leave their places behind.
+            if self.blocked.len() > most_entries(self.streams.len()) {
+                self.blocked.retain(|id| self.streams.contains_key(id));
+            }
+            self.blocked.push_back(id);
         }
     }
 

@@ -2,15 +2,14 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use futures_util::future::Either;
 
-use super::{Call, Connection, Failure, KnownBlock, MAX_HEADER_LIST, PartialBlock, WINDOW};
+use super::{Call, Connection, Failure, KnownBlock, MAX_HEADER_LIST, MAX_KNOWN_BLOCK, PartialBlock, WINDOW};
 use crate::transport::body;
 use crate::transport::fields::Verdict;
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
-use crate::transport::stream::{Input, STREAM_COST, Stream};
+use crate::transport::stream::{Input, Output, STREAM_COST, Stream};
 
 impl<S: Service> Connection<S> {
     /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
@@ -93,6 +92,7 @@ impl<S: Service> Connection<S> {
     #[allow(clippy::type_complexity, reason = "a verdict, a length and a route are used once, right above")]
     fn route(&mut self, block: &[u8]) -> Result<(Verdict, Option<u64>, Option<Route<S::Head>>), Failure> {
         if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
+            self.list_bytes = known.list_bytes;
             return Ok((Verdict::WellFormed, known.content_length, Some(known.route())));
         }
         let leaves_table = self.decode(block)?;
@@ -102,9 +102,12 @@ impl<S: Service> Connection<S> {
             verdict => return Ok((verdict, length, None)),
         }
         let route = self.service.route(&self.fields);
-        if let (true, Route::Unary { head, max_body }) = (leaves_table, &route) {
+        let list_bytes = self.fields.bytes();
+        self.list_bytes = list_bytes;
+        let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
+        if let (true, Route::Unary { head, max_body }) = (is_kept, &route) {
             let (block, head) = (block.to_vec(), head.clone());
-            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length: length });
+            self.known = Some(KnownBlock { block, list_bytes, head, max_body: *max_body, content_length: length });
         }
         Ok((Verdict::WellFormed, length, Some(route)))
     }
@@ -159,7 +162,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
-        let slot = self.slots.take(stream);
+        let (slot, message) = (self.slots.take(stream), exchange.request.len());
         let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
         if let std::task::Poll::Ready(answer) = polled {
             self.slots.free(slot);
@@ -169,7 +172,7 @@ impl<S: Service> Connection<S> {
             return self.answer(stream, answer, now);
         }
         // What it holds while it waits is charged as what it is.
-        let is_open = self.streams.contains_key(&stream) || self.open(stream, Input::Ended, None);
+        let is_open = self.streams.contains_key(&stream) || self.open(stream, Input::Ended, None, message);
         if !is_open || !self.charge_stream(stream, size_of::<Call<S>>()) {
             self.slots.free(slot);
             return self.refuse(stream, Refusal::BudgetExceeded, true, now);
@@ -179,20 +182,23 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Adds a stream that stays. `false` where memory is used up.
-    fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
-        if !self.charge_new_stream() {
+    /// Adds a stream that stays. `held`: bytes that it holds besides its header list. `false` where memory is used up.
+    fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>, held: usize) -> bool {
+        // A shorter list is in the cost of a stream.
+        let list = if self.list_bytes > STREAM_COST { self.list_bytes } else { 0 };
+        let cost = STREAM_COST.saturating_add(list).saturating_add(held);
+        if self.account.charge(cost).is_err() {
             return false;
         }
         let mut opened = Stream::new(input, announced, WINDOW.into(), self.peer.initial_window);
-        opened.charged = STREAM_COST;
+        opened.charged = cost;
         self.streams.insert(stream, opened);
         true
     }
 
     /// Waits for the body of a unary call.
     fn collect(&mut self, stream: u32, head: S::Head, max: usize, announced: Option<u64>, now: Instant) {
-        if self.open(stream, Input::Collecting { head, max, body: Vec::new() }, announced) {
+        if self.open(stream, Input::Collecting { head, max, body: Vec::new() }, announced, 0) {
             self.set_deadline(stream, now);
         } else {
             self.refuse(stream, Refusal::BudgetExceeded, false, now);
@@ -218,7 +224,7 @@ impl<S: Service> Connection<S> {
         } else {
             Input::Streaming(sender)
         };
-        if !self.open(stream, input, announced) {
+        if !self.open(stream, input, announced, self.fields.map_cost()) {
             self.slots.free(slot);
             self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
             return Ok(());
@@ -295,6 +301,7 @@ impl<S: Service> Connection<S> {
     /// Hands bytes of a body on. `counted`: what they took of windows.
     fn take_data(&mut self, id: u32, data: &[u8], counted: usize, now: Instant) {
         let Some(stream) = self.streams.get(&id) else { return };
+        let is_answered = matches!(stream.output, Output::Sending { .. });
         let (refusal, is_streaming) = match &stream.input {
             Input::Collecting { body, max, .. } if body.len().saturating_add(data.len()) > *max => {
                 (Some(Refusal::BodyTooLarge), false)
@@ -309,6 +316,9 @@ impl<S: Service> Connection<S> {
         let refusal = refusal.or_else(|| (!self.charge_stream(id, data.len())).then_some(Refusal::BudgetExceeded));
         if let Some(refusal) = refusal {
             self.give_back(counted);
+            if is_answered {
+                return self.reset(id, Reason::ENHANCE_YOUR_CALM);
+            }
             return self.refuse(id, refusal, false, now);
         }
         // The window of a stream is given back as its reader reads, that of the connection at once: one reader that is slow
@@ -318,7 +328,7 @@ impl<S: Service> Connection<S> {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match &mut stream.input {
             Input::Collecting { body, .. } => body.extend_from_slice(data),
-            Input::Streaming(sender) if !data.is_empty() => drop(sender.send(Bytes::copy_from_slice(data))),
+            Input::Streaming(sender) if !data.is_empty() => drop(sender.send(data)),
             Input::Streaming(_) | Input::Discarding | Input::Ended => {}
         }
     }

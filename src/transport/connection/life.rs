@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Connection, End, Limits};
+use super::{Connection, End, Limits, most_entries};
 use crate::transport::frame::{self, MAX_STREAM, Reason, kind};
 use crate::transport::service::{Refusal, Service};
 use crate::transport::stream::{Input, Output};
@@ -14,6 +14,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without calls after which memory is given back.
 const SHRINK_AFTER: Duration = Duration::from_secs(1);
+/// Bytes of an empty output buffer that are kept for later answers.
+const KEPT_OUT: usize = 16 << 10;
 /// Payloads of the pings that this side sends.
 const KEEPALIVE_PING: [u8; 8] = *b"tollgate";
 const GOAWAY_PING: [u8; 8] = *b"goaway\0\0";
@@ -199,11 +201,28 @@ impl<S: Service> Connection<S> {
             Some(since) if bytes == 0 => Some(since),
             Some(_) | None => Some(now),
         };
+        self.charge_unsent();
     }
 
     /// Whether the client has spoken HTTP/2.
     pub(in crate::transport) fn has_shaken_hands(&self) -> bool {
         self.life.handshake == Handshake::Done
+    }
+
+    /// Charges what waits for the socket, or gives back what a burst needed.
+    fn charge_unsent(&mut self) {
+        let waiting = if self.out.is_empty() { 0 } else { self.out.capacity() };
+        if waiting == 0 && self.out.capacity() > KEPT_OUT {
+            self.out = Vec::new();
+        }
+        if waiting == self.unsent {
+            return;
+        }
+        self.account.release(std::mem::replace(&mut self.unsent, waiting));
+        if self.account.charge(waiting).is_err() {
+            self.unsent = 0;
+            self.close(End::Unread);
+        }
     }
 
     /// Begins to end the connection: the client is told, and what is under way is finished, within `grace` if there is one.
@@ -254,8 +273,11 @@ impl<S: Service> Connection<S> {
         let Some(at) = now.checked_add(self.limits.message_timeout) else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.deadline = Some(at);
+        if stream.scheduled.replace(at) == Some(at) {
+            return;
+        }
         // Streams that are over leave theirs behind.
-        if self.life.deadlines.len() > self.streams.len().saturating_mul(2).saturating_add(64) {
+        if self.life.deadlines.len() > most_entries(self.streams.len()) {
             let streams = &self.streams;
             self.life.deadlines.retain(|(at, id)| streams.get(id).is_some_and(|stream| stream.deadline == Some(*at)));
         }

@@ -42,6 +42,8 @@ const MAX_HEADER_LIST: usize = 16 << 10;
 const HEADER_TABLE: usize = 4096;
 /// Bytes of frames that wait for the socket, above which answers wait in their streams and nothing more is read.
 const MAX_UNSENT: usize = 256 << 10;
+/// Bytes of a header block that is recognized when it comes again.
+const MAX_KNOWN_BLOCK: usize = 1 << 10;
 /// Buffers of finished calls that are kept for later ones.
 const MAX_SPARE: usize = 64;
 /// Bytes that a kept buffer may have.
@@ -72,6 +74,8 @@ pub(super) struct Connection<S: Service> {
     fields: Fields,
     /// The last header block that left the decoder's table as it was, and the route that it led to.
     known: Option<KnownBlock<S::Head>>,
+    /// Bytes of the last header list.
+    list_bytes: usize,
     /// A header block that is continued.
     block: Option<PartialBlock>,
     streams: HashMap<u32, Stream<S>, RandomState>,
@@ -94,6 +98,8 @@ pub(super) struct Connection<S: Service> {
     strikes: Strikes,
     spare: Vec<Exchange>,
     out: Vec<u8>,
+    /// Bytes charged for `out`, since the socket did not take all of it.
+    unsent: usize,
     /// Bytes of a frame that is not whole.
     partial: usize,
     life: Life,
@@ -106,6 +112,8 @@ type Call<S> = Either<<S as Service>::Unary, ResponseFuture<<S as Service>::Body
 /// A header block whose meaning is known.
 struct KnownBlock<H> {
     block: Vec<u8>,
+    /// Bytes of the list that it means.
+    list_bytes: usize,
     head: H,
     max_body: usize,
     content_length: Option<u64>,
@@ -179,6 +187,7 @@ impl<S: Service> Connection<S> {
             encoder: Encoder::new(),
             fields: Fields::default(),
             known: None,
+            list_bytes: 0,
             block: None,
             streams: HashMap::default(),
             slots: Slots::default(),
@@ -193,6 +202,7 @@ impl<S: Service> Connection<S> {
             strikes: Strikes::new(now),
             spare: Vec::new(),
             out: Vec::new(),
+            unsent: 0,
             partial: 0,
             life: Life::new(now),
             end: None,
@@ -316,15 +326,13 @@ impl<S: Service> Connection<S> {
 
     /// Gives back memory that an idle connection does not need.
     fn shrink(&mut self) {
-        if self.streams.is_empty() {
-            self.streams = HashMap::default();
-            self.spare = Vec::new();
-            self.slots.shrink();
-            self.fields = Fields::default();
-            self.blocked = VecDeque::new();
-            if self.out.is_empty() {
-                self.out = Vec::new();
-            }
+        self.streams.shrink_to_fit();
+        self.spare = Vec::new();
+        self.slots.shrink();
+        self.fields = Fields::default();
+        self.blocked.shrink_to_fit();
+        if self.out.is_empty() {
+            self.out = Vec::new();
         }
     }
 }
@@ -338,13 +346,23 @@ impl<S: Service> Connection<S> {
         }
         let streams: usize = self.streams.values().map(|stream| stream.charged).sum();
         let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
-        assert_eq!(self.account.used(), streams + block + self.partial, "charges are those of what is held");
-        let max_list = self.streams.len() * 2 + 65;
+        assert_eq!(
+            self.account.used(),
+            streams + block + self.partial + self.unsent,
+            "charges are those of what is held"
+        );
+        let max_streams = usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX);
+        let max_list = most_entries(max_streams) + 1;
         assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
         assert!(self.life.deadlines() <= max_list, "{} deadlines", self.life.deadlines());
         assert!(self.forgotten.len() <= MAX_FORGOTTEN && self.spare.len() <= MAX_SPARE);
-        assert!(self.streams.len() <= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX));
+        assert!(self.streams.len() <= max_streams);
     }
+}
+
+/// Entries that a list of streams may have before those of streams that are over are removed.
+fn most_entries(streams: usize) -> usize {
+    streams.saturating_mul(2).saturating_add(64)
 }
 
 impl<H: Clone> KnownBlock<H> {

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::{Connection, DEFAULT_WINDOW, End, Failure, PartialBlock};
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::Service;
-use crate::transport::stream::STREAM_COST;
 
 /// The first bytes of a client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -56,6 +55,7 @@ impl<S: Service> Connection<S> {
                 Err(failure) => self.fail(&failure),
             }
         }
+        self.fields.shrink();
         if self.end.is_some() { bytes.len() } else { at }
     }
 
@@ -274,11 +274,6 @@ impl<S: Service> Connection<S> {
             stream.charged = stream.charged.saturating_add(bytes);
         }
         is_charged
-    }
-
-    /// Whether there is room for one more stream.
-    pub(super) fn charge_new_stream(&mut self) -> bool {
-        self.account.charge(STREAM_COST).is_ok()
     }
 }
 

@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+use super::client::Client;
+use super::service::Behaviour;
+use super::wire::Wire;
 use super::{connection, frames, hpack};
 use crate::transport::frame;
 
@@ -42,5 +45,18 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>().prop_filter("no wild frame", |byte| byte % 16 != 15), 0..1_500),
     ) {
         connection::run(&bytes);
+    }
+}
+
+#[test]
+fn an_answer_that_has_begun_is_not_begun_again_when_memory_is_used_up() {
+    let (mut wire, mut client) = (Wire::new(), Client::new());
+    wire.send(&[Client::preface(), client.set_initial_window(0)].concat());
+    wire.send(&client.begin(Behaviour::StreamEcho, &[], false));
+    client.read(&wire.turn(usize::MAX));
+    for _ in 0..10 {
+        let data = client.data(1, 60_000, false);
+        wire.send(&data);
+        client.read(&wire.turn(usize::MAX));
     }
 }
