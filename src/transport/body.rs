@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn small_pieces_that_wait_are_read_as_one() {
         let (sender, mut body) = channel(Waker::noop().clone());
-        b"abc".iter().for_each(|byte| drop(sender.send(&[*byte])));
+        b"abc".iter().for_each(|byte| assert!(sender.send(&[*byte])));
         assert_eq!(data(poll(&mut body)), "abc");
     }
 }

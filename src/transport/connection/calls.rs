@@ -258,6 +258,11 @@ impl<S: Service> Connection<S> {
         if !is_end || self.fields.trailers_verdict() == Verdict::Malformed {
             return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
         }
+        let cost = self.fields.bytes().saturating_add(self.fields.map_cost());
+        if !self.charge_stream(id, cost) {
+            self.reset(id, Reason::ENHANCE_YOUR_CALM);
+            return Ok(());
+        }
         let trailers = Some(self.fields.to_map());
         self.end_input(id, trailers, now)
     }

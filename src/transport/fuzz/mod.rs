@@ -16,7 +16,7 @@ mod client;
 pub mod connection;
 pub mod frames;
 pub mod hpack;
-mod service;
+pub(super) mod service;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -15,13 +15,13 @@ use crate::transport::fields::Fields;
 use crate::transport::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
 
 /// Bytes of a body that a unary call may have.
-pub(super) const MAX_BODY: usize = 100_000;
+pub(in crate::transport) const MAX_BODY: usize = 100_000;
 /// Byte that generated answers consist of.
-pub(super) const FILL: u8 = b'x';
+pub(in crate::transport) const FILL: u8 = b'x';
 
 /// The way in which a call is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Behaviour {
+pub(in crate::transport) enum Behaviour {
     /// Unary, by its own body.
     Echo,
     /// The same, once the gate was opened.
@@ -41,7 +41,7 @@ pub(super) enum Behaviour {
 }
 
 impl Behaviour {
-    pub(super) fn path(self) -> String {
+    pub(in crate::transport) fn path(self) -> String {
         match self {
             Self::Echo => "/echo".to_owned(),
             Self::Later => "/later".to_owned(),
@@ -75,7 +75,7 @@ impl Behaviour {
 
 /// Holds calls up until it is opened; closes behind those that waited.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate(Arc<Mutex<GateState>>);
+pub(in crate::transport) struct Gate(Arc<Mutex<GateState>>);
 
 #[derive(Debug, Default)]
 struct GateState {
@@ -84,7 +84,7 @@ struct GateState {
 }
 
 impl Gate {
-    pub(super) fn open(&self) {
+    pub(in crate::transport) fn open(&self) {
         let mut state = self.0.lock();
         state.opened += 1;
         let waiting = std::mem::take(&mut state.waiting);
@@ -107,7 +107,7 @@ impl Gate {
     }
 }
 
-pub(super) struct Scripted(pub(super) Gate);
+pub(in crate::transport) struct Scripted(pub(in crate::transport) Gate);
 
 impl Service for Scripted {
     type Head = Behaviour;
@@ -162,7 +162,7 @@ impl Service for Scripted {
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(super) enum Script {
+pub(in crate::transport) enum Script {
     Empty,
     Echo(RequestBody),
     Pieces {

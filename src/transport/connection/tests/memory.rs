@@ -108,3 +108,13 @@ fn what_a_burst_needed_is_given_back_while_a_stream_stays() {
     let known = peer.connection.known.as_ref().map_or(0, |known| known.block.capacity());
     assert!(kept + known <= 32 << 10, "{kept} {known}");
 }
+
+#[test]
+fn trailers_that_nobody_reads_are_charged() {
+    let mut peer = Peer::new();
+    let headers = peer.headers(1, "/unread", false);
+    peer.bytes(&headers);
+    let trailers = peer.list(1, &[("x", "v".repeat(10_000).as_str())], true);
+    peer.bytes(&trailers);
+    assert!(peer.connection.account.used() >= 10_000);
+}
