@@ -1,5 +1,7 @@
 //! Clients that flood, hoard, dawdle or do not read: they are bounded or cut off, and others are served on.
 
+mod memory;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -1,11 +1,10 @@
 //! The body of a call that its service reads while it comes.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -35,9 +34,10 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    pieces: VecDeque<Bytes>,
+    /// Bytes that nobody has read, in one buffer: a frame of one byte would cost more than it is charged.
+    unread: BytesMut,
     trailers: Option<HeaderMap>,
-    /// Nothing comes after `pieces` and `trailers`.
+    /// Nothing comes after `unread` and `trailers`.
     end: Option<Result<(), BodyError>>,
     /// Bytes that were taken and not yet given back to the client.
     taken: usize,
@@ -54,8 +54,8 @@ pub(super) fn channel(connection: Waker) -> (BodySender, RequestBody) {
 
 impl BodySender {
     /// Adds bytes.
-    pub(super) fn send(&self, data: Bytes) {
-        self.change(|state| state.pieces.push_back(data));
+    pub(super) fn send(&self, data: &[u8]) {
+        self.change(|state| state.unread.extend_from_slice(data));
     }
 
     /// Ends the body, with trailers or without.
@@ -76,7 +76,7 @@ impl BodySender {
     /// Takes the number of bytes that were read since the last time. Of a body that nobody reads any more, all are.
     pub(super) fn take_read(&self) -> usize {
         let mut state = self.0.state.lock();
-        let unread: usize = if state.is_dropped { state.pieces.drain(..).map(|piece| piece.len()).sum() } else { 0 };
+        let unread = if state.is_dropped { std::mem::take(&mut state.unread).len() } else { 0 };
         std::mem::take(&mut state.taken).saturating_add(unread)
     }
 
@@ -109,7 +109,8 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.0.state.lock();
-        if let Some(piece) = state.pieces.pop_front() {
+        if !state.unread.is_empty() {
+            let piece = std::mem::take(&mut state.unread).freeze();
             state.taken = state.taken.saturating_add(piece.len());
             drop(state);
             self.0.connection.wake_by_ref();
@@ -128,7 +129,7 @@ impl Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         let state = self.0.state.lock();
-        state.pieces.is_empty() && state.trailers.is_none() && state.end == Some(Ok(()))
+        state.unread.is_empty() && state.trailers.is_none() && state.end == Some(Ok(()))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -153,7 +154,7 @@ mod tests {
     fn a_body_is_read_as_it_comes_and_the_connection_learns_how_much() {
         let (sender, mut body) = channel(Waker::noop().clone());
         assert!(poll(&mut body).is_pending());
-        sender.send(Bytes::from_static(b"abc"));
+        sender.send(b"abc");
         assert_eq!((data(poll(&mut body)), sender.take_read(), sender.take_read()), ("abc".into(), 3, 0));
         sender.finish(None);
         assert!(matches!(poll(&mut body), Poll::Ready(None)));
@@ -173,10 +174,17 @@ mod tests {
     #[test]
     fn what_nobody_reads_any_more_counts_as_read() {
         let (sender, body) = channel(Waker::noop().clone());
-        sender.send(Bytes::from_static(b"abc"));
+        sender.send(b"abc");
         drop(body);
         assert_eq!(sender.take_read(), 3);
-        sender.send(Bytes::from_static(b"d"));
+        sender.send(b"d");
         assert_eq!(sender.take_read(), 1);
+    }
+
+    #[test]
+    fn small_pieces_that_wait_are_read_as_one() {
+        let (sender, mut body) = channel(Waker::noop().clone());
+        b"abc".iter().for_each(|byte| sender.send(&[*byte]));
+        assert_eq!(data(poll(&mut body)), "abc");
     }
 }

@@ -107,7 +107,7 @@ impl Account {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn used(&self) -> usize {
         self.used
     }

@@ -4,6 +4,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 /// Bytes that each field counts besides its name and value (RFC 9113, 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
+/// Bytes that a field takes in a [`HeaderMap`] besides its name and value: 104 in its list, whose capacity may be twice its
+/// length, and two allocations.
+const MAP_COST: usize = 256;
+/// Bytes and fields for which buffers are kept from list to list.
+const KEPT_BYTES: usize = 2 << 10;
+const KEPT_FIELDS: usize = 64;
 /// Fields that belong to HTTP/1 and make a request malformed (RFC 9113, 8.2.2).
 const CONNECTION_FIELDS: [&[u8]; 5] =
     [b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"];
@@ -59,6 +65,23 @@ impl Fields {
         (self.has_regular, self.size) = (false, 0);
         self.verdict = Verdict::WellFormed;
         self.content_length = None;
+    }
+
+    /// Gives back what a long list needed.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.ends.shrink_to(KEPT_FIELDS);
+    }
+
+    /// Returns the bytes that [`Self::to_map`] takes, and this list beside it.
+    pub(super) fn map_cost(&self) -> usize {
+        self.bytes.len().saturating_mul(2).saturating_add(self.ends.len().saturating_mul(MAP_COST))
+    }
+
+    /// Bytes that its buffers take.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity().saturating_add(self.ends.capacity().saturating_mul(size_of::<Ends>()))
     }
 
     /// Adds a field. `max_size`: of the whole list, in bytes as RFC 9113, 6.5.2 counts.
@@ -131,11 +154,6 @@ impl Fields {
     /// Bytes of the body that the client announced.
     pub(super) fn content_length(&self) -> Option<u64> {
         self.content_length
-    }
-
-    /// Returns the size of the list, as RFC 9113, 6.5.2 counts.
-    pub(super) fn size(&self) -> usize {
-        self.size
     }
 
     /// Returns the path, with its query.

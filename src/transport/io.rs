@@ -1,5 +1,8 @@
 //! The task of a connection: bytes between its socket and its [`Connection`], and the clock.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;

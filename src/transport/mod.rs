@@ -15,12 +15,15 @@
 //! | `stream`, `slots`, `body`, `service` | a call: its state, its future, its body, and what answers it |
 //! | `budget`, `strikes`, `permits` | bounds: memory, abuse, connections |
 //! | `socket`, `tls` | what carries a connection |
+//! | `fuzz` | targets for fuzzing, compiled for that and for tests only |
 
 mod body;
 mod budget;
 mod connection;
 mod fields;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod hpack;
 mod io;
 pub mod permits;

@@ -27,6 +27,8 @@ pub(super) struct Stream<S: Service> {
     pub(super) slot: Option<usize>,
     /// End of the time that the client has for its message, or for taking more of its answer.
     pub(super) deadline: Option<Instant>,
+    /// The latest instant at which the deadline is looked at.
+    pub(super) scheduled: Option<Instant>,
     /// Bytes charged to the connection's account.
     pub(super) charged: usize,
     /// Whether it waits in turn for the window of the connection or for the socket.
@@ -80,6 +82,7 @@ impl<S: Service> Stream<S> {
             send_window,
             slot: None,
             deadline: None,
+            scheduled: None,
             charged: 0,
             is_queued: false,
         }

@@ -137,12 +137,12 @@ impl Scan {
     }
 }
 
-/// `#[cfg(test)]`.
+/// `#[cfg(test)]`, or that and fuzzing.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(1).filter(|_| is_sign(tokens.first(), '#')) else {
         return false;
     };
-    attribute.stream().to_string().replace(' ', "") == "cfg(test)"
+    ["cfg(test)", "cfg(any(test,fuzzing))"].contains(&attribute.stream().to_string().replace(' ', "").as_str())
 }
 
 fn is_colons(tokens: &[TokenTree], at: usize) -> bool {

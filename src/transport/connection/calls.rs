@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use futures_util::future::Either;
 
 use super::{Call, Connection, Failure, KnownBlock, MAX_HEADER_LIST, PartialBlock, WINDOW};
@@ -10,12 +9,10 @@ use crate::transport::body;
 use crate::transport::fields::Verdict;
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
-use crate::transport::stream::{Input, STREAM_COST, Stream};
+use crate::transport::stream::{Input, Output, STREAM_COST, Stream};
 
-/// Memory of a call that a service answers by a stream, and of its map of header fields as a multiple of the list's size: measured
-/// by tonic's health service, and rounded up.
+/// Memory of a call that a service answers by a stream, measured by tonic's health service and rounded up.
 const SERVICE_COST: usize = 16 << 10;
-const MAP_FACTOR: usize = 4;
 /// Bytes of a header block that is remembered.
 const MAX_KNOWN_BLOCK: usize = 2 << 10;
 
@@ -195,7 +192,7 @@ impl<S: Service> Connection<S> {
 
     /// Adds a stream that stays. `false` where memory is used up.
     fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
-        if !self.charge_new_stream() {
+        if self.account.charge(STREAM_COST).is_err() {
             return false;
         }
         let mut opened = Stream::new(input, announced, WINDOW.into(), self.peer.initial_window);
@@ -232,7 +229,7 @@ impl<S: Service> Connection<S> {
         } else {
             Input::Streaming(sender)
         };
-        let cost = SERVICE_COST.saturating_add(self.fields.size().saturating_mul(MAP_FACTOR));
+        let cost = SERVICE_COST.saturating_add(self.fields.map_cost());
         if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
             self.slots.free(slot);
             self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
@@ -266,6 +263,10 @@ impl<S: Service> Connection<S> {
         }
         if !is_end || self.fields.trailers_verdict() == Verdict::Malformed {
             return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
+        }
+        if !self.charge_stream(id, self.fields.map_cost()) {
+            self.reset(id, Reason::ENHANCE_YOUR_CALM);
+            return Ok(());
         }
         let trailers = Some(self.fields.to_map());
         self.end_input(id, trailers, now)
@@ -310,6 +311,7 @@ impl<S: Service> Connection<S> {
     /// Hands bytes of a body on. `counted`: what they took of windows.
     fn take_data(&mut self, id: u32, data: &[u8], counted: usize, now: Instant) {
         let Some(stream) = self.streams.get(&id) else { return };
+        let is_answered = matches!(stream.output, Output::Sending { .. });
         let (refusal, is_streaming) = match &stream.input {
             Input::Collecting { body, max, .. } if body.len().saturating_add(data.len()) > *max => {
                 (Some(Refusal::BodyTooLarge), false)
@@ -324,6 +326,9 @@ impl<S: Service> Connection<S> {
         let refusal = refusal.or_else(|| (!self.charge_stream(id, data.len())).then_some(Refusal::BudgetExceeded));
         if let Some(refusal) = refusal {
             self.give_back(counted);
+            if is_answered {
+                return self.reset(id, Reason::ENHANCE_YOUR_CALM);
+            }
             return self.refuse(id, refusal, false, now);
         }
         // The window of a stream is given back as its reader reads, that of the connection at once: one reader that is slow
@@ -335,7 +340,7 @@ impl<S: Service> Connection<S> {
             Input::Collecting { body, .. } => body.extend_from_slice(data),
             Input::Streaming(sender) if !data.is_empty() => {
                 // Of a body that nobody reads any more, all counts as read.
-                sender.send(Bytes::copy_from_slice(data));
+                sender.send(data);
                 self.give_back_read(id);
             }
             Input::Streaming(_) | Input::Discarding | Input::Ended => {}

@@ -14,6 +14,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without calls after which memory is given back.
 const SHRINK_AFTER: Duration = Duration::from_secs(1);
+/// Bytes of the output buffer that are kept for later answers.
+const KEPT_OUT: usize = 64 << 10;
 /// Payloads of the pings that this side sends.
 const KEEPALIVE_PING: [u8; 8] = *b"tollgate";
 const GOAWAY_PING: [u8; 8] = *b"goaway\0\0";
@@ -130,7 +132,7 @@ impl Life {
     }
 
     /// Returns the number of deadlines that are kept.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn deadlines(&self) -> usize {
         self.deadlines.len()
     }
@@ -166,6 +168,9 @@ impl<S: Service> Connection<S> {
 
     /// Does what is due.
     pub(in crate::transport) fn on_time(&mut self, now: Instant) {
+        if self.end.is_some() {
+            return;
+        }
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.life.handshake_end()) {
             return self.close(End::HandshakeTimeout);
@@ -198,6 +203,7 @@ impl<S: Service> Connection<S> {
     pub(in crate::transport) fn on_written(&mut self, bytes: usize, now: Instant) {
         if bytes >= self.out.len() {
             self.out.clear();
+            self.out.shrink_to(KEPT_OUT);
         } else {
             self.out.drain(..bytes);
         }
@@ -266,7 +272,7 @@ impl<S: Service> Connection<S> {
         let Some(at) = now.checked_add(self.limits.message_timeout) else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.deadline = Some(at);
-        if self.life.deadlines.back() == Some(&(at, id)) {
+        if stream.scheduled.replace(at) == Some(at) {
             return;
         }
         // Streams that are over, or have another deadline, leave theirs behind.

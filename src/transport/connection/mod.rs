@@ -82,6 +82,8 @@ pub(super) struct Connection<S: Service> {
     forgotten: VecDeque<u32>,
     /// The last stream that the client opened.
     last_stream: u32,
+    /// The last stream that the latest GOAWAY named.
+    goaway_stream: u32,
     peer: Peer,
     /// Bytes that this side may send on all streams.
     send_window: i64,
@@ -185,6 +187,7 @@ impl<S: Service> Connection<S> {
             blocked: VecDeque::new(),
             forgotten: VecDeque::new(),
             last_stream: 0,
+            goaway_stream: frame::MAX_STREAM,
             peer: Peer { initial_window: DEFAULT_WINDOW.into() },
             send_window: DEFAULT_WINDOW.into(),
             receive_window: WINDOW.into(),
@@ -272,8 +275,10 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// Writes GOAWAY. No stream is named that an earlier one excluded (RFC 9113, 6.8): the client may have sent it elsewhere.
     fn write_goaway(&mut self, last_stream: u32, reason: Reason) {
-        let [a, b, c, d] = last_stream.to_be_bytes();
+        self.goaway_stream = self.goaway_stream.min(last_stream);
+        let [a, b, c, d] = self.goaway_stream.to_be_bytes();
         let [e, f, g, h] = reason.0.to_be_bytes();
         frame::write(&mut self.out, kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
     }
@@ -328,6 +333,25 @@ impl<S: Service> Connection<S> {
         if self.out.is_empty() {
             self.out = Vec::new();
         }
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl<S: Service> Connection<S> {
+    /// Asserts what holds between any two events: charges are those of what is held, and lists are bounded by the bound of streams.
+    pub(super) fn check(&self) {
+        if self.end.is_some() {
+            return;
+        }
+        let streams: usize = self.streams.values().map(|stream| stream.charged).sum();
+        let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
+        assert_eq!(self.account.used(), streams + block + self.buffered, "charges are those of what is held");
+        let max_streams = usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX);
+        let max_list = max_streams * 4 + 200;
+        assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
+        assert!(self.life.deadlines() <= max_list, "{} deadlines", self.life.deadlines());
+        assert!(self.forgotten.len() <= MAX_FORGOTTEN && self.spare.len() <= MAX_SPARE);
+        assert!(self.streams.len() <= max_streams);
     }
 }
 

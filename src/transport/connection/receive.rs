@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::{Connection, DEFAULT_WINDOW, End, Failure, PartialBlock};
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::Service;
-use crate::transport::stream::STREAM_COST;
 
 /// The first bytes of a client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -56,6 +55,7 @@ impl<S: Service> Connection<S> {
                 Err(failure) => self.fail(&failure),
             }
         }
+        self.fields.shrink();
         if self.end.is_some() { bytes.len() } else { at }
     }
 
@@ -247,13 +247,14 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         self.strikes.record_control(now)?;
-        let Some(dependency) = payload.first_chunk::<4>().filter(|_| payload.len() == 5) else {
-            return self.reset_for_error(head.stream, Reason::FRAME_SIZE_ERROR);
+        let dependency = payload.first_chunk::<4>().filter(|_| payload.len() == 5);
+        let reason = match dependency {
+            None => Reason::FRAME_SIZE_ERROR,
+            Some(on) if u32::from_be_bytes(*on) & frame::MAX_STREAM == head.stream => Reason::PROTOCOL_ERROR,
+            Some(_) => return Ok(()),
         };
-        if u32::from_be_bytes(*dependency) & frame::MAX_STREAM == head.stream {
-            return self.reset_for_error(head.stream, Reason::PROTOCOL_ERROR);
-        }
-        Ok(())
+        // A stream that is not open yet cannot be reset (RFC 9113, 6.4).
+        if head.stream > self.last_stream { Err(reason.into()) } else { self.reset_for_error(head.stream, reason) }
     }
 
     /// Gives the client's window of the connection back what was taken, once that is worth a frame.
@@ -285,11 +286,6 @@ impl<S: Service> Connection<S> {
             stream.charged = stream.charged.saturating_add(bytes);
         }
         is_charged
-    }
-
-    /// Whether there is room for one more stream.
-    pub(super) fn charge_new_stream(&mut self) -> bool {
-        self.account.charge(STREAM_COST).is_ok()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod frames;
 mod life;
+mod memory;
 mod windows;
 
 use std::future::{Pending, Ready, pending, ready};

@@ -127,7 +127,7 @@ fn a_stream_error_leaves_other_calls_alone() {
 
 #[test]
 fn a_connection_error_says_which() {
-    let cases: [(&str, u8, u8, u32, &[u8], Reason); 12] = [
+    let cases: [(&str, u8, u8, u32, &[u8], Reason); 13] = [
         ("DATA of no stream", kind::DATA, 0, 0, b"a", Reason::PROTOCOL_ERROR),
         ("DATA of an idle stream", kind::DATA, 0, 1, b"a", Reason::PROTOCOL_ERROR),
         ("HEADERS of an even stream", kind::HEADERS, 4, 2, b"", Reason::PROTOCOL_ERROR),
@@ -139,6 +139,7 @@ fn a_connection_error_says_which() {
         ("SETTINGS of 5 bytes", kind::SETTINGS, 0, 0, &[0; 5], Reason::FRAME_SIZE_ERROR),
         ("PING of 7 bytes", kind::PING, 0, 0, &[0; 7], Reason::FRAME_SIZE_ERROR),
         ("a window too wide", kind::WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255], Reason::FLOW_CONTROL_ERROR),
+        ("PRIORITY of an idle stream on itself", kind::PRIORITY, 0, 1, &[0, 0, 0, 1, 0], Reason::PROTOCOL_ERROR),
         ("RST_STREAM of an idle stream", kind::RST_STREAM, 0, 5, &[0; 4], Reason::PROTOCOL_ERROR),
     ];
     for (what, kind, flags, stream, payload, expected) in cases {

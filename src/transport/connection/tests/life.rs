@@ -141,3 +141,25 @@ fn memory_is_given_back_beside_a_call_that_stays() {
     assert!(peer.connection.known.is_none() && peer.connection.spare.is_empty());
     assert_eq!(peer.connection.out.capacity(), 0);
 }
+
+#[test]
+fn an_error_after_the_last_goaway_names_no_later_stream() {
+    let mut peer = Peer::new();
+    peer.call(1, "/echo", b"");
+    peer.connection.shut_down(None, peer.now);
+    peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
+    peer.call(3, "/echo", b"too late");
+    peer.sent();
+    peer.frame(kind::PING, 0, 0, b"short");
+    assert_eq!(peer.sent(), [Sent::GoAway(1, code(Reason::FRAME_SIZE_ERROR))]);
+}
+
+#[test]
+fn nothing_is_sent_after_the_goaway_that_ends_the_connection() {
+    let mut peer = Peer::new();
+    peer.connection.shut_down(None, peer.now);
+    peer.frame(kind::PING, 0, 0, b"short");
+    let sent = peer.connection.out().len();
+    peer.pass(Duration::from_secs(60));
+    assert_eq!(peer.connection.out().len(), sent);
+}

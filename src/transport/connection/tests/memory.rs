@@ -1,0 +1,123 @@
+//! Memory that clients can make a connection hold: each kind is charged or bounded.
+
+use super::*;
+
+/// Opens the windows of the connection and of all streams as far as they go.
+fn open_windows(peer: &mut Peer) {
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    peer.frame(kind::WINDOW_UPDATE, 0, 0, &((1u32 << 31) - 1 - 65_535).to_be_bytes());
+}
+
+#[test]
+fn answers_that_waited_in_turn_and_were_reset_leave_nothing_behind() {
+    let mut peer = Peer::new();
+    peer.call(1, "/big", b"65535");
+    for number in 0..1_500 {
+        let stream = 3 + 4 * number;
+        peer.call(stream, "/echo", b"waits for the window of the connection");
+        peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+        peer.call(stream + 2, "/stream", b"");
+        peer.sent();
+        peer.connection.check();
+    }
+    assert_eq!(peer.connection.end(), None);
+}
+
+#[test]
+fn a_stream_has_one_deadline_at_a_time() {
+    let mut peer = Peer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    peer.call(1, "/big", b"5000");
+    peer.call(3, "/big", b"5000");
+    for number in 0..2_000 {
+        peer.frame(kind::WINDOW_UPDATE, 0, 1 + number % 2 * 2, &[0, 0, 0, 1]);
+        peer.connection.check();
+    }
+}
+
+#[test]
+fn bytes_that_the_socket_does_not_take_are_charged() {
+    let mut peer = Peer::new();
+    open_windows(&mut peer);
+    peer.sent();
+    peer.call(1, "/big", b"100000");
+    peer.connection.charge_buffers(0);
+    assert!(peer.connection.account.used() >= 100_000);
+    peer.sent();
+    peer.connection.charge_buffers(0);
+    assert_eq!(peer.connection.account.used(), 0);
+}
+
+#[test]
+fn no_more_is_read_of_a_client_that_reads_nothing_when_memory_is_used_up() {
+    let mut peer = Peer::with(LIMITS, 400_000);
+    open_windows(&mut peer);
+    peer.call(1, "/big", b"65000");
+    peer.call(3, "/big", b"65000");
+    peer.connection.charge_buffers(0);
+    assert!(!peer.connection.wants_bytes());
+    peer.sent();
+    peer.connection.charge_buffers(0);
+    assert!(peer.connection.wants_bytes());
+}
+
+#[test]
+fn a_call_that_waits_is_charged_with_its_message() {
+    let mut peer = Peer::new();
+    peer.call(1, "/wait", &[0; 10_000]);
+    assert!(peer.connection.account.used() >= 10_000);
+}
+
+#[test]
+fn a_call_that_a_service_reads_is_charged_with_its_header_list() {
+    let long = "v".repeat(10_000);
+    for path in ["/unread"] {
+        for is_begun_only in [true, false] {
+            let mut peer = Peer::new();
+            let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), ("x", long.as_str())];
+            let headers = peer.list(1, &fields, !is_begun_only);
+            peer.bytes(&headers);
+            assert!(peer.connection.account.used() >= 10_000, "{path} {is_begun_only}");
+            // The same block once more, which is recognized.
+            let headers = peer.list(3, &fields, !is_begun_only);
+            peer.bytes(&headers);
+            assert!(peer.connection.account.used() >= 20_000, "{path} {is_begun_only}");
+        }
+    }
+}
+
+#[test]
+fn each_header_field_of_a_stream_is_charged_as_a_map_holds_it() {
+    let mut peer = Peer::new();
+    let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/unread")];
+    let fields = [&usual[..], &[("x", "v"); 400]].concat();
+    let headers = peer.list(1, &fields, false);
+    peer.bytes(&headers);
+    assert!(peer.connection.account.used() >= 400 * 104, "{}", peer.connection.account.used());
+}
+
+#[test]
+fn what_a_burst_needed_is_given_back_while_a_stream_stays() {
+    let mut peer = Peer::new();
+    open_windows(&mut peer);
+    peer.call(1, "/unread", b"");
+    let long = "v".repeat(15_000);
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", long.as_str())];
+    let headers = peer.list(3, &fields, true);
+    peer.bytes(&headers);
+    peer.call(5, "/big", b"100000");
+    peer.sent();
+    let kept = peer.connection.out.capacity() + peer.connection.fields.capacity();
+    let known = peer.connection.known.as_ref().map_or(0, |known| known.block.capacity());
+    assert!(kept + known <= 72 << 10, "{kept} {known}");
+}
+
+#[test]
+fn trailers_that_nobody_reads_are_charged() {
+    let mut peer = Peer::new();
+    let headers = peer.headers(1, "/unread", false);
+    peer.bytes(&headers);
+    let trailers = peer.list(1, &[("x", "v".repeat(10_000).as_str())], true);
+    peer.bytes(&trailers);
+    assert!(peer.connection.account.used() >= 10_000);
+}

@@ -1,0 +1,166 @@
+//! A whole connection with a simulated clock: calls of every kind, windows, resets, a slow socket, time, shutdown, wild frames.
+
+use std::time::Duration;
+
+use super::Input;
+use super::client::Client;
+use super::service::Behaviour;
+use super::wire::Wire;
+use crate::transport::connection::End;
+use crate::transport::frame::{self, flag, kind};
+
+/// Steps of one input.
+const MAX_STEPS: usize = 400;
+/// Openings of the gate after which the largest answer in pieces is whole.
+const LAST_OPENINGS: usize = 20;
+
+/// Each step is a byte, and what it needs behind it.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let (mut wire, mut client) = (Wire::new(), Client::new());
+    wire.send(&Client::preface());
+    client.read(&wire.turn(usize::MAX));
+    let mut held = Vec::new();
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() || wire.end().is_some() {
+            break;
+        }
+        let step = input.u8();
+        if step % 16 == 8 {
+            // What was sent before is answered before: a smaller window is not for it.
+            wire.send(&std::mem::take(&mut held));
+            client.read(&wire.turn(usize::MAX));
+        }
+        let sent = client_step(step % 16, &mut input, &mut client);
+        held.extend_from_slice(&sent);
+        let room = match step % 16 {
+            11 => input.size(),
+            12 => usize::MAX,
+            _ => 0,
+        };
+        server_step(step % 16, &mut input, &mut wire);
+        // Some steps come with the next one, or stop within a frame.
+        let kept = if step & 0xf0 == 0x70 { held.len() / 2 } else { 0 };
+        if step & 0x80 == 0 || step % 16 == 8 {
+            wire.send(&held);
+            held.clear();
+        } else if kept > 0 {
+            wire.send(&held.drain(..kept).collect::<Vec<_>>());
+        }
+        client.read(&wire.turn(room));
+    }
+    wire.send(&held);
+    client.read(&wire.turn(usize::MAX));
+    finish(&mut wire, &mut client);
+    wire.close();
+}
+
+/// Returns what the client sends in a step.
+fn client_step(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
+    match step {
+        0..=3 => begin(step, input, client),
+        4 => {
+            let (stream, length) = (stream(input, client), input.size());
+            client.data(stream, length, false)
+        }
+        5 => {
+            let (stream, length) = (stream(input, client), input.size());
+            client.data(stream, length, true)
+        }
+        6 => {
+            let stream = stream(input, client);
+            let mut bytes = Vec::new();
+            if let Some(call) = client.calls.get_mut(&stream).filter(|call| !call.is_reset) {
+                call.is_reset = true;
+                frame::write(&mut bytes, kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+            }
+            bytes
+        }
+        7 => {
+            let stream = if input.u8() % 2 == 0 { 0 } else { stream(input, client) };
+            let bytes = u32::try_from(input.size()).unwrap().max(1);
+            client.widen(stream, bytes)
+        }
+        8 if input.u8() % 2 == 0 => client.set_initial_window(u32::try_from(input.size()).unwrap()),
+        8 => Client::setting(1, u32::try_from(input.size()).unwrap()),
+        13 => {
+            let mut bytes = Vec::new();
+            for ping in std::mem::take(&mut client.pings) {
+                frame::write(&mut bytes, kind::PING, flag::ACK, 0, &ping);
+            }
+            bytes
+        }
+        15 => {
+            client.is_wild = true;
+            let (kind, flags, stream, length) = (input.u8() % 12, input.u8(), input.u32() % 64, input.u8());
+            let mut bytes = Vec::new();
+            frame::write(&mut bytes, kind, flags, stream, input.bytes(length.into()));
+            bytes
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Begins a call: whole, begun only, or its header block in pieces.
+fn begin(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
+    let behaviour = match input.u8() % 10 {
+        0 | 1 => Behaviour::Echo,
+        2 => Behaviour::Later,
+        3 => Behaviour::Never,
+        4 | 5 => Behaviour::Large(input.size()),
+        6 => Behaviour::StreamEcho,
+        7 => Behaviour::Status,
+        8 => Behaviour::Pieces(input.size()),
+        _ => Behaviour::Fail,
+    };
+    let (inserted, length) = (input.u8() % 64, input.size());
+    let inserted = input.bytes(inserted.into());
+    match step {
+        0 | 1 => {
+            let headers = client.begin(behaviour, inserted, false);
+            let stream = client.last_stream;
+            [headers, client.data(stream, length, true)].concat()
+        }
+        2 => client.begin(behaviour, inserted, false),
+        _ => client.begin(behaviour, inserted, true),
+    }
+}
+
+/// A stream of a call; mostly one of the latest.
+fn stream(input: &mut Input<'_>, client: &Client) -> u32 {
+    client.last_stream.saturating_sub(u32::from(input.u8() % 16) * 2)
+}
+
+fn server_step(step: u8, input: &mut Input<'_>, wire: &mut Wire) {
+    match step {
+        9 => wire.pass(Duration::from_millis(1 << (input.u8() % 18))),
+        10 => wire.gate.open(),
+        14 if input.u8() % 4 == 0 => {
+            let grace = input.u8();
+            wire.shut_down((grace % 2 == 0).then(|| Duration::from_secs(grace.into())));
+        }
+        _ => {}
+    }
+}
+
+/// Gives every call what it waits for: each is answered or reset, and a client that kept to the protocol is told of no error.
+fn finish(wire: &mut Wire, client: &mut Client) {
+    if wire.end().is_none() && !client.is_wild {
+        wire.send(&client.widen(0, 1 << 30));
+        let streams: Vec<u32> = client.calls.keys().copied().collect();
+        for stream in streams {
+            wire.send(&client.widen(stream, 1 << 30));
+            client.read(&wire.turn(usize::MAX));
+        }
+        for _ in 0..LAST_OPENINGS {
+            wire.gate.open();
+            client.read(&wire.turn(usize::MAX));
+        }
+    }
+    if wire.end().is_none() && !client.is_wild {
+        assert_eq!(client.unanswered(), [0; 0]);
+    }
+    assert!(client.is_wild || !matches!(wire.end(), Some(End::Error(_))), "{:?}", wire.end());
+    wire.pass(Duration::from_secs(5));
+    client.read(&wire.turn(usize::MAX));
+}

@@ -1,0 +1,24 @@
+//! Any bytes as what a client sends, in pieces of any size.
+
+use super::Input;
+use super::client::Client;
+use super::wire::Wire;
+
+/// The first byte tells whether the client shakes hands before, the second how large pieces are.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let (begin, piece) = (input.u8(), usize::from(input.u8()).pow(2).max(1));
+    let (mut wire, mut client) = (Wire::new(), Client::new());
+    client.is_wild = true;
+    if begin % 4 != 0 {
+        wire.send(&Client::preface());
+    }
+    while !input.is_empty() && wire.end().is_none() {
+        wire.send(input.bytes(piece));
+        client.read(&wire.turn(usize::MAX));
+    }
+    client.read(&wire.turn(usize::MAX));
+    wire.pass(std::time::Duration::from_secs(30));
+    client.read(&wire.turn(usize::MAX));
+    wire.close();
+}

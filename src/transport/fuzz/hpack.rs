@@ -1,0 +1,66 @@
+//! Any blocks to a decoder, and header lists through an encoder to a decoder.
+
+use super::Input;
+use crate::transport::hpack::{Decoder, Encoder};
+
+/// Fields that the encoder may insert. Their addresses do not change, as it wants.
+const REPEATED: [(&[u8], &[u8]); 4] = [
+    (b"content-type", b"application/grpc"),
+    (b"grpc-status", b"0"),
+    (b"x-long", &[b'l'; 900]),
+    (b"x-huge", &[b'h'; 2100]),
+];
+
+/// The first byte chooses one of the two.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    if input.u8() % 2 == 0 { decode(input) } else { encode(input) }
+}
+
+/// Each block has its length in front of it.
+fn decode(mut input: Input<'_>) {
+    let max = [0, 64, 4096, 65_536][usize::from(input.u8() % 4)];
+    let (mut decoder, mut twin) = (Decoder::new(max), Decoder::new(max));
+    while !input.is_empty() {
+        let length = usize::from(input.u16() % 2048);
+        let block = input.bytes(length);
+        let (mut fields, mut others) = (Vec::new(), Vec::new());
+        let decoded = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())));
+        let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
+        assert_eq!((decoded, &fields), (again, &others));
+        match decoded {
+            // The same block means the same.
+            Ok(true) => {
+                others.clear();
+                let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
+                assert_eq!((again, fields), (Ok(true), others));
+            }
+            Ok(false) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn encode(mut input: Input<'_>) {
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
+    while !input.is_empty() {
+        let (mut block, mut sent, mut received) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..input.u8() % 4 {
+            encoder.set_max_table(input.u16().into());
+        }
+        encoder.begin(&mut block);
+        for _ in 0..input.u8() % 16 {
+            let choice = usize::from(input.u8());
+            if let Some((name, value)) = REPEATED.get(choice) {
+                encoder.repeated(name, value, &mut block);
+                sent.push((name.to_vec(), value.to_vec()));
+            } else {
+                let (name, value) = (input.bytes(choice % 16).to_vec(), input.bytes(choice).to_vec());
+                encoder.field(&name, &value, &mut block);
+                sent.push((name, value));
+            }
+        }
+        decoder.decode(&block, |name, value| received.push((name.to_vec(), value.to_vec()))).expect("a block");
+        assert_eq!(sent, received);
+    }
+}

@@ -1,0 +1,210 @@
+//! A service whose calls are answered at once, later, never, in pieces or largely, as their paths say.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+
+use crate::transport::body::RequestBody;
+use crate::transport::fields::Fields;
+use crate::transport::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
+
+/// Bytes of a body that a unary call may have.
+pub(in crate::transport) const MAX_BODY: usize = 100_000;
+/// Byte that generated answers consist of.
+pub(in crate::transport) const FILL: u8 = b'x';
+
+/// The way in which a call is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum Behaviour {
+    /// Unary, by its own body.
+    Echo,
+    /// The same, once the gate was opened.
+    Later,
+    /// Unary, never.
+    Never,
+    /// Unary, by this many bytes.
+    Large(usize),
+    /// A stream that echoes its body while it comes.
+    StreamEcho,
+    /// A stream that reads its body, then answers without one.
+    Status,
+    /// A stream of this many bytes in pieces, one for each time that the gate is opened. Its body is not read.
+    Pieces(usize),
+    /// A stream that fails after some bytes.
+    Fail,
+}
+
+impl Behaviour {
+    pub(in crate::transport) fn path(self) -> String {
+        match self {
+            Self::Echo => "/echo".to_owned(),
+            Self::Later => "/later".to_owned(),
+            Self::Never => "/never".to_owned(),
+            Self::Large(bytes) => format!("/large/{bytes}"),
+            Self::StreamEcho => "/stream-echo".to_owned(),
+            Self::Status => "/status".to_owned(),
+            Self::Pieces(bytes) => format!("/pieces/{bytes}"),
+            Self::Fail => "/fail".to_owned(),
+        }
+    }
+
+    /// The behaviour of a path. Unknown ones are echoed.
+    fn of(path: &[u8]) -> Self {
+        let path = std::str::from_utf8(path).unwrap_or_default();
+        let number = |prefix: &str| path.strip_prefix(prefix).and_then(|number| number.parse::<u16>().ok());
+        match path {
+            "/later" => Self::Later,
+            "/never" => Self::Never,
+            "/stream-echo" => Self::StreamEcho,
+            "/status" => Self::Status,
+            "/fail" => Self::Fail,
+            _ => match (number("/large/"), number("/pieces/")) {
+                (Some(bytes), _) => Self::Large(bytes.into()),
+                (_, Some(bytes)) => Self::Pieces(bytes.into()),
+                (None, None) => Self::Echo,
+            },
+        }
+    }
+}
+
+/// Holds calls up until it is opened; closes behind those that waited.
+#[derive(Clone, Debug, Default)]
+pub(in crate::transport) struct Gate(Arc<Mutex<GateState>>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    opened: u64,
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    pub(in crate::transport) fn open(&self) {
+        let mut state = self.0.lock();
+        state.opened += 1;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn opened(&self) -> u64 {
+        self.0.lock().opened
+    }
+
+    /// Ready once the gate was opened since `seen`.
+    fn poll(&self, seen: u64, cx: &Context<'_>) -> Poll<u64> {
+        let mut state = self.0.lock();
+        if state.opened > seen {
+            return Poll::Ready(state.opened);
+        }
+        state.waiting.push(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+pub(in crate::transport) struct Scripted(pub(in crate::transport) Gate);
+
+impl Service for Scripted {
+    type Head = Behaviour;
+    type Unary = Pin<Box<dyn Future<Output = Answer<Script>> + Send>>;
+    type Body = Script;
+
+    fn route(&self, fields: &Fields) -> Route<Behaviour> {
+        match Behaviour::of(fields.path()) {
+            Behaviour::StreamEcho | Behaviour::Status | Behaviour::Pieces(_) | Behaviour::Fail => Route::Stream,
+            head => Route::Unary { head, max_body: MAX_BODY },
+        }
+    }
+
+    fn unary(&self, head: Behaviour, mut exchange: Exchange) -> Self::Unary {
+        assert!(exchange.answer.is_empty() && exchange.request.len() <= MAX_BODY);
+        let (gate, seen) = (self.0.clone(), self.0.opened());
+        Box::pin(async move {
+            match head {
+                Behaviour::Later => drop(poll_fn(|cx| gate.poll(seen, cx)).await),
+                Behaviour::Never => std::future::pending().await,
+                _ => {}
+            }
+            match head {
+                Behaviour::Large(bytes) => exchange.answer.resize(bytes, FILL),
+                _ => exchange.answer.extend_from_slice(&exchange.request),
+            }
+            Answer::Message(exchange)
+        })
+    }
+
+    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Script> {
+        let (behaviour, gate) = (Behaviour::of(request.uri().path().as_bytes()), self.0.clone());
+        let mut body = request.into_body();
+        Box::pin(async move {
+            let script = match behaviour {
+                Behaviour::Status => {
+                    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
+                    Script::Empty
+                }
+                Behaviour::Pieces(left) => Script::Pieces { left, seen: gate.opened(), gate, _unread: body },
+                Behaviour::Fail => Script::Failing(Some(Bytes::from_static(b"before"))),
+                _ => Script::Echo(body),
+            };
+            Answer::Response(Box::new(Response::new(script)))
+        })
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Script> {
+        Response::builder().header("refused", format!("{refusal:?}")).body(Script::Empty).unwrap()
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(in crate::transport) enum Script {
+    Empty,
+    Echo(RequestBody),
+    Pieces {
+        left: usize,
+        seen: u64,
+        gate: Gate,
+        _unread: RequestBody,
+    },
+    /// Ends with trailers.
+    Trailers,
+    Failing(Option<Bytes>),
+}
+
+impl Body for Script {
+    type Data = Bytes;
+    type Error = ();
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ()>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Echo(body) => Pin::new(body).poll_frame(cx).map_err(drop),
+            Self::Failing(data) => Poll::Ready(Some(data.take().map(Frame::data).ok_or(()))),
+            Self::Pieces { left, seen, gate, .. } => {
+                if *left == 0 {
+                    *self = Self::Trailers;
+                    return self.poll_frame(cx);
+                }
+                *seen = std::task::ready!(gate.poll(*seen, cx));
+                let piece = left.div_ceil(2);
+                *left -= piece;
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![FILL; piece])))))
+            }
+            Self::Trailers => {
+                *self = Self::Empty;
+                let status =
+                    HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), HeaderValue::from(0))]);
+                Poll::Ready(Some(Ok(Frame::trailers(status))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+}
