@@ -37,7 +37,7 @@ pub(super) const HOUSE: &[Row] = &[
     Row {
         place: "policy",
         rooms: "algorithm descriptor",
-        foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
+        foreign: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
     Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
