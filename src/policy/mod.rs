@@ -67,6 +67,9 @@ pub struct Source {
     pub text: String,
 }
 
+/// The default of [`Options::memory_max`]: 90,000 rules with short texts.
+pub const MEMORY_MAX: usize = 256 * 1024 * 1024;
+
 /// How sources are compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -80,6 +83,8 @@ pub struct Options {
     pub hash_key: Option<HashKey>,
     /// Whether the policies are tried out beside those in force: their counters are others.
     pub are_candidates: bool,
+    /// Bytes of memory that the policies may take while they are compiled; `None`: [`MEMORY_MAX`].
+    pub memory_max: Option<usize>,
 }
 
 impl Options {
