@@ -112,7 +112,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let decide = json::decide(&service, &settings.limits, !settings.allowances.is_empty());
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
     let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), tls };
-    let mut background = vec![web.serve_public(http, decide, end()), web.serve_admin(admin, end())];
+    let mut background = vec![web.serve_public(http, decide, end())?, web.serve_admin(admin, end())];
     background.extend(statistics.serve(prepared.stats, &shared.metrics, end()).into_iter().chain(sending_spans));
     let permits = ConnectionPermits::new(settings.limits.max_connections, Arc::clone(&shared.metrics));
     let tasks = [
