@@ -20,7 +20,7 @@ use tollgate::grpc::request;
 use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::policy::PolicySet;
 
-use self::inputs::{BOUNDS, Decider, descriptor, message, policies, rule, siblings};
+use self::inputs::{BOUNDS, Decider, descriptor, message, patterns, policies, rule, siblings};
 
 // As the binary has it.
 #[global_allocator]
@@ -50,6 +50,13 @@ fn match_siblings(bencher: Bencher<'_, '_>, count: usize) {
 fn match_key_alone(bencher: Bencher<'_, '_>, count: usize) {
     let text = siblings(count) + &rule("route", "");
     find(bencher, &policies(&text), "route=elsewhere");
+}
+
+/// The last of so many patterns, in a value of 200 bytes.
+#[divan::bench(args = [8, 1_000])]
+fn match_patterns(bencher: Bencher<'_, '_>, count: usize) {
+    let value = format!("user={}word{:04}", "wor ".repeat(48), count.saturating_sub(1));
+    find(bencher, &policies(&patterns(count)), &value);
 }
 
 /// So many levels of rules.

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use tollgate::grpc::request;
 use tollgate::grpc::response::{self, AnswerStyle};
 
-use self::inputs::{BOUNDS, Decider, message};
+use self::inputs::{BOUNDS, Decider, message, patterns};
 
 // As the binary has it.
 #[global_allocator]
@@ -25,15 +25,16 @@ fn main() {
     let [subject, count] = arguments.as_slice() else {
         panic!("expected a subject and how often, found {arguments:?}")
     };
-    let (algorithm, descriptors) = match subject.as_str() {
-        "one" => ("fixed_window", 1),
-        "three" => ("fixed_window", 3),
-        "sliding" => ("sliding_window", 1),
-        "gcra" => ("gcra", 1),
-        other => panic!("expected one, three, sliding or gcra, found {other}"),
+    let usual = |descriptors: usize| (0..descriptors).map(|number| format!("user=0123456789abcdef-{number}")).collect();
+    let (decider, texts): (Decider, Vec<String>) = match subject.as_str() {
+        "one" => (Decider::of("fixed_window"), usual(1)),
+        "three" => (Decider::of("fixed_window"), usual(3)),
+        "sliding" => (Decider::of("sliding_window"), usual(1)),
+        "gcra" => (Decider::of("gcra"), usual(1)),
+        // 1,000 patterns, the last of which matches at the end of a value of 60 KB that begins as they all do.
+        "patterns" => (Decider::under(&patterns(1_000)), vec![format!("user={}word0999", "wor ".repeat(15_000))]),
+        other => panic!("expected one, three, sliding, gcra or patterns, found {other}"),
     };
-    let decider = Decider::of(algorithm);
-    let texts: Vec<String> = (0..descriptors).map(|number| format!("user=0123456789abcdef-{number}")).collect();
     let message = message(&texts.iter().map(String::as_str).collect::<Vec<_>>());
     let (style, mut answer) = (AnswerStyle::default(), Vec::new());
     for _ in 0..count.parse().expect("a number of decisions") {

@@ -10,7 +10,7 @@ use allocation_counter::measure;
 use prost::Message as _;
 use prost::bytes::BytesMut;
 use tollgate::algorithm::time::Timestamp;
-use tollgate::grpc::request::RequestBounds;
+use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::AnswerStyle;
 use tollgate::grpc::rights::Rights;
 use tollgate::grpc::service::{Answered, Rls};
@@ -34,6 +34,19 @@ fn a_decision_allocates_nothing_whatever_the_algorithm() {
             "{algorithm}"
         );
     }
+}
+
+#[test]
+fn descriptors_beyond_the_bound_are_counted_without_memory() {
+    let mut message = request(vec![]).encode_to_vec();
+    // 2 MiB of empty descriptors, of 2 bytes each.
+    message.extend([0x12, 0].repeat(1 << 20));
+    let bounds = RequestBounds { descriptors: 64, entries: 32 };
+    let mut read = None;
+    let allocated = measure(|| read = Some(request::read(&message, &bounds))).bytes_max;
+    let error = read.unwrap().unwrap_err().to_string();
+    assert_eq!(error, "a request has at most 64 descriptors, found 1048576");
+    assert!(allocated < 4_096, "{allocated} bytes");
 }
 
 #[test]

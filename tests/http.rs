@@ -1,6 +1,10 @@
 //! Decisions in JSON over HTTP, and the pages of administration.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use crate::support::policy::{Policies, daily};
 use crate::support::redis::Redis;
@@ -60,6 +64,70 @@ async fn what_is_no_request_is_400_and_told() {
     }
     assert_eq!(web.get("/json").await.status, 400);
     assert_eq!(web.send("POST", "/json", vec![b' '; 1025]).await.status, 413);
+}
+
+#[tokio::test]
+async fn a_body_has_at_most_64_kib_and_any_content_type() {
+    let (_service, web) = serve(&daily("user", 2), &[]);
+    assert_eq!(web.send("POST", "/json", vec![b' '; 64 * 1024 + 1]).await.status, 413);
+    let form = [("content-type", "application/x-www-form-urlencoded"), ("host", "limits.example")];
+    assert_eq!(web.send_with("POST", "/json", &form, REQUEST).await.status, 200, "as curl sends it by default");
+}
+
+#[tokio::test]
+async fn what_a_page_of_elsewhere_sends_is_refused() {
+    let (service, web) = serve(&daily("user", 9), &[]);
+    let own = format!("http://{}", service.http);
+    for (name, value, status) in [
+        ("sec-fetch-site", "cross-site", 403),
+        ("sec-fetch-site", "same-site", 403),
+        ("sec-fetch-site", "same-origin", 200),
+        ("sec-fetch-site", "none", 200),
+        ("origin", "https://evil.example", 403),
+        ("origin", "null", 403),
+        ("origin", own.as_str(), 200),
+    ] {
+        assert_eq!(web.send_with("POST", "/json", &[(name, value)], REQUEST).await.status, status, "{name}: {value}");
+    }
+    let admin = Web::new(service.admin);
+    let evil = [("x-tollgate", "1"), ("origin", "https://evil.example")];
+    assert_eq!(admin.send_with("POST", "/api/v1/policies/reload", &evil, "").await.status, 403);
+    assert_ne!(admin.send_with("POST", "/api/v1/policies/reload", &evil[..1], "").await.status, 403);
+}
+
+#[tokio::test]
+async fn a_head_has_at_most_64_kib() {
+    let (_service, web) = serve(&daily("user", 2), &[]);
+    let long = "a".repeat(80 * 1024);
+    assert_eq!(web.get_with("/livez", &[("x-long", long.as_bytes())]).await.status, 431);
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_give_way_to_a_probe() {
+    let (service, web) = serve(&daily("user", 2), &[]);
+    let mut silent = Vec::new();
+    for _ in 0..1_000 {
+        silent.push(TcpStream::connect(service.http).await.unwrap());
+    }
+    let begun = Instant::now();
+    assert_eq!(web.get("/livez").await.status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(1), "after {:?}", begun.elapsed());
+    drop(silent);
+}
+
+#[tokio::test]
+async fn bodies_that_never_come_do_not_keep_a_probe_waiting() {
+    let (service, web) = serve(&daily("user", 2), &[]);
+    let mut slow = Vec::new();
+    for _ in 0..600 {
+        let mut stream = TcpStream::connect(service.http).await.unwrap();
+        stream.write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n").await.unwrap();
+        slow.push(stream);
+    }
+    let begun = Instant::now();
+    assert_eq!(web.get("/livez").await.status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(1), "after {:?}", begun.elapsed());
+    drop(slow);
 }
 
 #[tokio::test]

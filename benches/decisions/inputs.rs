@@ -31,12 +31,16 @@ impl Decider {
         // A log grows with every hit that it admits: here it admits the first few of each user.
         let amount = if algorithm == "sliding_log" { 10 } else { 1_000_000_000 };
         let limit = format!("{{ algorithm: {algorithm}, unit: hour, requests_per_unit: {amount} }}");
-        let text = format!("domain: bench\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n");
+        Self::under(&format!("domain: bench\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"))
+    }
+
+    /// With a policy of the domain `bench`.
+    pub(crate) fn under(policy: &str) -> Self {
         let clock = Arc::<ManualClock>::default();
         clock.set(NOW);
         let store = MemoryStore::new(Bounds { max_bytes: 1 << 28, domain_max_bytes: 1 << 28 }, clock);
         let in_force = InForce::new(Metrics::new());
-        in_force.install(policies(&text));
+        in_force.install(policies(policy));
         Self(Limiter::new(in_force, store, Modes::default()))
     }
 
@@ -66,6 +70,12 @@ pub(crate) fn rule(key: &str, value: &str) -> String {
 /// A domain with so many exact siblings.
 pub(crate) fn siblings(count: usize) -> String {
     let rules: String = (0..count).map(|number| rule("route", &format!("r{number:08}"))).collect();
+    format!("domain: bench\ndescriptors:\n{rules}")
+}
+
+/// A domain with this many patterns for `user`, which match a value that has a word of four digits in it.
+pub(crate) fn patterns(count: usize) -> String {
+    let rules: String = (0..count).map(|number| rule("user", &format!("*word{number:04}*"))).collect();
     format!("domain: bench\ndescriptors:\n{rules}")
 }
 

@@ -56,6 +56,7 @@ pub(super) async fn writes(State(rights): State<Arc<Rights>>, mut request: Reque
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let admitted = admit(&rights, &request, Right::Write).and_then(|who| {
         is_deliberate(request.headers())?;
+        same_site(request.headers()).map_err(Refusal::Forbidden)?;
         Ok(who)
     });
     match admitted {
@@ -150,6 +151,24 @@ fn is_deliberate(headers: &HeaderMap) -> Result<(), Refusal> {
             "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned(),
         )),
     }
+}
+
+/// Refuses what a browser sends for a page of elsewhere, by the headers with which browsers mark such requests. Other clients
+/// send neither.
+///
+/// # Errors
+/// Where the page is from.
+pub(super) fn same_site(headers: &HeaderMap) -> Result<(), String> {
+    let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    if let Some(site) = text("sec-fetch-site")
+        && (site.eq_ignore_ascii_case("cross-site") || site.eq_ignore_ascii_case("same-site"))
+    {
+        return Err("a page of another origin sent this request (Sec-Fetch-Site)".to_owned());
+    }
+    let Some(origin) = text("origin") else { return Ok(()) };
+    let host = text("host").unwrap_or_default();
+    let is_own = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
+    if is_own { Ok(()) } else { Err("a page of another origin sent this request (Origin)".to_owned()) }
 }
 
 #[cfg(test)]

@@ -10,8 +10,11 @@
 //! | [`rights`], `guard` | who may do what there, and what every request has to pass |
 //! | `page` | the page, for browsers |
 //! | [`server`] | the loop that serves connections |
+//! | `connections`, `deadline` | how many there may be, which gives way, and which are cut |
 
 pub mod api;
+mod connections;
+mod deadline;
 mod decide;
 pub mod desk;
 mod facts;
@@ -24,6 +27,7 @@ pub mod server;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -31,6 +35,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router, middleware};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use self::api::Api;
 pub use self::decide::{Decide, Decided};
@@ -45,8 +50,11 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// What any other is given.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Time for which a reader of metrics waits for others.
+const RENDER_WAIT: Duration = Duration::from_secs(5);
+
 /// Connections at once to what machines ask, and to administration.
-const PUBLIC_CONNECTIONS: usize = 4_096;
+const PUBLIC_CONNECTIONS: usize = 512;
 const ADMIN_CONNECTIONS: usize = 256;
 
 /// What administration shows, and to whom.
@@ -85,7 +93,7 @@ pub async fn serve_public(
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&facts)))
         .route("/healthcheck", any(healthcheck).with_state(facts))
-        .route("/metrics", get(render).with_state(metrics))
+        .route("/metrics", get(render).with_state(Rendering { metrics, turn: Arc::new(Semaphore::new(1)) }))
         .route("/json", any(decide::answer).with_state(decide))
         .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
     server::serve(listener, router, PUBLIC_CONNECTIONS, None, shutdown).await;
@@ -157,11 +165,29 @@ async fn healthcheck(State(facts): State<Arc<Facts>>) -> Response {
     }
 }
 
-async fn render(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
+/// Metrics, which are rendered for one reader at a time.
+#[derive(Clone)]
+struct Rendering {
+    metrics: Arc<Metrics>,
+    turn: Arc<Semaphore>,
+}
+
+async fn render(State(rendering): State<Rendering>, headers: HeaderMap) -> Response {
+    let Rendering { metrics, turn } = rendering;
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
-    let (format, text) = match accepted.any(|accepted| accepted.contains("application/openmetrics-text")) {
-        true => (OPEN_METRICS, metrics.render()),
-        false => (PROMETHEUS_TEXT, metrics.render_plain()),
+    let is_open = accepted.any(|accepted| accepted.contains("application/openmetrics-text"));
+    let format = if is_open { OPEN_METRICS } else { PROMETHEUS_TEXT };
+    let Ok(Ok(turn)) = tokio::time::timeout(RENDER_WAIT, turn.acquire_owned()).await else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "others are reading the metrics\n").into_response();
+    };
+    // Not on the thread that answers probes. The turn ends with the task, not with a reader who hangs up before.
+    let rendered = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        if is_open { metrics.render() } else { metrics.render_plain() }
+    });
+    let text = match rendered.await {
+        Ok(text) => text,
+        Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     };
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, format)], text).into_response(),

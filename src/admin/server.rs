@@ -1,4 +1,4 @@
-//! The loop that serves HTTP: so many connections at once and no more, none of which may be silent for long.
+//! The loop that serves HTTP: so many connections at once and no more, none of which may be silent, or not read, for long.
 
 use std::future::Future;
 use std::io;
@@ -8,17 +8,25 @@ use std::time::Duration;
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::connections::{Connection, Connections};
+use super::deadline::WriteDeadline;
+
 /// Time for a request's head, and between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which a client reads something of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request's head that are buffered before it is refused. The last read may bring as many again, so that a head has
+/// at most 64 KiB.
+const MAX_HEAD: usize = 32 * 1024;
 /// Time for a handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which is mostly a lack of file descriptors.
@@ -44,7 +52,8 @@ pub type Handshake = Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Re
 #[derive(Clone, Debug)]
 pub(super) struct Peer(pub(super) Option<String>);
 
-/// Serves `router` until `shutdown`, at most so many connections at once; others wait to be accepted.
+/// Serves `router` until `shutdown`, at most so many connections at once: the one that is idle longest gives way
+/// to a new one, and while all are being answered new ones are closed.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -52,10 +61,11 @@ pub(super) async fn serve(
     handshake: Option<Handshake>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let (room, tasks, stop) = (Arc::new(Semaphore::new(connections)), TaskTracker::new(), CancellationToken::new());
+    let connections = Connections::new(connections);
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
     let accept = async {
-        // The semaphore is never closed.
-        while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+        loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -64,12 +74,13 @@ pub(super) async fn serve(
                     continue;
                 }
             };
-            let (router, handshake, stop) = (router.clone(), handshake.clone(), stop.clone());
+            let Some(connection) = connections.admit() else { continue };
+            let served =
+                open_and_serve(stream, handshake.clone(), router.clone(), stop.clone(), Arc::clone(&connection));
             tasks.spawn(async move {
-                let _permit = permit;
-                match open(stream, handshake).await {
-                    Ok(secured) => keep(secured, router, stop).await,
-                    Err(error) => debug!(%error, "a connection came to nothing"),
+                tokio::select! {
+                    () = served => {}
+                    () = connection.closed() => debug!("an idle connection gave way to a new one"),
                 }
             });
         }
@@ -83,6 +94,19 @@ pub(super) async fn serve(
     tasks.wait().await;
 }
 
+async fn open_and_serve(
+    stream: TcpStream,
+    handshake: Option<Handshake>,
+    router: Router,
+    stop: CancellationToken,
+    connection: Arc<Connection>,
+) {
+    match open(stream, handshake).await {
+        Ok(secured) => keep(secured, router, stop, connection).await,
+        Err(error) => debug!(%error, "handshake failed"),
+    }
+}
+
 async fn open(stream: TcpStream, handshake: Option<Handshake>) -> io::Result<Secured> {
     // Without it answers wait for the peer's delayed acknowledgement, 40 ms.
     stream.set_nodelay(true)?;
@@ -92,11 +116,21 @@ async fn open(stream: TcpStream, handshake: Option<Handshake>) -> io::Result<Sec
     }
 }
 
-async fn keep(secured: Secured, router: Router, stop: CancellationToken) {
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(secured.name))));
+async fn keep(secured: Secured, router: Router, stop: CancellationToken, place: Arc<Connection>) {
+    let routes = TowerToHyperService::new(router.layer(Extension(Peer(secured.name))));
+    let service = service_fn(move |request| {
+        let under_way = place.begin();
+        let answer = routes.call(request);
+        async move {
+            let answer = answer.await;
+            drop(under_way);
+            answer
+        }
+    });
+    let stream = WriteDeadline::new(secured.stream, WRITE_TIMEOUT);
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(secured.stream), service));
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {

@@ -1,26 +1,34 @@
 //! Policies that are tried out beside those in force, as files bring them. Whatever is wrong with them, the service goes on.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
+use super::threads;
 use crate::limiter::InForce;
 use crate::policy::source::files;
 use crate::policy::source::watch::{self, Reading};
 use crate::policy::{self, Options};
 use crate::settings::PolicySettings;
 
-/// Tries out what there is, and from now on what changes.
-pub(super) fn begin(settings: &PolicySettings, policies: &Arc<InForce>) -> JoinHandle<()> {
+/// Tries out what there is, and from now on what changes. To compile it takes time, and is done on a thread of its own.
+///
+/// # Errors
+/// The system has no thread to give.
+pub(super) fn begin(settings: &PolicySettings, policies: &Arc<InForce>) -> io::Result<JoinHandle<()>> {
     let places = settings.candidates.clone();
     if places.paths.is_empty() {
-        return tokio::spawn(async {});
+        return Ok(tokio::spawn(async {}));
     }
     let options = Options { are_candidates: true, ..settings.options };
-    let (read, policies) = (files::read(&places), Arc::clone(policies));
+    let policies = Arc::clone(policies);
+    let read = files::read(&places);
     try_out(read.clone(), &options, &policies);
-    tokio::spawn(async move { watch::watch(places, read, |read| try_out(read, &options, &policies)).await })
+    threads::spawn("candidates", move || async move {
+        watch::watch(places, read, |read| try_out(read, &options, &policies)).await;
+    })
 }
 
 fn try_out(read: Reading, options: &Options, policies: &InForce) {

@@ -12,7 +12,7 @@ use crate::policy::{self, Report, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, Update};
 
-/// Follows both for ever. `overlays`: as they were read at the start.
+/// Follows both for ever, and compiles what they bring: for a thread of its own. `overlays`: as they were read at the start.
 pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Reading, installer: Installer) {
     let metrics = Arc::clone(&installer.metrics);
     let feed = Feed { options: settings.options, installer, remote: None, refused: None, overlays: overlays.clone() };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::serving::Service;
 use crate::admin::{Decide, Decided};
 use crate::grpc::json;
@@ -13,13 +15,17 @@ use crate::settings::LimitSettings;
 /// around them.
 pub(super) fn decide(service: &Arc<Service>, limits: &LimitSettings, clients_have_rights: bool) -> Decide {
     let service = Arc::clone(service);
+    // HTTP has a thread of its own, on which probes are answered: decisions are made beside it.
+    let runtime = Handle::current();
     Decide::new(limits.message.max_bytes, move |body| {
         let service = Arc::clone(&service);
+        let runtime = runtime.clone();
         async move {
-            match clients_have_rights {
-                true => Decided::Forbidden("with --allow decisions are by gRPC, which knows who asks".to_owned()),
-                false => answer(&service, &body).await,
+            if clients_have_rights {
+                return Decided::Forbidden("with --allow decisions are by gRPC, which knows who asks".to_owned());
             }
+            let deciding = runtime.spawn(async move { answer(&service, &body).await });
+            deciding.await.unwrap_or_else(|error| Decided::Undecided(error.to_string()))
         }
     })
 }

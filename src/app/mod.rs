@@ -21,6 +21,7 @@ mod spans;
 mod statistics;
 mod stores;
 mod telling;
+mod threads;
 mod web;
 pub mod workers;
 
@@ -93,7 +94,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let (shared, health) = (Shared::new(&settings, metrics), Health::new().await);
     let (installer, facts) = (Installer::new(&shared), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
-    let try_out = candidates::begin(&settings.policy, &shared.policies);
+    let try_out = candidates::begin(&settings.policy, &shared.policies)?;
     let (telling, ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
     let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
@@ -111,13 +112,13 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let decide = json::decide(&service, &settings.limits, !settings.allowances.is_empty());
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
     let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), tls };
-    let mut background = vec![web.serve_public(http, decide, end()), web.serve_admin(admin, end())];
+    let mut background = vec![web.serve_public(http, decide, end())?, web.serve_admin(admin, end())];
     background.extend(statistics.serve(prepared.stats, &shared.metrics, end()).into_iter().chain(sending_spans));
     let permits = ConnectionPermits::new(settings.limits.max_connections, Arc::clone(&shared.metrics));
     let tasks = [
         follow_store,
         try_out,
-        follow_policies(settings.policy, settings.xds, read, installer),
+        follow_policies(settings.policy, settings.xds, read, installer)?,
         tokio::spawn(shared.stores.clone().tend()),
         tokio::spawn(telling_others.clone().tell()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
@@ -150,10 +151,10 @@ fn follow_policies(
     plane: Option<ControlPlane>,
     read: watch::Reading,
     installer: Installer,
-) -> JoinHandle<()> {
+) -> std::io::Result<JoinHandle<()>> {
     match plane {
-        None => tokio::spawn(policies::follow(settings, read, installer)),
-        Some(plane) => tokio::spawn(control_plane::follow(plane, settings, read, installer)),
+        None => Ok(tokio::spawn(policies::follow(settings, read, installer))),
+        Some(plane) => threads::spawn("control-plane", move || control_plane::follow(plane, settings, read, installer)),
     }
 }
 

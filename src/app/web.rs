@@ -1,13 +1,15 @@
 //! What is served over HTTP.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tracing::error;
 
 use super::desk::Everybody;
-use super::{Shared, pages};
+use super::{Shared, pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::Rights;
 use crate::admin::server::{Handshake, Secured};
@@ -24,15 +26,24 @@ pub(super) struct Web {
 }
 
 impl Web {
-    /// Probes, metrics and decisions, until `end`.
+    /// Probes, metrics and decisions, until `end`: by a thread of their own, so that probes wait for nothing else.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
     pub(super) fn serve_public(
         &self,
         listener: TcpListener,
         decide: Decide,
         end: impl Future<Output = ()> + Send + 'static,
-    ) -> JoinHandle<()> {
+    ) -> io::Result<JoinHandle<()>> {
         let (facts, metrics) = (Arc::clone(&self.shared.facts), Arc::clone(&self.shared.metrics));
-        tokio::spawn(admin::serve_public(listener, facts, metrics, decide, end))
+        let listener = listener.into_std()?;
+        threads::spawn("http", move || async move {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => admin::serve_public(listener, facts, metrics, decide, end).await,
+                Err(error) => error!(%error, "HTTP is not served"),
+            }
+        })
     }
 
     /// Administration, until `end`.

@@ -72,11 +72,21 @@ pub enum InvalidRequest {
 /// # Errors
 /// [`Unreadable`], with what was found and where.
 pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>, Unreadable> {
-    let (mut domain, mut hits, mut descriptors) = ("", 0, SmallVec::<[&[u8]; 4]>::new());
+    let mut domain = "";
+    let mut hits = 0;
+    let mut descriptors = SmallVec::<[&[u8]; 4]>::new();
+    let mut found = 0usize;
     fields(message, |tag, wire_type, rest| {
         match tag {
             1 => domain = std::str::from_utf8(bytes_of(wire_type, rest)?).map_err(|_| Unreadable::Domain)?,
-            2 => descriptors.push(bytes_of(wire_type, rest)?),
+            2 => {
+                found = found.saturating_add(1);
+                let descriptor = bytes_of(wire_type, rest)?;
+                // Beyond the bound they are only counted: empty ones take 2 bytes of a message, and 16 of a list.
+                if found <= bounds.descriptors {
+                    descriptors.push(descriptor);
+                }
+            }
             3 => encoding::uint32::merge(wire_type, &mut hits, rest, DecodeContext::default())?,
             _ => skip_field(wire_type, tag, rest, DecodeContext::default())?,
         }
@@ -85,12 +95,11 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
     if domain.is_empty() {
         return Err(InvalidRequest::NoDomain.into());
     }
-    if descriptors.is_empty() {
+    if found == 0 {
         return Err(InvalidRequest::NoDescriptors.into());
     }
-    let (found, allowed) = (descriptors.len(), bounds.descriptors);
-    if found > allowed {
-        return Err(InvalidRequest::Descriptors { found, allowed }.into());
+    if found > bounds.descriptors {
+        return Err(InvalidRequest::Descriptors { found, allowed: bounds.descriptors }.into());
     }
     let mut request = Request { domain, descriptors: SmallVec::new() };
     for (number, message) in descriptors.into_iter().enumerate() {

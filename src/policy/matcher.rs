@@ -1,4 +1,4 @@
-//! From the entries of a descriptor to the rule that they hit, without allocation.
+//! From the entries of a descriptor to the rule that they hit, without allocation but for many rules with `*` side by side.
 //!
 //! At each level first the rule for exactly this key and value, by a hash look-up, however many siblings it has; then the
 //! rules with `*` in the order in which they are written; then the rule for the key alone. No backtracking across levels,
@@ -11,12 +11,14 @@ use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use memchr::memmem::Finder;
 
 use super::rule::Rule;
+use super::wildcards::WildcardIndex;
 use crate::descriptor::{Entry, KeyBuffer};
 
 /// Requests look up and never insert, so nobody can crowd a bucket, and a fixed seed does.
-const HASHER: FixedState = FixedState::with_seed(0x7011_6a7e);
+pub(super) const HASHER: FixedState = FixedState::with_seed(0x7011_6a7e);
 
 /// The rules that stand side by side, as numbers in the policy's list.
 #[derive(Debug, Default)]
@@ -25,22 +27,33 @@ pub(super) struct Level {
     fixed: HashTable<u32>,
     /// In the order in which they are written.
     wildcards: Box<[u32]>,
+    /// The same for look-ups, when they are many.
+    index: Option<Box<WildcardIndex>>,
 }
 
 /// A text that a rule compares with, perhaps with `*` in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Pattern {
     text: Box<[u8]>,
     /// What stands between the `*`; `None` where there is none.
     pieces: Option<Pieces>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Pieces {
     first: Box<[u8]>,
-    middle: Box<[Box<[u8]>]>,
+    middle: Box<[Finder<'static>]>,
     last: Box<[u8]>,
 }
+
+/// Two patterns are equal when their texts are.
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Pattern {}
 
 /// Which of the three comparisons at a level took a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +68,13 @@ pub enum Taken {
 
 impl Pattern {
     pub(super) fn new(text: &str) -> Self {
-        let mut parts: Vec<Box<[u8]>> = text.split('*').map(|part| part.as_bytes().into()).collect();
-        let last = parts.pop().unwrap_or_default();
+        let mut parts: Vec<&[u8]> = text.split('*').map(str::as_bytes).collect();
+        let last = parts.pop().unwrap_or_default().into();
         let pieces = (!parts.is_empty()).then(|| {
-            let first = parts.remove(0);
+            let first = parts.remove(0).into();
             // `**` is `*`.
-            let middle = parts.into_iter().filter(|part| !part.is_empty()).collect();
-            Pieces { first, middle, last }
+            let middle = parts.into_iter().filter(|part| !part.is_empty());
+            Pieces { first, middle: middle.map(|part| Finder::new(part).into_owned()).collect(), last }
         });
         Self { text: text.as_bytes().into(), pieces }
     }
@@ -81,11 +94,33 @@ impl Pattern {
         let rest = text.strip_prefix(&*pieces.first).and_then(|rest| rest.strip_suffix(&*pieces.last));
         let Some(mut rest) = rest else { return false };
         pieces.middle.iter().all(|piece| {
-            let found = rest.windows(piece.len()).position(|window| *window == **piece);
-            let after = found.and_then(|at| rest.get(at.saturating_add(piece.len())..));
+            let found = piece.find(rest);
+            let after = found.and_then(|at| rest.get(at.saturating_add(piece.needle().len())..));
             rest = after.unwrap_or_default();
             after.is_some()
         })
+    }
+
+    /// The pieces between the first `*` and the last, none of which is empty.
+    pub(super) fn middle(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().flat_map(|pieces| &pieces.middle).map(Finder::needle)
+    }
+
+    /// The length of what stands before the first `*`.
+    pub(super) fn first_length(&self) -> usize {
+        self.pieces.as_ref().map_or(self.text.len(), |pieces| pieces.first.len())
+    }
+
+    /// Returns if `text` begins and ends as the pattern does; without a `*`, if it is equal.
+    pub(super) fn fits_ends(&self, text: &[u8]) -> bool {
+        let Some(pieces) = &self.pieces else { return *self.text == *text };
+        text.strip_prefix(&*pieces.first).is_some_and(|rest| rest.ends_with(&pieces.last))
+    }
+
+    /// Returns if what stands behind the last `*` fits into `text` from `at` on.
+    pub(super) fn ends_behind(&self, text: &[u8], at: usize) -> bool {
+        let last = self.pieces.as_ref().map_or(0, |pieces| pieces.last.len());
+        text.len().saturating_sub(at) >= last
     }
 }
 
@@ -98,8 +133,10 @@ impl Level {
         for index in children {
             fixed.insert_unique(hash_of(index), *index, hash_of);
         }
-        let wildcards = children.iter().filter(|index| rule_of(index).is_some_and(Rule::is_wild)).copied().collect();
-        Self { fixed, wildcards }
+        let wildcards: Box<[u32]> =
+            children.iter().filter(|index| rule_of(index).is_some_and(Rule::is_wild)).copied().collect();
+        let index = WildcardIndex::new(&wildcards, rules).map(Box::new);
+        Self { fixed, wildcards, index }
     }
 
     /// Its rules, in the order in which they are written.
@@ -133,7 +170,10 @@ impl Level {
 
     pub(super) fn take<'p>(&self, rules: &'p [Rule], entry: &Entry<'_>) -> Option<&'p Rule> {
         self.fixed(rules, entry.key, Some(entry.value))
-            .or_else(|| self.wildcards(rules).find(|rule| rule.matches(entry)))
+            .or_else(|| match &self.index {
+                None => self.wildcards(rules).find(|rule| rule.matches(entry)),
+                Some(index) => at(rules, *self.wildcards.get(index.find(entry)?)?),
+            })
             .or_else(|| self.fixed(rules, entry.key, None))
     }
 }

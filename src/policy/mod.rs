@@ -9,6 +9,7 @@
 //! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
 //! | [`report`] | problems with places, and how they are shown |
 //! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
+//! | `wildcards`, `searcher` | many rules with `*` side by side, tried at once |
 //! | `counter` | which counter a descriptor leads to |
 //! | [`explain`] | why a rule is hit, in words |
 //! | [`diff`] | what differs between two sets, and for whom |
@@ -31,9 +32,11 @@ mod matcher;
 mod metric_key;
 pub mod report;
 mod rule;
+mod searcher;
 pub mod source;
 mod trace;
 pub mod trial;
+mod wildcards;
 
 #[cfg(test)]
 mod tests;
@@ -64,6 +67,9 @@ pub struct Source {
     pub text: String,
 }
 
+/// The default of [`Options::memory_max`]: 90,000 rules with short texts.
+pub const MEMORY_MAX: usize = 256 * 1024 * 1024;
+
 /// How sources are compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -77,6 +83,8 @@ pub struct Options {
     pub hash_key: Option<HashKey>,
     /// Whether the policies are tried out beside those in force: their counters are others.
     pub are_candidates: bool,
+    /// Bytes of memory that the policies may take while they are compiled; `None`: [`MEMORY_MAX`].
+    pub memory_max: Option<usize>,
 }
 
 impl Options {
@@ -164,7 +172,7 @@ impl Policy {
         &self.domain
     }
 
-    /// The rule that `entries` hit to their full depth, without allocation.
+    /// The rule that `entries` hit to their full depth, without allocation unless many rules with `*` stand side by side.
     ///
     /// Begins a key and adds the matched values; the caller [finishes](Self::finish) it. A rule without a limit is a hit too, and
     /// imposes [`Imposes::Nothing`].

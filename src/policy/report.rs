@@ -173,6 +173,7 @@ pub(super) struct Finding {
     message: String,
     also: Option<(Span, &'static str)>,
     notes: Vec<String>,
+    is_of_whole_file: bool,
 }
 
 /// Everything that is found while policies are read and compiled.
@@ -183,9 +184,24 @@ pub(super) struct Findings {
     left_out: usize,
 }
 
+/// A point in the order in which findings are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    length: usize,
+    errors: usize,
+    left_out: usize,
+}
+
 impl Finding {
     pub(super) fn error(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, span, message: message.into(), also: None, notes: Vec::new() }
+        Self {
+            severity: Severity::Error,
+            span,
+            message: message.into(),
+            also: None,
+            notes: Vec::new(),
+            is_of_whole_file: false,
+        }
     }
 
     pub(super) fn warning(span: Span, message: impl Into<String>) -> Self {
@@ -195,6 +211,12 @@ impl Finding {
     /// Adds a line below the excerpt.
     pub(super) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
+        self
+    }
+
+    /// Makes it one of the file as a whole, of which no line is shown.
+    pub(super) fn whole_file(mut self) -> Self {
+        self.is_of_whole_file = true;
         self
     }
 
@@ -230,6 +252,24 @@ impl Findings {
         }
     }
 
+    /// Now.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { length: self.list.len(), errors: self.errors, left_out: self.left_out }
+    }
+
+    /// Returns if there were errors since.
+    pub(super) fn errors_since(&self, mark: &Mark) -> bool {
+        self.errors > mark.errors
+    }
+
+    /// Puts an error in the place of all that was found since.
+    pub(super) fn replace_since(&mut self, mark: &Mark, error: Finding) {
+        self.list.truncate(mark.length);
+        self.errors = mark.errors;
+        self.left_out = mark.left_out;
+        self.push(error);
+    }
+
     pub(super) fn errors(&self) -> usize {
         self.errors
     }
@@ -247,7 +287,12 @@ impl Findings {
 impl Finding {
     fn placed(self, sources: &[Source]) -> Problem {
         let also = self.also.map(|(span, label)| place(span, label, sources));
-        let places = std::iter::once(place(self.span, "", sources)).chain(also).collect();
+        let mut first = place(self.span, "", sources);
+        if self.is_of_whole_file {
+            first.position = None;
+            first.excerpt = None;
+        }
+        let places = std::iter::once(first).chain(also).collect();
         Problem { severity: self.severity, message: self.message, places, notes: self.notes }
     }
 }

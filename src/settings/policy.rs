@@ -63,6 +63,15 @@ pub struct Reading {
     /// A file of options for rules that somebody else writes, by patterns of domain, key, value and name. May be given again.
     #[arg(long, env = "TOLLGATE_OVERLAY", value_name = "FILE", value_delimiter = ',')]
     overlay: Vec<PathBuf>,
+    /// Memory that policies may take while they are compiled; more are refused. A rule is reckoned as 2.9 kB besides its texts.
+    #[arg(
+        long,
+        env = "TOLLGATE_POLICY_MEMORY_MAX",
+        value_name = "SIZE",
+        default_value = "256MiB",
+        value_parser = super::parse::bytes
+    )]
+    policy_memory_max: usize,
     /// File that has the secret for limits with `hash_values`, the same for all replicas. Another one begins with empty
     /// counters. Or TOLLGATE_HASH_KEY.
     #[arg(long, env = "TOLLGATE_HASH_KEY_FILE", value_name = "FILE", value_parser = hash_key_file)]
@@ -124,6 +133,7 @@ impl Reading {
             fixed_window_charge: Some(self.fixed_window_charge),
             hash_key: self.hash_key_file.or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
             are_candidates: false,
+            memory_max: Some(self.policy_memory_max),
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) const HOUSE: &[Row] = &[
     Row {
         place: "policy",
         rooms: "algorithm descriptor",
-        foreign: "foldhash hashbrown serde_json sha2 smallvec std::sync::Arc strsim",
+        foreign: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
     Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
@@ -110,6 +110,7 @@ pub(super) const HOUSE: &[Row] = &[
         foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
+    Row { place: "admin/connections", rooms: "", foreign: "tokio_util" },
     Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
     Row { place: "admin/page", rooms: "", foreign: "sha2" },
     Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },

@@ -20,6 +20,7 @@ mod unreachable;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::document::budget::Budget;
 use super::document::{in_rule, step, written};
 use super::matcher::{Level, Pattern};
 use super::report::{Finding, Findings, Span, text_of};
@@ -39,8 +40,9 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
     let mut findings = Findings::default();
     let mut domains: BTreeMap<String, Vec<written::Document>> = BTreeMap::new();
     let mut overlays: Vec<written::Entry> = Vec::new();
+    let mut budget = Budget::new(options.memory_max.unwrap_or(super::MEMORY_MAX));
     for (file, source) in (0..).zip(sources) {
-        for root in document::read(file, text_of(source), options.dialect, &mut findings) {
+        for root in document::read(file, text_of(source), options.dialect, &mut budget, &mut findings) {
             match root {
                 written::Root::Policy(document) => {
                     domains.entry(document.domain.value.clone()).or_default().push(*document);

@@ -2,6 +2,7 @@
 //!
 //! Whatever is wrong is reported and read as absent, so that one mistake does not hide the next.
 
+use super::budget::Budget;
 use super::scalar;
 use super::vocabulary::{Form, Level, WORDS};
 use super::yaml::{Content, Node, NodeId, Tree};
@@ -16,6 +17,7 @@ pub(super) struct Reader<'a> {
     pub(super) tree: &'a Tree,
     pub(super) dialect: Dialect,
     pub(super) findings: &'a mut Findings,
+    pub(super) budget: &'a mut Budget,
     /// Which rule is being read, for messages.
     pub(super) path: String,
 }

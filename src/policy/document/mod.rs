@@ -7,6 +7,7 @@
 //! | `yaml` | text to a tree of nodes with places; the only file that names the YAML parser |
 //! | `scalar` | what an unquoted scalar means |
 //! | `vocabulary` | every word of a policy, once |
+//! | `budget` | the memory that policies take |
 //! | `fields` | mappings against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | what is said of a rule elsewhere than in it |
@@ -16,6 +17,7 @@
 //! | `schema` | the vocabulary as a JSON Schema |
 
 pub(super) mod access_log;
+pub(super) mod budget;
 mod fields;
 mod metadata;
 mod overlay;
@@ -28,6 +30,7 @@ mod yaml;
 
 use super::Dialect;
 use super::report::{Finding, Findings, shown};
+use budget::Budget;
 use fields::{Fields, Reader};
 use vocabulary::Level;
 use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
@@ -56,24 +59,63 @@ pub(super) fn is_policy(text: &str) -> bool {
     })
 }
 
-/// Reads all documents of a file.
-pub(super) fn read(file: u32, text: &str, dialect: Dialect, findings: &mut Findings) -> Vec<Root> {
-    let errors = findings.errors();
+/// Reads all documents of a file. What is wrong with a file that is no policy is reported without a line of it: it may be a secret
+/// that a link leads to.
+pub(super) fn read(file: u32, text: &str, dialect: Dialect, budget: &mut Budget, findings: &mut Findings) -> Vec<Root> {
+    let mark = findings.mark();
     let tree = Tree::parse(file, text, findings);
+    let is_whole = !findings.errors_since(&mark);
+    let roots = roots((file, is_whole), &tree, dialect, budget, findings);
+    if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
+        let span = super::report::Span { file, ..Default::default() };
+        let error = Finding::error(span, "the file holds no policy").whole_file();
+        findings.replace_since(&mark, error.note("a policy begins with `domain: NAME`; the file's text is not shown"));
+    }
+    roots
+}
+
+/// Returns if a word of policies stands at the top of a file, or at the beginning of a line when the file is no YAML.
+fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
+    let words = || Level::File.words().chain(Level::Overlay.words()).map(|word| word.name);
+    let begins = |line: &str| {
+        let line = line.strip_prefix("- ").unwrap_or(line);
+        words().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.starts_with(':')))
+    };
+    let is_text = |id: &NodeId| match tree.node(*id).map(|node| &node.content) {
+        Some(Content::Scalar { text, .. }) => words().any(|word| word == text),
+        Some(Content::List(_) | Content::Map(_)) | None => false,
+    };
+    let is_map = |root: &NodeId| match tree.node(*root).map(|node| &node.content) {
+        Some(Content::Map(pairs)) => pairs.iter().any(|(key, _)| is_text(key)),
+        Some(Content::Scalar { .. } | Content::List(_)) | None => false,
+    };
+    let flow = text.trim_start().strip_prefix('{').map(|rest| rest.trim_start_matches([' ', '\n', '"', '\'']));
+    let is_flow = flow.is_some_and(|flow| words().any(|word| flow.starts_with(word)));
+    tree.roots().iter().any(is_map) || is_flow || text.lines().any(begins)
+}
+
+/// `is_whole`: the file has no error of syntax.
+fn roots(
+    (file, is_whole): (u32, bool),
+    tree: &Tree,
+    dialect: Dialect,
+    budget: &mut Budget,
+    findings: &mut Findings,
+) -> Vec<Root> {
     let is_empty = |content: &Content| match content {
         Content::Scalar { text, plain } => *plain && scalar::is_null(text),
         Content::List(_) | Content::Map(_) => false,
     };
     let roots = tree.roots().iter().copied();
     let written: Vec<_> = roots.filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content))).collect();
-    if written.is_empty() && findings.errors() == errors {
+    if written.is_empty() && is_whole {
         let span = super::report::Span { file, ..Default::default() };
         // Not a policy without rules: a file that is being written looks like this for a moment.
         findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
     }
-    let mut reader = Reader { tree: &tree, dialect, findings, path: String::new() };
+    let mut reader = Reader { tree, dialect, findings, budget, path: String::new() };
     let read = reader.those_read(&written);
-    read.iter().filter_map(|root| reader.root(*root)).collect()
+    read.iter().filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None }).collect()
 }
 
 impl Reader<'_> {
@@ -88,6 +130,11 @@ impl Reader<'_> {
             self.report(Finding::warning(span, "passed over: only the first document of a file is read"));
         }
         std::slice::from_ref(first)
+    }
+
+    /// Charges the texts of a document.
+    fn fits(&mut self, root: NodeId) -> bool {
+        self.node(root).is_some_and(|node| self.budget.charge_text(node.bytes(), node.span, self.findings))
     }
 
     fn root(&mut self, root: NodeId) -> Option<Root> {
@@ -134,6 +181,12 @@ impl Reader<'_> {
         let step = step(self.peek(item, "key").unwrap_or("?"), known);
         let path = if above.is_empty() { step } else { format!("{above} > {step}") };
         self.path = in_rule(&path, place);
+        let span = self.node(item)?.span;
+        let texts = ["key", "value"].map(|word| self.peek(item, word).filter(|text| text.contains('*')));
+        let patterns = texts.iter().flatten().map(|text| text.len()).fold(0, usize::saturating_add);
+        if !self.budget.charge_rule(path.len(), patterns, span, self.findings) {
+            return None;
+        }
         let fields = &self.fields(item, Level::Rule)?;
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());

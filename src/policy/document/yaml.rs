@@ -11,6 +11,10 @@ use crate::policy::report::{Finding, Findings, Span};
 
 /// Nodes of a file with every alias written out: ten for each of a million rules, and a bomb ends here.
 const MAX_EXPANDED: u64 = 10_000_000;
+/// Nodes that aliases add for nothing, and for each node that is written. A base of options for each of many rules fits; rules
+/// that are made of aliases alone end here.
+const FREE_ALIASED: u64 = 50_000;
+const ALIASED_PER_NODE: u64 = 4;
 /// Levels of nesting, aliases written out. Rules nest to 32, two levels each.
 const MAX_NESTING: u32 = 128;
 
@@ -25,6 +29,8 @@ pub(super) struct Node {
     pub(super) span: Span,
     /// Nodes below and including this one, with every alias written out.
     size: u64,
+    /// Bytes of the texts in them.
+    bytes: u64,
     /// Levels below and including this one.
     height: u32,
 }
@@ -46,6 +52,13 @@ pub(super) enum Content {
 pub(super) struct Tree {
     nodes: Vec<Node>,
     roots: Vec<NodeId>,
+}
+
+impl Node {
+    /// Bytes of all texts in it, with every alias written out.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Tree {
@@ -91,6 +104,7 @@ struct Builder {
     open: Vec<Open>,
     anchors: HashMap<usize, NodeId>,
     expanded: u64,
+    aliased: u64,
 }
 
 impl Builder {
@@ -134,12 +148,12 @@ impl Builder {
 
     /// A node is complete: it gets its number, its anchor and its parent.
     fn close(&mut self, content: Content, span: Span, anchor: usize) -> Result<(), Finding> {
-        let (size, height) = self.extent(&content);
+        let (size, bytes, height) = self.extent(&content);
         if height > MAX_NESTING {
             return Err(Finding::error(span, format!("nested more than {MAX_NESTING} levels deep")));
         }
         let id = NodeId(self.tree.nodes.len());
-        self.tree.nodes.push(Node { content, span, size, height });
+        self.tree.nodes.push(Node { content, span, size, bytes, height });
         if anchor != 0 {
             self.anchors.insert(anchor, id);
         }
@@ -164,19 +178,29 @@ impl Builder {
         };
         let size = self.tree.node(id).map_or(0, |node| node.size);
         self.expanded = self.expanded.saturating_add(size);
-        self.attach(id, span)
+        self.aliased = self.aliased.saturating_add(size);
+        self.attach(id, span)?;
+        let written = u64::try_from(self.tree.nodes.len()).unwrap_or(u64::MAX);
+        let allowed = written.saturating_mul(ALIASED_PER_NODE).saturating_add(FREE_ALIASED);
+        if self.aliased <= allowed {
+            return Ok(());
+        }
+        let error = Finding::error(span, format!("aliases add more than {allowed} nodes to the {written} written"));
+        Err(error.note(format!("allowed: {FREE_ALIASED}, and {ALIASED_PER_NODE} for each node that is written before")))
     }
 
-    fn extent(&self, content: &Content) -> (u64, u32) {
-        let of = |id: &NodeId| self.tree.node(*id).map_or((0, 0), |node| (node.size, node.height));
-        let join =
-            |(size, height): (u64, u32), (more, other): (u64, u32)| (size.saturating_add(more), height.max(other));
-        let (size, height) = match content {
-            Content::Scalar { .. } => (0, 0),
-            Content::List(items) => items.iter().map(of).fold((0, 0), join),
-            Content::Map(pairs) => pairs.iter().flat_map(|(key, value)| [of(key), of(value)]).fold((0, 0), join),
+    /// Nodes, bytes and levels of a node with this content.
+    fn extent(&self, content: &Content) -> (u64, u64, u32) {
+        let of = |id: &NodeId| self.tree.node(*id).map_or((0, 0, 0), |node| (node.size, node.bytes, node.height));
+        let join = |(size, bytes, height): (u64, u64, u32), (nodes, text, levels): (u64, u64, u32)| {
+            (size.saturating_add(nodes), bytes.saturating_add(text), height.max(levels))
         };
-        (size.saturating_add(1), height.saturating_add(1))
+        let (size, bytes, height) = match content {
+            Content::Scalar { text, .. } => (0, u64::try_from(text.len()).unwrap_or(u64::MAX), 0),
+            Content::List(items) => items.iter().map(of).fold((0, 0, 0), join),
+            Content::Map(pairs) => pairs.iter().flat_map(|(key, value)| [of(key), of(value)]).fold((0, 0, 0), join),
+        };
+        (size.saturating_add(1), bytes, height.saturating_add(1))
     }
 
     fn span(&self, span: granit_parser::Span) -> Span {

@@ -73,6 +73,26 @@ fn a_value_that_makes_wildcards_go_back_and_forth_does_not() {
     assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
+/// The time for a value of 60 KB below this many patterns, each of which it begins to match again and again.
+fn time_of_patterns(count: usize) -> Duration {
+    let rules: String = (0..count).map(|n| format!("- {{key: k, value: '*word{n:04}*'}}\n")).collect();
+    let set = policies(&format!("domain: d\ndescriptors:\n{rules}"));
+    let value = "wor ".repeat(15_000);
+    let time = |_| {
+        let begun = Instant::now();
+        assert_eq!(path(&set, &[("k", &value)]), None);
+        begun.elapsed()
+    };
+    (0..5).map(time).min().unwrap()
+}
+
+#[test]
+fn a_thousand_patterns_cost_about_as_much_as_twenty() {
+    let few = time_of_patterns(20);
+    let many = time_of_patterns(1_000);
+    assert!(many < 5 * few, "20 patterns take {few:?}, 1,000 take {many:?}");
+}
+
 #[test]
 fn ten_thousand_siblings_cost_a_look_up() {
     let rules: String = (0..10_000).map(|n| format!("- {{key: k, value: v{n}}}\n")).collect();
@@ -133,14 +153,16 @@ fn rules() -> impl Strategy<Value = Vec<Plain>> {
     let one = |children: BoxedStrategy<Vec<Plain>>| {
         ("[ab*]{1,2}", "[ab*]{0,3}", children).prop_map(|(key, value, children)| Plain { key, value, children })
     };
-    let some = move |children| {
-        proptest::collection::vec(one(children), 0..6).prop_map(|mut rules| {
+    let some = move |count, children| {
+        proptest::collection::vec(one(children), count).prop_map(|mut rules| {
             let mut seen = std::collections::HashSet::new();
             rules.retain(|rule: &Plain| seen.insert((rule.key.clone(), rule.value.clone())));
             rules
         })
     };
-    some(some(some(Just(Vec::new()).boxed()).boxed()).boxed())
+    let below = some(0..6, some(0..6, Just(Vec::new()).boxed()).boxed()).boxed();
+    // Few are tried one after the other, many at once.
+    prop_oneof![some(0..6, below.clone()), some(9..20, below)]
 }
 
 proptest! {

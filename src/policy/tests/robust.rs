@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{errors, load_all};
+use super::super::{Options, load};
+use super::{errors, load_all, sources};
 
 const VALID: &str = "# A policy with a bit of everything
 domain: d
@@ -88,7 +89,7 @@ fn an_alias_bomb_ends_early() {
         text.push_str(&format!("a{n}: &a{n} [{}]\n", [before.as_str(); 10].join(", ")));
     }
     let begun = Instant::now();
-    assert!(errors(&[&text]).contains("with every alias written out"));
+    assert!(errors(&[&text]).contains("aliases add more than"));
     assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
@@ -103,4 +104,59 @@ fn deep_nesting_is_refused() {
     assert!(errors(&[&format!("domain: {}", "[".repeat(100_000))]).contains("error"));
     let doubling: String = (1..200).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect();
     assert!(errors(&[&format!("domain: d\na0: &a0 x\n{doubling}")]).contains("nested more than 128"));
+}
+
+#[test]
+fn rules_made_of_aliases_are_refused() {
+    // 25 KB of text that would be 819,000 rules.
+    let level = |n: usize, what: &str| format!("- {{key: l{n}, descriptors: &l{n} [{}]}}\n", what);
+    let leaves: String = (0..800).map(|n| format!("{{key: a{n}}}, ")).collect();
+    let mut text = format!("domain: d\ndescriptors:\n{}", level(0, &leaves));
+    for n in 1..1_000 {
+        text.push_str(&format!("- {{key: m{n}, descriptors: *l0}}\n"));
+    }
+    let begun = Instant::now();
+    assert!(errors(&[&text]).contains("aliases add more than"), "{}", errors(&[&text]));
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_base_of_options_for_ten_thousand_rules_is_read() {
+    let limit = "{unit: minute, requests_per_unit: 10, algorithm: gcra, burst: 7}";
+    let mut text = format!("domain: d\ndescriptors:\n- {{key: base, rate_limit: &base {limit}}}\n");
+    for n in 0..10_000 {
+        text.push_str(&format!("- {{key: k, value: v{n}, rate_limit: *base}}\n"));
+    }
+    assert!(load_all(&[&text]).is_ok());
+}
+
+#[test]
+fn policies_that_take_too_much_memory_are_refused_before_they_are_compiled() {
+    // A key of 50 KB in the path of each of 10,000 rules: 200 KB of text, 1 GB of paths.
+    let below: String = (0..10_000).map(|n| format!("{{key: a{n}}}, ")).collect();
+    let text = format!("domain: d\ndescriptors:\n- {{key: {}, descriptors: [{below}]}}\n", "k".repeat(50_000));
+    let report = errors(&[&text]);
+    assert!(report.contains("policies take more than 268435456 bytes of memory"), "{report}");
+    let options = Options { memory_max: Some(100_000), ..Options::default() };
+    let rules = |count: usize| {
+        let rules: String = (0..count).map(|n| format!("- {{key: a{n}}}\n")).collect();
+        load(&sources(&[&format!("domain: d\ndescriptors:\n{rules}")]), &options).is_ok()
+    };
+    assert!(rules(30) && !rules(40));
+}
+
+#[test]
+fn a_report_shows_nothing_of_a_file_that_is_no_policy() {
+    for secret in [
+        "root:$6$hunter2:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n",
+        "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n",
+        "apiVersion: v1\nkind: Secret\nstringData: {password: hunter2}\n",
+        "[hunter2, {",
+        "# hunter2\n",
+        "hunter2",
+    ] {
+        let report = errors(&[secret]);
+        assert!(!report.contains("hunter2"), "{report}");
+        assert!(report.contains("error: the file holds no policy") && report.contains("a.yaml"), "{report}");
+    }
 }

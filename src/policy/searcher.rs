@@ -1,0 +1,221 @@
+//! Many patterns with `*` against one text, in one pass over it.
+//!
+//! An Aho-Corasick automaton finds the pieces of all patterns at once, in the order in which they end. Each pattern waits for
+//! one piece at a time, and the first occurrence that begins behind its previous piece takes it on to the next. An occurrence
+//! that nothing waits for costs one comparison, so that the time is linear in the text, times how many pieces can end at one
+//! byte: those of which each is the end of the next, as `bot` is of `googlebot`.
+
+use std::collections::HashMap;
+
+use aho_corasick::automaton::OverlappingState;
+use aho_corasick::{AhoCorasick, Input};
+use smallvec::{SmallVec, smallvec};
+
+use super::matcher::Pattern;
+
+/// Marks the end of a list.
+const NONE: u32 = u32::MAX;
+
+/// Patterns, numbered in the order in which they are written.
+#[derive(Debug)]
+pub(super) struct Searcher {
+    patterns: Box<[Pattern]>,
+    /// For each pattern the numbers of its pieces between the first and the last `*`.
+    middles: Box<[Box<[u32]>]>,
+    /// Patterns without such pieces: equal texts, prefixes and suffixes.
+    ends_only: Box<[u32]>,
+    /// Patterns with such pieces, by the length of what stands before the first `*`.
+    by_first: Box<[(usize, u32)]>,
+    pieces: usize,
+    automaton: Option<AhoCorasick>,
+}
+
+/// Where a pattern is on its way through a text.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// Pieces that were found.
+    stage: usize,
+    /// Where the next piece may begin.
+    from: usize,
+    /// The next pattern that waits for the same piece.
+    next: u32,
+}
+
+/// The patterns that wait for each piece. Those of one piece are sorted by where it may begin.
+struct Waiting {
+    queues: SmallVec<[(u32, u32); 64]>,
+    progress: SmallVec<[Progress; 64]>,
+    count: usize,
+}
+
+impl Searcher {
+    /// Returns nothing when the pieces are too many for an automaton.
+    pub(super) fn new(patterns: Vec<Pattern>) -> Option<Self> {
+        let (mut numbers, mut texts) = (HashMap::new(), Vec::new());
+        let (mut ends_only, mut by_first, mut middles) = (Vec::new(), Vec::new(), Vec::new());
+        for (pattern, number) in patterns.iter().zip(0u32..) {
+            let middle = pattern.middle().map(|piece| {
+                *numbers.entry(piece.to_vec()).or_insert_with(|| {
+                    texts.push(piece.to_vec());
+                    u32::try_from(texts.len()).map_or(NONE, |count| count.saturating_sub(1))
+                })
+            });
+            let middle: Box<[u32]> = middle.collect();
+            if middle.is_empty() {
+                ends_only.push(number);
+            } else {
+                by_first.push((pattern.first_length(), number));
+            }
+            middles.push(middle);
+        }
+        by_first.sort_unstable();
+        let automaton = if texts.is_empty() { None } else { Some(AhoCorasick::new(&texts).ok()?) };
+        Some(Self {
+            patterns: patterns.into(),
+            middles: middles.into(),
+            ends_only: ends_only.into(),
+            by_first: by_first.into(),
+            pieces: texts.len(),
+            automaton,
+        })
+    }
+
+    /// Returns the first pattern that matches `text`, of those that are `wanted`.
+    pub(super) fn first(&self, text: &[u8], wanted: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut first = None;
+        self.search(text, wanted, |number| {
+            first = Some(number);
+            number
+        });
+        first
+    }
+
+    /// Returns for each pattern if it matches `text`.
+    pub(super) fn all(&self, text: &[u8]) -> SmallVec<[bool; 64]> {
+        let mut matches = smallvec![false; self.patterns.len()];
+        self.search(
+            text,
+            |_| true,
+            |number| {
+                if let Some(is_match) = get_mut(&mut matches, number) {
+                    *is_match = true;
+                }
+                NONE
+            },
+        );
+        matches
+    }
+
+    /// Reports each pattern that matches. `found` returns from which number on patterns no longer matter.
+    fn search(&self, text: &[u8], wanted: impl Fn(u32) -> bool, mut found: impl FnMut(u32) -> u32) {
+        let mut end = NONE;
+        for number in &self.ends_only {
+            let fits = *number < end && wanted(*number);
+            if fits && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text)) {
+                end = found(*number);
+            }
+        }
+        let Some(automaton) = &self.automaton else { return };
+        let mut starts = self.by_first.iter().peekable();
+        let (mut waiting, mut state) = (None, OverlappingState::start());
+        // An error is one of the automaton's configuration, which allows this search.
+        while automaton.try_find_overlapping(Input::new(text), &mut state).is_ok()
+            && let Some(piece) = state.get_match()
+        {
+            let waiting = waiting.get_or_insert_with(|| Waiting::new(self.pieces, self.patterns.len()));
+            // Before what this piece takes on, whose next piece may begin later.
+            while let Some((from, number)) = starts.next_if(|(from, _)| *from <= piece.end()) {
+                let fits = *number < end && wanted(*number);
+                if fits && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text)) {
+                    waiting.push(self.piece(*number, 0), *number, Progress { from: *from, ..Progress::default() });
+                }
+            }
+            let id = piece.pattern().as_u32();
+            while let Some((number, progress)) = waiting.pop(id, piece.start()) {
+                let stage = progress.stage.saturating_add(1);
+                let next = self.piece(number, stage);
+                if number >= end {
+                    continue;
+                }
+                if next.is_some() {
+                    waiting.push(next, number, Progress { stage, from: piece.end(), next: NONE });
+                } else if get(&self.patterns, number).is_some_and(|pattern| pattern.ends_behind(text, piece.end())) {
+                    end = found(number);
+                }
+            }
+            if waiting.count == 0 && starts.peek().is_none() {
+                return;
+            }
+        }
+    }
+
+    fn piece(&self, number: u32, stage: usize) -> Option<u32> {
+        get(&self.middles, number)?.get(stage).copied()
+    }
+}
+
+impl Waiting {
+    fn new(pieces: usize, patterns: usize) -> Self {
+        Self { queues: smallvec![(NONE, NONE); pieces], progress: smallvec![Progress::default(); patterns], count: 0 }
+    }
+
+    fn push(&mut self, piece: Option<u32>, number: u32, progress: Progress) {
+        let Some((head, tail)) = piece.and_then(|piece| get_mut(&mut self.queues, piece)) else { return };
+        if let Some(last) = get_mut(&mut self.progress, *tail) {
+            last.next = number;
+        } else {
+            *head = number;
+        }
+        *tail = number;
+        if let Some(own) = get_mut(&mut self.progress, number) {
+            *own = Progress { next: NONE, ..progress };
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Takes a pattern that waits for a piece which may begin at `start`.
+    fn pop(&mut self, piece: u32, start: usize) -> Option<(u32, Progress)> {
+        let (head, tail) = get_mut(&mut self.queues, piece)?;
+        let number = *head;
+        let progress = *get(&self.progress, number).filter(|progress| progress.from <= start)?;
+        *head = progress.next;
+        if progress.next == NONE {
+            *tail = NONE;
+        }
+        self.count = self.count.saturating_sub(1);
+        Some((number, progress))
+    }
+}
+
+fn get<T>(items: &[T], number: u32) -> Option<&T> {
+    items.get(usize::try_from(number).ok()?)
+}
+
+fn get_mut<T>(items: &mut [T], number: u32) -> Option<&mut T> {
+    items.get_mut(usize::try_from(number).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn patterns_match_together_as_each_does_alone(
+            texts in prop::collection::vec("[ab*]{0,7}", 0..12),
+            text in "[ab]{0,12}",
+            unwanted in 0u32..12,
+        ) {
+            let patterns: Vec<Pattern> = texts.iter().map(|text| Pattern::new(text)).collect();
+            let alone: Vec<bool> = patterns.iter().map(|pattern| pattern.matches(text.as_bytes())).collect();
+            let searcher = Searcher::new(patterns).unwrap();
+            prop_assert_eq!(searcher.all(text.as_bytes()).to_vec(), alone.clone());
+            let first = (0u32..).zip(&alone).find(|(number, is_match)| **is_match && *number != unwanted);
+            prop_assert_eq!(searcher.first(text.as_bytes(), |number| number != unwanted), first.map(|(number, _)| number));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The rules with `*` of one level, when they are many: one search over a value instead of one for each rule.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::matcher::{HASHER, Pattern, at};
+use super::rule::Rule;
+use super::searcher::Searcher;
+use crate::descriptor::Entry;
+
+/// Rules that are tried one after the other; that many searches cost less than one pass with an automaton.
+const MAX_TRIED: usize = 8;
+
+/// An index of the rules with `*`, by positions in the order in which they are written.
+#[derive(Debug)]
+pub(super) struct WildcardIndex {
+    /// Those whose key has no `*`, by key.
+    by_key: HashMap<Box<[u8]>, Values, FixedState>,
+    /// Those whose key has one.
+    open: Option<(Searcher, Values)>,
+}
+
+/// Rules by their values.
+#[derive(Debug)]
+struct Values {
+    searcher: Searcher,
+    /// The position of each pattern's rule, ascending.
+    positions: Box<[usize]>,
+}
+
+impl WildcardIndex {
+    /// Returns nothing for rules that are better tried one after the other.
+    pub(super) fn new(wildcards: &[u32], rules: &[Rule]) -> Option<Self> {
+        if wildcards.len() <= MAX_TRIED {
+            return None;
+        }
+        let mut by_key: HashMap<Box<[u8]>, Vec<(usize, Pattern)>, FixedState> = HashMap::with_hasher(HASHER);
+        let (mut keys, mut open) = (Vec::new(), Vec::new());
+        for (position, number) in wildcards.iter().enumerate() {
+            let rule = at(rules, *number)?;
+            // A rule without a value takes any.
+            let value = rule.value.clone().unwrap_or_else(|| Pattern::new("*"));
+            if rule.key.is_wild() {
+                keys.push(rule.key.clone());
+                open.push((position, value));
+            } else {
+                by_key.entry(rule.key.text().into()).or_default().push((position, value));
+            }
+        }
+        let mut index = Self { by_key: HashMap::with_hasher(HASHER), open: None };
+        for (key, values) in by_key {
+            index.by_key.insert(key, Values::new(values)?);
+        }
+        if !keys.is_empty() {
+            index.open = Some((Searcher::new(keys)?, Values::new(open)?));
+        }
+        Some(index)
+    }
+
+    /// Returns the position of the first rule that matches.
+    pub(super) fn find(&self, entry: &Entry<'_>) -> Option<usize> {
+        let fixed = self.by_key.get(entry.key).and_then(|values| values.first(entry.value, |_| true));
+        let open = self.open.as_ref().and_then(|(keys, values)| {
+            let matches = keys.all(entry.key);
+            // Most keys match none, and their values are not looked at.
+            let is_wanted = |number| usize::try_from(number).is_ok_and(|at: usize| matches.get(at) == Some(&true));
+            matches.contains(&true).then(|| values.first(entry.value, is_wanted))?
+        });
+        // Whichever is written first.
+        fixed.into_iter().chain(open).min()
+    }
+}
+
+impl Values {
+    fn new(values: Vec<(usize, Pattern)>) -> Option<Self> {
+        let (positions, patterns): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+        Some(Self { searcher: Searcher::new(patterns)?, positions: positions.into() })
+    }
+
+    fn first(&self, value: &[u8], is_wanted: impl Fn(u32) -> bool) -> Option<usize> {
+        let number = self.searcher.first(value, is_wanted)?;
+        self.positions.get(usize::try_from(number).ok()?).copied()
+    }
+}
