@@ -48,6 +48,9 @@ pub(super) struct CallContext<S> {
     pub(super) budget: Arc<Budget>,
 }
 
+/// The name and the value of a field that says which trace a call is of.
+type TraceField = (&'static str, Vec<u8>);
+
 /// The fields of a call's header list that its answer depends on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHead {
@@ -56,7 +59,7 @@ pub(super) struct CallHead {
     /// `grpc-encoding`, unless it is `identity`.
     encoding: Option<HeaderValue>,
     /// Fields that say which trace the call is of, if calls are traced.
-    trace: Option<Arc<[(&'static str, Vec<u8>)]>>,
+    trace: Option<Arc<[TraceField]>>,
 }
 
 impl CallHead {

@@ -120,6 +120,7 @@ impl Drop for Account {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 mod tests {
     use proptest::prelude::*;
 

@@ -1,3 +1,4 @@
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 

@@ -16,6 +16,14 @@ const SERVICE_COST: usize = 16 << 10;
 /// Bytes of a header block that is remembered.
 const MAX_KNOWN_BLOCK: usize = 2 << 10;
 
+/// The meaning of a request's header block.
+enum Routed<H> {
+    /// A route, and the length of the body if the client announced it.
+    To(Route<H>, Option<u64>),
+    Malformed,
+    TooLarge,
+}
+
 impl<S: Service> Connection<S> {
     /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
     pub(super) fn headers(
@@ -59,13 +67,13 @@ impl<S: Service> Connection<S> {
             return self.trailers(stream, is_end_of_stream, block, now).map(|()| 0);
         }
         self.last_stream = stream;
-        let (verdict, length, route) = self.route(block)?;
+        let routed = self.route(block)?;
         if self.life.refuses_streams() {
             // GOAWAY named the last stream that is taken up.
             self.forget(stream);
             return Ok(0);
         }
-        if depends_on_itself || verdict == Verdict::Malformed {
+        if depends_on_itself || matches!(routed, Routed::Malformed) {
             self.reset_for_error(stream, Reason::PROTOCOL_ERROR)?;
             return Ok(0);
         }
@@ -73,7 +81,7 @@ impl<S: Service> Connection<S> {
             self.reset_for_error(stream, Reason::REFUSED_STREAM)?;
             return Ok(0);
         }
-        let Some(route) = route else {
+        let Routed::To(route, length) = routed else {
             self.refuse_list(stream, is_end_of_stream)?;
             return Ok(0);
         };
@@ -93,25 +101,25 @@ impl<S: Service> Connection<S> {
         Ok(0)
     }
 
-    /// Decodes a request's block, or recognizes it. No route: the list is too large.
-    #[allow(clippy::type_complexity, reason = "a verdict, a length and a route are used once, right above")]
-    fn route(&mut self, block: &[u8]) -> Result<(Verdict, Option<u64>, Option<Route<S::Head>>), Failure> {
+    /// Decodes a request's block, or recognizes it, and finds its route.
+    fn route(&mut self, block: &[u8]) -> Result<Routed<S::Head>, Failure> {
         if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
-            return Ok((Verdict::WellFormed, known.content_length, Some(known.route())));
+            return Ok(Routed::To(known.route(), known.content_length));
         }
         let leaves_table = self.decode(block)?;
-        let length = self.fields.content_length();
         match self.fields.request_verdict() {
             Verdict::WellFormed => {}
-            verdict => return Ok((verdict, length, None)),
+            Verdict::Malformed => return Ok(Routed::Malformed),
+            Verdict::TooLarge => return Ok(Routed::TooLarge),
         }
+        let content_length = self.fields.content_length();
         let route = self.service.route(&self.fields);
         let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
         if let (true, Route::Unary { head, max_body }) = (is_kept, &route) {
             let (block, head) = (block.to_vec(), head.clone());
-            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length: length });
+            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length });
         }
-        Ok((Verdict::WellFormed, length, Some(route)))
+        Ok(Routed::To(route, content_length))
     }
 
     /// Decodes a block into `fields`. Returns whether the decoder's table is as before.

@@ -251,8 +251,8 @@ impl<S: Service> Connection<S> {
 
     /// Whether more is to be read: not while the client does not take what waits for it.
     pub(super) fn wants_bytes(&self) -> bool {
-        let has_room = self.out.len() < MAX_UNSENT && !(self.is_over_budget && !self.out.is_empty());
-        self.end.is_none() && has_room
+        let is_affordable = self.out.is_empty() || !self.is_over_budget;
+        self.end.is_none() && is_affordable && self.out.len() < MAX_UNSENT
     }
 
     /// Returns how the connection ended, if it has.
@@ -337,6 +337,7 @@ impl<S: Service> Connection<S> {
 }
 
 #[cfg(any(test, fuzzing))]
+#[allow(clippy::arithmetic_side_effects, clippy::panic, reason = "a check that panics has found something")]
 impl<S: Service> Connection<S> {
     /// Asserts what holds between any two events: charges are those of what is held, and lists are bounded by the bound of streams.
     pub(super) fn check(&self) {

@@ -186,7 +186,10 @@ impl Client {
         assert_eq!(self.continued.is_some(), head.kind == kind::CONTINUATION, "{head:?}");
         match head.kind {
             kind::SETTINGS => {
-                assert!(head.stream == 0 && if head.flags == 0 { payload.len() % 6 == 0 } else { payload.is_empty() });
+                assert!(
+                    head.stream == 0
+                        && if head.flags == 0 { payload.len().is_multiple_of(6) } else { payload.is_empty() }
+                );
                 self.is_greeted = true;
             }
             kind::PING => {

@@ -77,11 +77,11 @@ fn client_step(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> 
             bytes
         }
         7 => {
-            let stream = if input.u8() % 2 == 0 { 0 } else { stream(input, client) };
+            let stream = if input.u8().is_multiple_of(2) { 0 } else { stream(input, client) };
             let bytes = u32::try_from(input.size()).unwrap().max(1);
             client.widen(stream, bytes)
         }
-        8 if input.u8() % 2 == 0 => client.set_initial_window(u32::try_from(input.size()).unwrap()),
+        8 if input.u8().is_multiple_of(2) => client.set_initial_window(u32::try_from(input.size()).unwrap()),
         8 => Client::setting(1, u32::try_from(input.size()).unwrap()),
         13 => {
             let mut bytes = Vec::new();
@@ -135,9 +135,9 @@ fn server_step(step: u8, input: &mut Input<'_>, wire: &mut Wire) {
     match step {
         9 => wire.pass(Duration::from_millis(1 << (input.u8() % 18))),
         10 => wire.gate.open(),
-        14 if input.u8() % 4 == 0 => {
+        14 if input.u8().is_multiple_of(4) => {
             let grace = input.u8();
-            wire.shut_down((grace % 2 == 0).then(|| Duration::from_secs(grace.into())));
+            wire.shut_down((grace.is_multiple_of(2)).then(|| Duration::from_secs(grace.into())));
         }
         _ => {}
     }

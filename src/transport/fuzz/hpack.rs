@@ -14,7 +14,7 @@ const REPEATED: [(&[u8], &[u8]); 4] = [
 /// The first byte chooses one of the two.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
-    if input.u8() % 2 == 0 { decode(input) } else { encode(input) }
+    if input.u8().is_multiple_of(2) { decode(input) } else { encode(input) }
 }
 
 /// Each block has its length in front of it.

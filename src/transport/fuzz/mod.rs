@@ -8,6 +8,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
     clippy::arithmetic_side_effects,
     reason = "a target that panics has found something"
 )]

@@ -1,4 +1,5 @@
 //! Whole connections of the crate h2's client with random schedules, through a socket that takes few bytes at a time.
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -127,7 +127,8 @@ fn a_stream_error_leaves_other_calls_alone() {
 
 #[test]
 fn a_connection_error_says_which() {
-    let cases: [(&str, u8, u8, u32, &[u8], Reason); 13] = [
+    type Case = (&'static str, u8, u8, u32, &'static [u8], Reason);
+    let cases: [Case; 13] = [
         ("DATA of no stream", kind::DATA, 0, 0, b"a", Reason::PROTOCOL_ERROR),
         ("DATA of an idle stream", kind::DATA, 0, 1, b"a", Reason::PROTOCOL_ERROR),
         ("HEADERS of an even stream", kind::HEADERS, 4, 2, b"", Reason::PROTOCOL_ERROR),
