@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use futures_util::future::Either;
 
-use super::{Call, Connection, Failure, KnownBlock, MAX_HEADER_LIST, PartialBlock, WINDOW};
+use super::routes::Routed;
+use super::{Call, Connection, Failure, PartialBlock, WINDOW};
 use crate::transport::body;
 use crate::transport::fields::Verdict;
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
@@ -13,17 +14,6 @@ use crate::transport::stream::{Input, Output, STREAM_COST, Stream};
 
 /// Memory of a call that a service answers by a stream, measured by tonic's health service and rounded up.
 const SERVICE_COST: usize = 16 << 10;
-/// Bytes of a header block that is remembered.
-const MAX_KNOWN_BLOCK: usize = 2 << 10;
-
-/// The meaning of a request's header block.
-enum Routed<H> {
-    /// A route, and the length of the body if the client announced it.
-    To(Route<H>, Option<u64>),
-    Malformed,
-    TooLarge,
-}
-
 impl<S: Service> Connection<S> {
     /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
     pub(super) fn headers(
@@ -99,41 +89,6 @@ impl<S: Service> Connection<S> {
             Route::Stream => self.begin_stream(stream, is_end_of_stream, length, now)?,
         }
         Ok(0)
-    }
-
-    /// Decodes a request's block, or recognizes it, and finds its route.
-    fn route(&mut self, block: &[u8]) -> Result<Routed<S::Head>, Failure> {
-        if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
-            return Ok(Routed::To(known.route(), known.content_length));
-        }
-        let leaves_table = self.decode(block)?;
-        match self.fields.request_verdict() {
-            Verdict::WellFormed => {}
-            Verdict::Malformed => return Ok(Routed::Malformed),
-            Verdict::TooLarge => return Ok(Routed::TooLarge),
-        }
-        let content_length = self.fields.content_length();
-        let route = self.service.route(&self.fields);
-        let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
-        if let (true, Route::Unary { head, max_body }) = (is_kept, &route) {
-            let (block, head) = (block.to_vec(), head.clone());
-            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length });
-        }
-        Ok(Routed::To(route, content_length))
-    }
-
-    /// Decodes a block into `fields`. Returns whether the decoder's table is as before.
-    fn decode(&mut self, block: &[u8]) -> Result<bool, Failure> {
-        let fields = &mut self.fields;
-        fields.clear();
-        let leaves_table = self
-            .decoder
-            .decode(block, |name, value| fields.add(name, value, MAX_HEADER_LIST))
-            .map_err(|_| Reason::COMPRESSION_ERROR)?;
-        if !leaves_table {
-            self.known = None;
-        }
-        Ok(leaves_table)
     }
 
     /// Finds the whole body of a call right behind its HEADERS. Returns it and the bytes that it takes there.

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `receive` | frames in, one after the other; frames of the connection itself |
+//! | `routes` | header blocks read, or recognized |
 //! | `calls` | HEADERS and DATA: calls begun, bodies collected |
 //! | `answers` | answers written, as far as windows allow |
 //! | `life` | time: keepalive, deadlines, age, shutdown |
@@ -11,6 +12,7 @@ mod answers;
 mod calls;
 mod life;
 mod receive;
+mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +44,8 @@ const MAX_HEADER_LIST: usize = 16 << 10;
 const HEADER_TABLE: usize = 4096;
 /// Bytes of frames that wait for the socket, above which answers wait in their streams and nothing more is read.
 const MAX_UNSENT: usize = 256 << 10;
+/// Bytes of them that may wait where memory is used up.
+const MAX_UNCHARGED: usize = 16 << 10;
 /// Buffers of finished calls that are kept for later ones.
 const MAX_SPARE: usize = 64;
 /// Bytes that a kept buffer may have.
@@ -237,15 +241,16 @@ impl<S: Service> Connection<S> {
     }
 
     /// Charges the beginning of a frame that the caller of [`Self::receive`] keeps, and the bytes that wait for the socket, in the
-    /// place of those before. Neither is refused: a frame is small, and of a connection whose budget is used up nothing is read
-    /// until its socket has taken what waits.
+    /// place of those before. Where memory is used up, nothing more is read until the socket has taken what waits; a client that
+    /// lets much wait then is cut off. A frame that has come in part is small, and no reason for that.
     pub(super) fn charge_buffers(&mut self, partial: usize) {
         self.account.release(std::mem::take(&mut self.buffered));
-        let unsent = self.out.len();
-        let buffered = partial.saturating_add(unsent);
+        let buffered = partial.saturating_add(self.out.len());
         self.is_over_budget = self.account.charge(buffered).is_err();
         if !self.is_over_budget {
             self.buffered = buffered;
+        } else if self.out.len() > MAX_UNCHARGED {
+            self.end.get_or_insert(End::Unread);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Memory that clients can make a connection hold: each kind is charged or bounded.
 
+use super::super::End;
 use super::*;
 
 /// Opens the windows of the connection and of all streams as far as they go.
@@ -49,16 +50,13 @@ fn bytes_that_the_socket_does_not_take_are_charged() {
 }
 
 #[test]
-fn no_more_is_read_of_a_client_that_reads_nothing_when_memory_is_used_up() {
+fn a_client_that_reads_nothing_is_cut_off_when_memory_is_used_up() {
     let mut peer = Peer::with(LIMITS, 400_000);
     open_windows(&mut peer);
     peer.call(1, "/big", b"65000");
     peer.call(3, "/big", b"65000");
     peer.connection.charge_buffers(0);
-    assert!(!peer.connection.wants_bytes());
-    peer.sent();
-    peer.connection.charge_buffers(0);
-    assert!(peer.connection.wants_bytes());
+    assert_eq!(peer.connection.end(), Some(End::Unread));
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! Header blocks read: their lists, and the routes that those lead to.
+
+use super::{Connection, Failure, KnownBlock, MAX_HEADER_LIST};
+use crate::transport::fields::Verdict;
+use crate::transport::frame::Reason;
+use crate::transport::service::{Route, Service};
+
+/// Bytes of a header block that is remembered.
+const MAX_KNOWN_BLOCK: usize = 2 << 10;
+
+/// The meaning of a request's header block.
+pub(super) enum Routed<H> {
+    /// A route, and the length of the body if the client announced it.
+    To(Route<H>, Option<u64>),
+    Malformed,
+    TooLarge,
+}
+
+impl<S: Service> Connection<S> {
+    /// Decodes a request's block, or recognizes it, and finds its route.
+    pub(super) fn route(&mut self, block: &[u8]) -> Result<Routed<S::Head>, Failure> {
+        if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
+            return Ok(Routed::To(known.route(), known.content_length));
+        }
+        let leaves_table = self.decode(block)?;
+        match self.fields.request_verdict() {
+            Verdict::WellFormed => {}
+            Verdict::Malformed => return Ok(Routed::Malformed),
+            Verdict::TooLarge => return Ok(Routed::TooLarge),
+        }
+        let content_length = self.fields.content_length();
+        let route = self.service.route(&self.fields);
+        let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
+        if let (true, Route::Unary { head, max_body }) = (is_kept, &route) {
+            let (block, head) = (block.to_vec(), head.clone());
+            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length });
+        }
+        Ok(Routed::To(route, content_length))
+    }
+
+    /// Decodes a block into `fields`. Returns whether the decoder's table is as before.
+    pub(super) fn decode(&mut self, block: &[u8]) -> Result<bool, Failure> {
+        let fields = &mut self.fields;
+        fields.clear();
+        let leaves_table = self
+            .decoder
+            .decode(block, |name, value| fields.add(name, value, MAX_HEADER_LIST))
+            .map_err(|_| Reason::COMPRESSION_ERROR)?;
+        if !leaves_table {
+            self.known = None;
+        }
+        Ok(leaves_table)
+    }
+}
