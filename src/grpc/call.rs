@@ -188,14 +188,14 @@ fn set_length(framed: &mut [u8], length: u32) {
     }
 }
 
-/// Whether a body is one message, not compressed, of at most `max` bytes.
+/// Returns whether a body is one message, not compressed, of at most `max` bytes.
 fn is_one_message(body: &[u8], max: usize) -> bool {
     let Some((&[compressed, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     compressed == 0 && length == message.len() && length <= max
 }
 
-/// Whether a body goes on behind its first message. tonic passes over what is there.
+/// Returns whether a body goes on behind its first message. tonic passes over what is there.
 fn has_more_messages(body: &[u8]) -> bool {
     let Some((&[_, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
     message.len() > usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX)

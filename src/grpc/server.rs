@@ -31,6 +31,11 @@ use crate::transport::{
 /// Bytes of a message to health or reflection: names of services and types.
 const MAX_OTHER_MESSAGE: usize = 4 << 10;
 
+/// Bytes that a call of tonic's services holds, measured and rounded up: its request, future and body; of reflection also answers
+/// of 36 KB each, as messages and as bytes.
+const SERVICE_COST: usize = 16 << 10;
+const REFLECTION_COST: usize = 160 << 10;
+
 /// The reflection service refused the protocol's own files.
 #[derive(Debug, thiserror::Error)]
 #[error("reflection: {0}")]
@@ -145,7 +150,8 @@ where
         // A query is none of the method.
         let path = fields.path().split(|byte| *byte == b'?').next();
         if path != Some(call::PATH.as_bytes()) {
-            return Route::Stream;
+            let is_reflection = fields.path().starts_with(b"/grpc.reflection.");
+            return Route::Stream { cost: if is_reflection { REFLECTION_COST } else { SERVICE_COST } };
         }
         let head = CallHead::read(fields, self.context.rls.tracer().is_some());
         Route::Unary { head, max_body: self.bounds.max_bytes.saturating_add(PREFIX) }

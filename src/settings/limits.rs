@@ -54,7 +54,7 @@ pub struct LimitSettings {
     pub message: MessageBounds,
     /// Connections that all workers may have together.
     pub max_connections: usize,
-    /// How connections are kept.
+    /// Bounds of connections, and of their age.
     pub lifetime: Lifetime,
     /// Threads.
     pub workers: usize,

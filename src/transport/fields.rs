@@ -204,12 +204,12 @@ impl Fields {
     }
 }
 
-/// Whether a name is one of RFC 9113, 8.2.1: visible ASCII without upper case and colon.
+/// Returns whether a name is one of RFC 9113, 8.2.1: visible ASCII without upper case and colon.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'A'..=b'Z' | b':'))
 }
 
-/// Whether a value is one of RFC 9113, 8.2.1: no NUL, CR or LF, and no white space at either end.
+/// Returns whether a value is one of RFC 9113, 8.2.1: no NUL, CR or LF, and no white space at either end.
 fn is_value(value: &[u8]) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !is_space(value.first()) && !is_space(value.last()) && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))

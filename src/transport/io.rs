@@ -37,7 +37,7 @@ pub(super) struct Driver<S: Service, IO> {
     io: IO,
     /// Bytes of a frame that is not whole.
     partial: Vec<u8>,
-    /// Whether TLS holds bytes that the socket has not taken.
+    /// True if TLS holds bytes that the socket has not taken.
     needs_flush: bool,
     timer: Pin<Box<Sleep>>,
     timer_at: Instant,

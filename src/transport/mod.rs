@@ -12,9 +12,9 @@
 //! | `io` | the task of a connection: its socket and the clock |
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
-//! | `stream`, `slots`, `body`, `service` | a call: its state, its future, its body, and what answers it |
+//! | `stream`, `slots`, `body`, `service` | a call: its state, its future, its body, the trait that answers it |
 //! | `budget`, `strikes`, `permits` | bounds: memory, abuse, connections |
-//! | `socket`, `tls` | what carries a connection |
+//! | `socket`, `tls` | TCP, Unix sockets, TLS |
 //! | `fuzz` | targets for fuzzing, compiled for that and for tests only |
 
 mod body;

@@ -26,10 +26,10 @@ use crate::telemetry::seldom::Seldom;
 
 /// Time for a handshake that has begun when the server shuts down: a request may follow at once.
 const LAST_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
-/// How far a connection's age may be from the one that is set, so that those which came together do not go together.
+/// Largest deviation of a connection's age from the one that is set, so that those which came together do not go together.
 const AGE_JITTER: f64 = 0.1;
 
-/// How connections are kept.
+/// Bounds of connections, and of their age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// Bounds of each.
@@ -49,9 +49,9 @@ pub struct Client {
     pub certificate: Option<CertificateDer<'static>>,
 }
 
-/// What serves the connections of a worker.
+/// Serves the connections of a worker.
 pub struct Server {
-    /// How connections are kept.
+    /// Bounds of connections.
     pub lifetime: Lifetime,
     /// `None`: connections are not encrypted.
     pub tls: Option<Tls>,

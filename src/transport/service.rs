@@ -1,4 +1,4 @@
-//! The seam between connections and what answers their calls.
+//! The trait by which connections have their calls answered.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,13 +41,16 @@ pub type ResponseFuture<B> = Pin<Box<dyn Future<Output = Answer<B>> + Send>>;
 pub enum Route<H> {
     /// The body is collected, up to `max_body` bytes, before the service is called.
     Unary {
-        /// What the service gets besides the body.
+        /// Handed to the service with the body.
         head: H,
         /// Bytes.
         max_body: usize,
     },
     /// The service reads the body.
-    Stream,
+    Stream {
+        /// Bytes that a call holds at most besides its header list and what waits for the client.
+        cost: usize,
+    },
 }
 
 /// The buffers of a unary call, which later calls use again.

@@ -1,4 +1,4 @@
-//! What carries a connection: TCP or a Unix socket, with TLS or without, told apart once an IO and never by a request.
+//! Sockets of connections: TCP or Unix, with TLS or without, told apart once an IO and never by a request.
 
 use std::io;
 use std::{net, os::unix};
@@ -12,7 +12,7 @@ use super::permits::Permit;
 /// An accepted connection, which is of no runtime yet, with its permit.
 #[derive(Debug)]
 pub struct Accepted {
-    /// What carries it.
+    /// Its socket.
     pub carrier: Carrier,
     /// Kept as long as the connection is.
     pub permit: Permit,

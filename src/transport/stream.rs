@@ -1,4 +1,4 @@
-//! One call that is not over: what has come of it, and what of its answer waits.
+//! A call that is not over: its request as far as it has come, and its answer as far as it waits.
 
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ pub(super) struct Stream<S: Service> {
     pub(super) scheduled: Option<Instant>,
     /// Bytes charged to the connection's account.
     pub(super) charged: usize,
-    /// Whether it waits in turn for the window of the connection or for the socket.
+    /// True if it waits in turn for the window of the connection or for the socket.
     pub(super) is_queued: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Output<B> {
     },
 }
 
-/// What follows the bytes of an answer that are here.
+/// The rest of an answer behind the bytes that are here.
 pub(super) enum Then<B> {
     /// The trailers of a message with status 0.
     Ok,
@@ -88,7 +88,7 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Whether all of the request has come.
+    /// Returns whether all of the request has come.
     pub(super) fn is_remote_closed(&self) -> bool {
         matches!(self.input, Input::Ended)
     }

@@ -12,8 +12,6 @@ use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, 
 use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
 use crate::transport::stream::{Input, Output, STREAM_COST, Stream};
 
-/// Memory of a call that a service answers by a stream, measured by tonic's health service and rounded up.
-const SERVICE_COST: usize = 16 << 10;
 impl<S: Service> Connection<S> {
     /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
     pub(super) fn headers(
@@ -86,7 +84,7 @@ impl<S: Service> Connection<S> {
                     self.collect(stream, head, max_body, length, now);
                 }
             }
-            Route::Stream => self.begin_stream(stream, is_end_of_stream, length, now)?,
+            Route::Stream { cost } => self.begin_stream(stream, is_end_of_stream, cost, length, now)?,
         }
         Ok(0)
     }
@@ -178,6 +176,7 @@ impl<S: Service> Connection<S> {
         &mut self,
         stream: u32,
         is_end_of_stream: bool,
+        cost: usize,
         announced: Option<u64>,
         now: Instant,
     ) -> Result<(), Failure> {
@@ -192,7 +191,7 @@ impl<S: Service> Connection<S> {
         } else {
             Input::Streaming(sender)
         };
-        let cost = SERVICE_COST.saturating_add(self.fields.map_cost());
+        let cost = cost.saturating_add(self.fields.map_cost());
         if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
             self.slots.free(slot);
             self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);

@@ -52,7 +52,7 @@ enum Handshake {
     Done,
 }
 
-/// How far the end of the connection has come (RFC 9113, 6.8).
+/// Progress of the connection's end (RFC 9113, 6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     No,
@@ -111,22 +111,22 @@ impl Life {
         self.is_leaving = true;
     }
 
-    /// Whether new streams are ignored: the last one that is answered was named.
+    /// Returns whether new streams are ignored: the last one that is answered was named.
     pub(super) fn refuses_streams(&self) -> bool {
         self.shutdown == Shutdown::Final
     }
 
-    /// When the client has to have spoken HTTP/2.
+    /// End of the time for the client's preface and settings.
     fn handshake_end(&self) -> Option<Instant> {
         if self.handshake == Handshake::Done { None } else { self.opened_at.checked_add(HANDSHAKE_TIMEOUT) }
     }
 
-    /// When the client has to have given a sign of life, or is asked for one.
+    /// End of the time for the client's next bytes: then it is pinged, or closed.
     fn sign_due(&self, limits: &Limits) -> Option<Instant> {
         self.pong_due.or_else(|| self.heard_at.checked_add(limits.keepalive_interval))
     }
 
-    /// When the client has to have read something.
+    /// End of the time for the client to read something.
     fn read_due(&self, limits: &Limits) -> Option<Instant> {
         self.unsent_since?.checked_add(limits.keepalive_interval.saturating_mul(2))
     }
@@ -218,7 +218,7 @@ impl<S: Service> Connection<S> {
         };
     }
 
-    /// Whether the client has spoken HTTP/2.
+    /// Returns whether the client has spoken HTTP/2.
     pub(in crate::transport) fn has_shaken_hands(&self) -> bool {
         self.life.handshake == Handshake::Done
     }

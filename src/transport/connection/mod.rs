@@ -100,7 +100,7 @@ pub(super) struct Connection<S: Service> {
     out: Vec<u8>,
     /// Bytes charged for the beginning of a frame and for `out`.
     buffered: usize,
-    /// Whether they could not be.
+    /// True if they could not be.
     is_over_budget: bool,
     life: Life,
     end: Option<End>,
@@ -254,7 +254,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Whether more is to be read: not while the client does not take what waits for it.
+    /// Returns whether more is to be read: not while the client does not take what waits for it.
     pub(super) fn wants_bytes(&self) -> bool {
         let is_affordable = self.out.is_empty() || !self.is_over_budget;
         self.end.is_none() && is_affordable && self.out.len() < MAX_UNSENT

@@ -41,7 +41,7 @@ impl Service for Echo {
 
     fn route(&self, fields: &Fields) -> Route<Arc<[u8]>> {
         match fields.path() {
-            b"/stream" | b"/unread" => Route::Stream,
+            b"/stream" | b"/unread" => Route::Stream { cost: 1_000 },
             path => Route::Unary { head: path.into(), max_body: 100_000 },
         }
     }

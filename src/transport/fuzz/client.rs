@@ -9,7 +9,7 @@ use crate::transport::hpack::{Decoder, Encoder};
 /// The window of a connection and of each stream before it is changed.
 const DEFAULT_WINDOW: i64 = 65_535;
 
-/// How much of an answer has come.
+/// An answer as far as it has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     #[default]

@@ -116,7 +116,9 @@ impl Service for Scripted {
 
     fn route(&self, fields: &Fields) -> Route<Behaviour> {
         match Behaviour::of(fields.path()) {
-            Behaviour::StreamEcho | Behaviour::Status | Behaviour::Pieces(_) | Behaviour::Fail => Route::Stream,
+            Behaviour::StreamEcho | Behaviour::Status | Behaviour::Pieces(_) | Behaviour::Fail => {
+                Route::Stream { cost: 1_000 }
+            }
             head => Route::Unary { head, max_body: MAX_BODY },
         }
     }

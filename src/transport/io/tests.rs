@@ -36,7 +36,7 @@ struct Plan {
     is_given_up: Option<bool>,
 }
 
-/// What a connection is like.
+/// A connection and its calls.
 #[derive(Clone, Debug)]
 struct Schedule {
     plans: Vec<Plan>,

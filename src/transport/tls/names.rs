@@ -43,7 +43,7 @@ pub fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
     })
 }
 
-/// Whether a certificate is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A wildcard
+/// Returns whether a certificate is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A wildcard
 /// stands for one label, the first.
 pub fn is_for(certificate: &[u8], name: &str) -> bool {
     names(certificate).any(|found| match found {

@@ -1,4 +1,4 @@
-//! What a client may send, and what ends its stream or its connection.
+//! Frames that a client may send, and those that end its stream or its connection.
 
 use proptest::prelude::*;
 
