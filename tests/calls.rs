@@ -80,7 +80,7 @@ async fn a_method_with_a_query_is_the_method() {
     assert!(!client.body_of(DATA).await.is_empty());
 }
 
-/// What a client sends while it does not read is answered once it does: at once, and not when something else happens.
+/// Calls sent by a client that does not read are answered as soon as it does, and not when something else happens.
 #[tokio::test]
 async fn a_client_that_pauses_finds_all_answers_when_it_goes_on() {
     const CALLS: u32 = 60_000;

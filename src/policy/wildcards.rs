@@ -14,9 +14,9 @@ const MAX_TRIED: usize = 8;
 /// An index of the rules with `*`, by positions in the order in which they are written.
 #[derive(Debug)]
 pub(super) struct WildcardIndex {
-    /// Those whose key has no `*`, by key.
+    /// Rules whose key has no `*`, by key.
     by_key: HashMap<Box<[u8]>, Values, FixedState>,
-    /// Those whose key has one.
+    /// Rules whose key has one.
     open: Option<(Searcher, Values)>,
 }
 

@@ -19,9 +19,9 @@ const MIB: usize = 1 << 20;
 const BUDGET: usize = 64 * MIB;
 /// Bytes of a connection that holds nothing: its task, its service, tables of HPACK, what is kept for later calls.
 const CONNECTION: usize = 48 << 10;
-/// What the bound does not count: bytes that the allocator keeps, answers to what each worker has read at once, first uses.
+/// Bytes beyond the bound: those that the allocator keeps, answers to what each worker has read at once, first uses.
 const HEAD_ROOM: usize = 48 * MIB;
-/// What calls of reflection hold beyond what they are charged, as measured: their tasks, and answers while they are made.
+/// Bytes of reflection calls beyond their charge, as measured: their tasks, and answers while they are made.
 const REFLECTION_ROOM: usize = 32 * MIB;
 /// A path whose calls are streams, of which the service reads the body.
 const WATCH: &str = "/grpc.health.v1.Health/Watch";

@@ -1,4 +1,4 @@
-//! What each program is to do, and what it is to see.
+//! Scenarios that each program runs, and their expected results.
 
 use rustix::process::Signal;
 use tempfile::TempDir;

@@ -170,7 +170,7 @@ fn one_message_is_told_from_none_and_from_more() {
     }
 }
 
-/// What each call that waits for its store takes, and a connection is charged with, in bytes.
+/// Bytes of a call that waits for its store: a connection is charged with them.
 #[test]
 fn a_call_that_waits_for_its_store_does_not_grow() {
     fn size_of_output<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {

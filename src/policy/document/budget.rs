@@ -11,7 +11,7 @@ const COPIES_OF_PATH: u64 = 2;
 /// Bytes of an automaton for each byte of a pattern, while it is built: 32 measured.
 const AUTOMATON: u64 = 40;
 
-/// What is left of the memory that policies may take while they are compiled.
+/// Rest of the memory that policies may take while they are compiled.
 #[derive(Debug)]
 pub(in crate::policy) struct Budget {
     max: u64,
