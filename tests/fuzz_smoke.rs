@@ -1,6 +1,6 @@
 //! The fuzz targets of `fuzz/` for a few seconds each, on inputs that are the same in every run.
 //!
-//! Those of the transport, which are private to it, run in the unit tests of `src/transport/fuzz`.
+//! The targets of the transport, which are private to it, run in the unit tests of `src/transport/fuzz`.
 //!
 //! Case `n` is a seed with mutations that `n` alone decides. A case that fails is saved, and cargo-fuzz can go on from it; so
 //! are the seeds of `request`, which are bytes: `cargo +nightly fuzz run request fuzz/corpus/request target/tmp/seeds`.

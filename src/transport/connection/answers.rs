@@ -75,12 +75,9 @@ impl<S: Service> Connection<S> {
     fn send(&mut self, id: u32, data: Bytes, then: Then<S::Body>, is_whole: bool, now: Instant) {
         if !self.streams.contains_key(&id) {
             let input = if is_whole { Input::Ended } else { Input::Discarding };
-            if self.account.charge(STREAM_COST).is_err() {
+            if !self.open(id, input, None) {
                 return self.reset(id, Reason::ENHANCE_YOUR_CALM);
             }
-            let mut stream = Stream::new(input, None, super::WINDOW.into(), self.peer.initial_window);
-            stream.charged = STREAM_COST;
-            self.streams.insert(id, stream);
         }
         let waiting = data.len();
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -152,7 +152,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Adds a stream that stays. `false` where memory is used up.
-    fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
+    pub(super) fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
         if self.account.charge(STREAM_COST).is_err() {
             return false;
         }

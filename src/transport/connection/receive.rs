@@ -115,7 +115,8 @@ impl<S: Service> Connection<S> {
         }
         self.account.release(block.bytes.len());
         let PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes } = block;
-        self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop) // DATA comes by itself: a block in pieces is rare
+        // DATA comes by itself: a block in pieces is rare.
+        self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop)
     }
 
     fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Failure> {
