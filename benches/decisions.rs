@@ -1,7 +1,8 @@
-//! The parts of a decision, each by itself: reading a request, finding its rules, deciding in memory, writing the answer.
+//! Benchmarks of the parts of a decision: reading a request, matching its rules, deciding in
+//! memory, writing the response.
 //!
-//! `cargo bench --bench decisions`, of which `-- read` takes those with that in the name. What no part shows, the network and
-//! the runtimes, is in `compare`; what Redis does of it, in `scripts`.
+//! `cargo bench --bench decisions` runs all, `-- read` those whose names contain it. The network
+//! and the runtimes are measured in `compare`, Redis in `scripts`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +23,7 @@ use tollgate::policy::PolicySet;
 
 use self::inputs::{BOUNDS, Decider, descriptor, message, patterns, policies, rule, siblings};
 
-// As the binary has it.
+// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -39,27 +40,27 @@ fn find(bencher: Bencher<'_, '_>, policies: &PolicySet, text: &str) {
     });
 }
 
-/// One of so many exact siblings.
+/// Matches one of `count` exact siblings.
 #[divan::bench(args = [10, 10_000])]
 fn match_siblings(bencher: Bencher<'_, '_>, count: usize) {
     find(bencher, &policies(&siblings(count)), "route=r00000007");
 }
 
-/// The rule for the key alone, where no sibling is exactly it.
+/// Matches the rule for the key alone, if no sibling matches exactly.
 #[divan::bench(args = [10, 10_000])]
 fn match_key_alone(bencher: Bencher<'_, '_>, count: usize) {
     let text = siblings(count) + &rule("route", "");
     find(bencher, &policies(&text), "route=elsewhere");
 }
 
-/// The last of so many patterns, in a value of 200 bytes.
+/// Matches the last of `count` patterns, in a value of 200 bytes.
 #[divan::bench(args = [8, 1_000])]
 fn match_patterns(bencher: Bencher<'_, '_>, count: usize) {
     let value = format!("user={}word{:04}", "wor ".repeat(48), count.saturating_sub(1));
     find(bencher, &policies(&patterns(count)), &value);
 }
 
-/// So many levels of rules.
+/// Matches a descriptor through `levels` levels of rules.
 #[divan::bench(args = [1, 4, 16])]
 fn match_deep(bencher: Bencher<'_, '_>, levels: usize) {
     let limit = "rate_limit: { unit: hour, requests_per_unit: 10 }".to_owned();
@@ -69,7 +70,7 @@ fn match_deep(bencher: Bencher<'_, '_>, levels: usize) {
     find(bencher, &policies(&text), &entries.join(","));
 }
 
-/// The last of so many rules with `*`.
+/// Matches the last of `count` rules with `*`.
 #[divan::bench(args = [1, 10, 100])]
 fn match_wildcards(bencher: Bencher<'_, '_>, count: usize) {
     let rules: String = (0..count).map(|number| rule("path", &format!("/{number}/*/edit"))).collect();
@@ -83,7 +84,7 @@ fn read(bencher: Bencher<'_, '_>, descriptors: usize) {
     bencher.bench_local(|| request::read(black_box(&message), &BOUNDS).is_ok());
 }
 
-/// Requests for 10,000 counters in turn.
+/// Decides requests for 10,000 counters in turn.
 #[divan::bench(args = ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket"])]
 fn decide(bencher: Bencher<'_, '_>, algorithm: &str) {
     let decider = Decider::of(algorithm);

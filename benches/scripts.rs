@@ -1,7 +1,9 @@
-//! What the scripts cost that decide in Redis: one request at a time, and 64 at once, through the store as the service has it.
+//! Benchmarks of the Lua scripts, by kind of limit and for requests of 1 to 16 checks: 64 requests
+//! concurrently, and one at a time, through the service's store.
 //!
-//! `cargo bench --bench scripts`. Time in Redis is its own, of `INFO commandstats`; its CPU is of the whole process, with what
-//! reading and answering commands takes.
+//! Run with `cargo bench --bench scripts`, or `-- NAME...` for some kinds. Script time is that of
+//! `INFO commandstats`; CPU is that of the whole Redis process, which includes reading commands and
+//! writing replies.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,29 +39,41 @@ use self::inputs::{BOUNDS, message, policies};
 use self::support::redis::Redis;
 use self::usage::Usage;
 
-// As the binary has it.
+// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long each is measured, and before that not.
+/// Duration of each measurement, after the warm-up.
 const TIME: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Users that requests are about.
+/// Number of users in the requests.
 const USERS: usize = 1_000;
 
-/// What is asked: a name, a limit, descriptors in a request.
-const SUBJECTS: [(&str, &str, usize); 7] = [
-    ("fixed_window", "unit: hour, requests_per_unit: 1000000000", 1),
-    ("fixed_window, 3 descriptors", "unit: hour, requests_per_unit: 1000000000", 3),
-    ("sliding_window", "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000", 1),
+/// Checks of a request, and requests in flight.
+const LOADS: [(usize, usize); 6] = [(1, 1), (1, 64), (2, 64), (4, 64), (8, 64), (16, 64)];
+
+/// Kinds of limits: a name, and the limit. The last is decided by the general script.
+const KINDS: [(&str, &str); 11] = [
+    ("fixed_window", "unit: hour, requests_per_unit: 1000000000"),
+    (
+        "fixed_window, 3 windows",
+        "windows: [{ unit: second, requests_per_unit: 1000000000 }, { unit: minute, requests_per_unit: 1000000000 }, { unit: hour, requests_per_unit: 1000000000 }]",
+    ),
+    ("fixed_window, denied", "unit: hour, requests_per_unit: 1, charge: admitted"),
+    ("gcra", "algorithm: gcra, unit: second, requests_per_unit: 1000000"),
+    ("gcra, fractions", "algorithm: gcra, unit: hour, requests_per_unit: 7777777"),
+    ("sliding_window", "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000"),
+    (
+        "sliding_window, weighted",
+        "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000, estimate: weighted",
+    ),
     (
         "sliding_window, 3 windows",
         "algorithm: sliding_window, windows: [{ unit: second, requests_per_unit: 1000000000 }, { unit: minute, requests_per_unit: 1000000000 }, { unit: hour, requests_per_unit: 1000000000 }]",
-        1,
     ),
-    ("sliding_log", "algorithm: sliding_log, unit: second, requests_per_unit: 20", 1),
-    ("gcra", "algorithm: gcra, unit: hour, requests_per_unit: 1000000000", 1),
-    ("token_bucket", "algorithm: token_bucket, unit: hour, requests_per_unit: 1000000000", 1),
+    ("sliding_log of 50", "algorithm: sliding_log, unit: second, requests_per_unit: 50"),
+    ("sliding_log of 1,000", "algorithm: sliding_log, unit: minute, requests_per_unit: 1000"),
+    ("recorded", "unit: hour, requests_per_unit: 1000000000, record: [user]"),
 ];
 
 fn main() {
@@ -68,17 +82,23 @@ fn main() {
         return println!("scripts: SKIPPED, there is no redis-server on this machine");
     }
     println!(
-        "{:<28}{:>12}{:>12}{:>12}{:>12}{:>12}",
-        "us a request", "in flight", "wall", "script", "Redis CPU", "commands"
+        "{:<28}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}",
+        "us a request", "checks", "in flight", "wall", "script", "Redis CPU", "commands"
     );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        for (name, limit, descriptors) in SUBJECTS {
-            for in_flight in [1, 64] {
-                measure(name, limit, descriptors, in_flight).await;
+        for (name, limit) in KINDS.iter().filter(|(name, _)| is_wanted(name)) {
+            for (checks, in_flight) in LOADS {
+                measure(name, limit, checks, in_flight).await;
             }
         }
     });
+}
+
+/// Returns true if the arguments name this kind, or none.
+fn is_wanted(name: &str) -> bool {
+    let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).peekable();
+    names.peek().is_none() || names.any(|part| name.contains(&part))
 }
 
 async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) {
@@ -98,10 +118,10 @@ async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) 
     let cpu = Usage::of(process).since(used).cpu.as_secs_f64() * 1e6 / count;
     let (calls_later, us_later) = scripts(&redis).await;
     let (calls, us) = ((calls_later - calls) / count, (us_later - us) / count);
-    println!("{name:<28}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}");
+    println!("{name:<28}{descriptors:>12}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}");
 }
 
-/// Asks for so long, and says how often that was.
+/// Sends requests for `time`, and returns their number.
 async fn run(limiter: &Limiter<RedisStore>, descriptors: usize, in_flight: usize, time: Duration) -> usize {
     let end = Instant::now() + time;
     let of_user = |user: usize| {
@@ -125,7 +145,7 @@ async fn run(limiter: &Limiter<RedisStore>, descriptors: usize, in_flight: usize
     join_all((0..in_flight).map(caller)).await.into_iter().sum()
 }
 
-/// Calls of scripts, and the microseconds that they took.
+/// Returns the number of script calls and their total time in microseconds.
 async fn scripts(redis: &Redis) -> (f64, f64) {
     let stats = redis.info("commandstats").await;
     let of = |name: &str, field: &str| -> f64 {

@@ -1,11 +1,12 @@
-//! The ceiling: the same protocol on the same runtimes by tonic over hyper, with an answer that never changes and nothing
-//! else, not even pings. What tollgate is measured against.
+//! The performance ceiling that tollgate is measured against: a server of the same protocol on the
+//! same runtime, tonic over hyper, with a constant response and nothing else, not even pings.
 //!
-//! `cargo run --release --example ceiling 127.0.0.1:9081`, with `--bare` by tonic's own loop, `Server::serve_with_incoming`.
-//! `cargo bench --bench compare` has it built in.
+//! Run with `cargo run --release --example ceiling 127.0.0.1:9081`; `--bare` uses tonic's own loop,
+//! `Server::serve_with_incoming`. It is also built into `cargo bench --bench compare`.
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -14,23 +15,24 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::Receiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
-use tollgate::app::listener::Listener;
+use tollgate::app::listener::Bound;
 use tollgate::app::workers::Workers;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::settings::Endpoint;
 use tollgate::telemetry::metrics::Metrics;
-use tollgate::transport::permits::ConnectionPermits;
+use tollgate::transport::Budget;
+use tollgate::transport::registry::{ConnectionBounds, Registry};
 use tollgate::transport::socket::{Accepted, Carrier};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-// As the binary has it.
+// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Calls that a connection may have under way, as tollgate has it.
+/// Maximum concurrent streams per connection, as in tollgate.
 const STREAMS: u32 = 1024;
 
 struct Constant;
@@ -49,26 +51,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(std::env::args().skip(1))
 }
 
-/// Serves for ever, by an address and perhaps `--bare`.
+/// Serves forever. Arguments are an address and optionally `--bare`.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
     let (flags, addresses): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument.starts_with("--"));
     let is_bare = flags.iter().any(|flag| flag == "--bare");
     let address = addresses.first().map_or("127.0.0.1:9081", String::as_str).parse()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let listener = Listener::bind(&Endpoint::Tcp(address)).await?;
+        let listener = Bound::bind(&Endpoint::Tcp(address)).await?.listen()?;
         eprintln!("the ceiling listens on {}", listener.endpoint()?);
         let workers = if is_bare {
             Workers::start(cores, |incoming, _| bare(incoming))?
         } else {
             Workers::start(cores, |incoming, _| over_hyper(incoming))?
         };
-        workers.accept(&listener, &ConnectionPermits::new(1 << 10, Metrics::new())).await;
+        let bounds = ConnectionBounds { total: 1 << 10, per_address: None, leaving: 16 };
+        let registry = Registry::new(bounds, Arc::new(Budget::new(256 << 20)), Metrics::new());
+        workers.accept(&listener, &registry).await;
         Ok(())
     })
 }
 
-/// As tollgate has it served: tonic's service, without what tonic puts around it.
+/// Serves as tollgate does: tonic's service without tonic's server.
 async fn over_hyper(mut incoming: Receiver<Accepted>) {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.max_concurrent_streams(STREAMS).auto_date_header(false);
@@ -80,7 +84,7 @@ async fn over_hyper(mut incoming: Receiver<Accepted>) {
     }
 }
 
-/// As tonic serves by itself.
+/// Serves with tonic's own server.
 async fn bare(incoming: Receiver<Accepted>) {
     let server = Server::builder().max_concurrent_streams(STREAMS).add_service(RateLimitServiceServer::new(Constant));
     let ended = server.serve_with_incoming(ReceiverStream::new(incoming).map(stream)).await;

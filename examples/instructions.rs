@@ -1,8 +1,12 @@
-//! So many decisions in memory, from the bytes of a request to those of its answer, and nothing else: for counting the
-//! instructions that one takes, on a machine where time tells nothing.
+//! A given number of in-memory decisions, from request bytes to response bytes, and nothing else:
+//! for counting the instructions of a decision on a machine too noisy for timing.
 //!
-//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null target/smoke/examples/instructions one 10000`; the difference of
-//! two runs is free of the start. `tests/speed.rs` does that and has the bounds.
+//! ```text
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+//!     target/smoke/examples/instructions one 10000
+//! ```
+//!
+//! The difference of two runs excludes the start-up. `tests/speed.rs` runs this and has the bounds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "what panics is not counted")]
 
 #[allow(dead_code, reason = "the benchmarks' inputs, of which this needs some")]
@@ -16,9 +20,11 @@ use tollgate::grpc::response::{self, AnswerStyle};
 
 use self::inputs::{BOUNDS, Decider, message, patterns};
 
-// As the binary has it.
+// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const WIDE: &str = "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, requests_per_unit: 9, record: [nobody] }\n";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,9 +37,16 @@ fn main() {
         "three" => (Decider::of("fixed_window"), usual(3)),
         "sliding" => (Decider::of("sliding_window"), usual(1)),
         "gcra" => (Decider::of("gcra"), usual(1)),
-        // 1,000 patterns, the last of which matches at the end of a value of 60 KB that begins as they all do.
+        // Only the last of 1,000 patterns matches, at the end of a value of 60 KB that begins as
+        // all patterns expect.
         "patterns" => (Decider::under(&patterns(1_000)), vec![format!("user={}word0999", "wor ".repeat(15_000))]),
-        other => panic!("expected one, three, sliding, gcra or patterns, found {other}"),
+        // 960 descriptors with a counter each, and a rule that records an entry that none of the
+        // request's 65,000 entries has.
+        "wide" => {
+            let (own, more) = ((0..960).map(|number| format!("user={number}")), ["other=0"; 1_000].join(","));
+            (Decider::under(WIDE), own.chain(std::iter::repeat_n(more, 64)).collect())
+        }
+        other => panic!("expected one, three, sliding, gcra, patterns or wide, found {other}"),
     };
     let message = message(&texts.iter().map(String::as_str).collect::<Vec<_>>());
     let (style, mut answer) = (AnswerStyle::default(), Vec::new());

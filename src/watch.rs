@@ -1,18 +1,19 @@
-//! Sees changes of files by reading them again.
+//! Detects file changes by polling.
 //!
-//! Twice a second everything is read and compared. That sees in-place writes, renames and the `..data` links that Kubernetes
-//! swaps, on every file system, where change notifications miss some of these on some of them; what is watched is small.
-//! A change counts when two readings in a row agree, so that a file that is being written is not read half.
+//! All files are read and compared twice a second. This detects in-place writes, renames and the
+//! `..data` symlinks that Kubernetes swaps, on every file system, whereas change notifications miss
+//! some of these on some of them; the watched data is small. A change is reported if two
+//! consecutive reads agree, so that a file is not used while it is being written.
 
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Time between two readings; a change is seen within two of them.
+/// Interval between reads; a change is detected within two of them.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Calls `read`, which may block, for ever and gives every settled change to `changed`, first of all if it differs from
-/// `known`.
+/// Runs forever: polls `read`, which may block, and passes each settled change to `changed`.
+/// Contents that differ from `known` at the start are a change, too.
 pub async fn watch<T>(known: T, read: impl Fn() -> T + Clone + Send + 'static, mut changed: impl FnMut(T))
 where
     T: Clone + PartialEq + Send + 'static,

@@ -1,6 +1,11 @@
-//! Clients that flood, hoard, dawdle or do not read: they are bounded or cut off, and others are served on.
+//! Clients that flood, hoard, stall or do not read: they are bounded or cut off, and other clients
+//! are still served.
 
+mod address_space;
+mod attacks;
+mod files;
 mod memory;
+mod probes;
 
 use std::net::SocketAddr;
 
@@ -23,6 +28,7 @@ use crate::support::{PATIENCE, becomes};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
+const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
@@ -31,7 +37,8 @@ async fn who_opens_calls_only_to_reset_them_is_cut_off_and_others_are_served() {
     let service = serve(&[]);
     let other = Client::connect(service.grpc).await;
     let (mut client, mut stream) = (Http2::connect(service.grpc).await, 1);
-    // Each call is begun before it is reset, so that h2's own bound, of calls that were not, says nothing.
+    // Each call has begun before it is reset, so that h2's own bound, on resets of calls that have
+    // not begun, does not apply.
     let mut rounds = 0;
     while client.is_seen().await {
         assert!(rounds < 100, "it goes on for ever");
@@ -46,7 +53,7 @@ async fn who_opens_calls_only_to_reset_them_is_cut_off_and_others_are_served() {
         assert!(other.hit("other", "ann").await);
     }
     assert!(rounds > 10, "real clients give up now and then, this one was cut off after {rounds} times 100");
-    // The client may know before it is counted.
+    // The client may notice before it is counted.
     becomes("it is counted", PATIENCE, || cut(&service, "given_up_calls"), |cut| *cut == 1).await;
     assert!(other.hit("other", "ann").await);
 }
@@ -66,7 +73,8 @@ async fn a_real_client_that_resets_what_it_opens_is_cut_off() {
         ended.await.unwrap().unwrap_err()
     };
     let error = tokio::time::timeout(PATIENCE, ended).await.expect("it is cut off");
-    // It is told so, unless it was about to write, and sees the closed connection before it reads.
+    // It receives GOAWAY, unless it was about to write and sees the closed connection before it
+    // reads.
     assert!(error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) && error.is_remote() || error.is_io(), "{error}");
     let counted = || async { cut(&service, "flood").await + cut(&service, "given_up_calls").await };
     becomes("it is counted", PATIENCE, counted, |count| *count == 1).await;
@@ -83,7 +91,7 @@ async fn resets_that_waited_for_a_stalled_process_part_nobody_from_it_and_a_floo
     let mut client = Http2::connect(service.grpc).await;
     client.write(&opened_and_reset(1, 400)).await.unwrap();
     assert!(client.is_seen().await);
-    // More than fits into what is read at once: the bound is of what has not been looked at.
+    // More than fits into one read: the bound applies to frames that have not been processed.
     let _ = client.write(&opened_and_reset(801, 20_000)).await;
     assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
 }
@@ -132,7 +140,7 @@ async fn a_call_with_too_many_headers_is_refused_alone() {
     let (mut requests, connection) = connect(service.grpc).await;
     tokio::spawn(connection);
     let mut large = call();
-    // Each fits into a frame, together they are beyond the bound of 16 KiB.
+    // Each fits into a frame; together they exceed the bound of 16 KiB.
     for number in 0..5 {
         large
             .headers_mut()
@@ -169,7 +177,7 @@ async fn frames_of_no_call_are_answered_within_reason_and_a_flood_of_them_is_cut
 
 #[tokio::test]
 async fn who_talks_on_and_reads_nothing_is_cut_off() {
-    // A call whose answer repeats what it was asked, 15 KB.
+    // A call whose answer repeats the 15 KB of its request.
     let long = "v".repeat(15_000);
     let question = framed(&request(vec![descriptor(&[("other", &long)])]).encode_to_vec());
     let service = serve(&["--keepalive", "200ms", "--dynamic-metadata"]);
@@ -181,7 +189,8 @@ async fn who_talks_on_and_reads_nothing_is_cut_off() {
         [frame(HEADERS, END_HEADERS, stream, &headers(PATH)), frame(DATA, END_STREAM, stream, &question)].concat()
     };
     let cut_off = async {
-        // What its answers leave no room for is not read either, so that a write may wait until the end.
+        // When pending answers exceed their bound, the service also stops reading, so that a write
+        // may block until the end.
         let mut number = 0;
         while client.write(&call(1 + 2 * number)).await.is_ok() {
             number += 1;
@@ -206,11 +215,12 @@ async fn a_message_that_does_not_come_ends_its_call_in_time_and_nothing_else() {
 #[tokio::test]
 async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
     const MIB: usize = 1 << 20;
-    let service = serve(&["--workers", "1"]);
+    let service = serve(&["--workers", "1", "--max-message", "4MiB", "--client-memory-max", "64MiB"]);
     let (mut requests, connection) = connect(service.grpc).await;
     let connection = tokio::spawn(connection);
     let (told, mut statuses) = tokio::sync::mpsc::unbounded_channel();
-    // 20 calls of 4 MiB, each without its last byte, where 16 MiB of one connection may wait.
+    // 20 calls of 4 MiB, each without its last byte; one connection may hold 16 MiB of incomplete
+    // messages.
     for _ in 0..20 {
         requests = requests.ready().await.unwrap();
         let (answer, mut body) = requests.send_request(call(), false).unwrap();
@@ -228,7 +238,7 @@ async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
         assert_eq!(status.unwrap(), "8");
     }
     connection.abort();
-    // What the connection held is given back; a message of many pieces finds room.
+    // The memory that the connection held is released; a message of many pieces is accepted.
     let client = Client::connect(service.grpc).await;
     let long = "v".repeat(60 << 10);
     let many: Vec<_> = (0..50).map(|_| descriptor(&[("other", &long)])).collect();
@@ -236,9 +246,40 @@ async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_are_closed_at_once_and_places_are_given_back() {
+async fn a_connection_beyond_the_bound_takes_the_place_of_the_one_that_is_idle_longest() {
     let service = serve(&["--max-connections", "2"]);
-    let (first, _second) = (Http2::connect(service.grpc).await, Http2::connect(service.grpc).await);
+    let mut first = Http2::connect(service.grpc).await;
+    let second = Client::connect(service.grpc).await;
+    assert!(second.hit("user", "ann").await);
+    // Pings do not count as use.
+    assert!(first.is_seen().await);
+    let third = Client::connect(service.grpc).await;
+    assert!(third.hit("user", "ann").await && second.hit("user", "ann").await);
+    assert_eq!(first.goaway().await, NO_ERROR);
+    assert_eq!((cut(&service, "evicted").await, cut(&service, "full").await), (1, 0));
+}
+
+#[tokio::test]
+async fn nobody_is_locked_out_by_connections_that_only_shake_hands() {
+    let service = serve(&["--max-connections", "20", "--max-connections-per-address", "20"]);
+    for dial in [true, false] {
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(if dial { Http2::dial(service.grpc).await } else { Http2::connect(service.grpc).await });
+        }
+        assert!(Client::connect(service.grpc).await.hit("other", "ann").await);
+    }
+    assert_eq!(cut(&service, "full").await + cut(&service, "full_address").await, 0);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_at_once_where_none_is_idle_and_places_are_given_back() {
+    let service = serve(&["--max-connections", "2"]);
+    let (mut first, mut second) = (Http2::connect(service.grpc).await, Http2::connect(service.grpc).await);
+    for busy in [&mut first, &mut second] {
+        busy.write(&opened(&[1])).await.unwrap();
+        assert!(busy.is_seen().await);
+    }
     let web = Web::new(service.http);
     assert_eq!(web.metric("tollgate_grpc_connections").await, 2);
     let third = TcpStream::connect(service.grpc).await.unwrap();
@@ -252,7 +293,7 @@ async fn connections_beyond_the_bound_are_closed_at_once_and_places_are_given_ba
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 
-/// Calls that are begun on these streams, without their messages.
+/// Returns the frames that begin calls on these streams, without their messages.
 fn opened(streams: &[u32]) -> Vec<u8> {
     let headers = headers(PATH);
     streams.iter().flat_map(|stream| frame(HEADERS, END_HEADERS, *stream, &headers)).collect()
@@ -269,12 +310,12 @@ async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, h2::client::Connec
     h2::client::Builder::new().max_send_buffer_size(16 << 20).handshake(stream).await.unwrap()
 }
 
-/// A message with what stands before it.
+/// Returns a message with its gRPC prefix.
 fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
 }
 
-/// Connections that were cut off for this.
+/// Returns the number of connections cut off for this reason.
 async fn cut(service: &Tollgate, kind: &str) -> u64 {
     Web::new(service.http).metric(&format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}")).await
 }

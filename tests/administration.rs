@@ -1,7 +1,8 @@
-//! The API of administration: that it tells what was sent, and who may ask it.
+//! The admin API: it reports the traffic that was sent, and only to authorized callers.
 
 mod commands;
 mod counter;
+mod refusals;
 mod reloads;
 mod store;
 mod tries;
@@ -64,7 +65,8 @@ async fn rates_are_what_was_sent() {
         client.hit("user", "ann").await;
     }
     let rates = || async { json(&admin, "/api/v1/rules?order=denied").await["rules"][0]["rates"]["1m"].clone() };
-    // A look may fall between two requests, and how many seconds there were, the counts themselves say: 10, 5 and 2 as parts.
+    // A sample may fall between two requests, and the number of seconds it covers is unknown, so
+    // only the ratios of the counts are checked: 10, 5 and 2.
     let of = |rate: &Value, what: &str| rate[what].as_f64().unwrap();
     let is_all =
         |rate: &Value| of(rate, "denied") > 0.0 && (of(rate, "allowed") / of(rate, "denied") - 2.0).abs() < 1e-9;
@@ -262,7 +264,7 @@ async fn the_document_is_one_of_openapi_and_lists_every_route() {
     let mut found: Vec<&str> = paths.iter().map(|path| path.strip_prefix("/api/v1/").unwrap()).collect();
     found.sort_unstable();
     assert_eq!(found, all);
-    // What is referred to is there, and what is there answers.
+    // Every reference resolves, and every documented path responds.
     let whole = document.to_string();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     for reference in whole.split("#/components/schemas/").skip(1) {

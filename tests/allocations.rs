@@ -1,5 +1,5 @@
-//! What a decision allocates: nothing. Read, decided by the memory store, written: all on the stack and in the room that the
-//! answer has.
+//! Allocations of a decision: none. Decoding, the memory store and encoding use the stack and the
+//! response buffer.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,18 +41,18 @@ fn descriptors_beyond_the_bound_are_counted_without_memory() {
     let mut message = request(vec![]).encode_to_vec();
     // 2 MiB of empty descriptors, of 2 bytes each.
     message.extend([0x12, 0].repeat(1 << 20));
-    let bounds = RequestBounds { descriptors: 64, entries: 32 };
+    let bounds = RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 };
     let mut read = None;
     let allocated = measure(|| read = Some(request::read(&message, &bounds))).bytes_max;
     let error = read.unwrap().unwrap_err().to_string();
-    assert_eq!(error, "a request has at most 64 descriptors, found 1048576");
+    assert_eq!(error, "a request has at most 64 descriptors (--max-descriptors), found 1048576");
     assert!(allocated < 4_096, "{allocated} bytes");
 }
 
 #[test]
 fn a_window_that_slides_allocates_only_when_it_grows() {
     for algorithm in ["sliding_window", "sliding_log"] {
-        // Its list has been there since the first request, with room for four.
+        // The first request has allocated its list, with capacity for four.
         assert_eq!(
             allocations(&format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"), 1, Answered::Ok),
             0,
@@ -64,7 +64,7 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
 #[test]
 fn nor_do_two_descriptors_and_more_take_one_list() {
     let of = |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, Answered::Ok);
-    // Room for more on the stack would be carried along by every request.
+    // A larger inline capacity would increase the stack size of every request.
     assert_eq!([of(2), of(3), of(4)], [0, 1, 1]);
 }
 
@@ -89,7 +89,8 @@ fn nor_does_a_call_that_is_in_no_trace_or_in_one_that_is_not_recorded() {
     }
 }
 
-/// Allocations of the second request alike, of as many descriptors, by a rule that says `what`.
+/// Returns the allocations of the second of two identical requests with `descriptors` descriptors,
+/// under a rule with the limit `what`.
 fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
     let service = service(what);
     let names: Vec<String> = (0..descriptors).map(|number| format!("ann-{number}")).collect();
@@ -99,7 +100,7 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
     let mut answered = None;
     let count = measure(|| answered = Some(answer(&service, &message)));
     assert_eq!(answered, Some(expected));
-    // The room for the answer, which is the protocol's.
+    // Excludes the response buffer, which the protocol layer owns.
     count.count_total - 1
 }
 
@@ -123,6 +124,6 @@ fn service(what: &str) -> Service {
     clock.set(Timestamp::from_micros(1_780_000_000_000_000));
     let store = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock);
     let limiter = Limiter::new(in_force, Arc::new(store), Modes::default());
-    let bounds = RequestBounds { descriptors: 16, entries: 8 };
+    let bounds = RequestBounds { descriptors: 16, entries: 8, all_entries: 128 };
     Rls::new(limiter, metrics, bounds, AnswerStyle::default(), Duration::from_secs(1))
 }

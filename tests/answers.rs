@@ -1,4 +1,6 @@
-//! Headers, dynamic metadata, and modes of the whole process, as a proxy sees them.
+//! Headers, dynamic metadata, and process-wide modes, as a proxy sees them.
+
+use std::time::SystemTime;
 
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
@@ -30,6 +32,39 @@ async fn without_flags_an_answer_has_statuses_and_nothing_else() {
     let (_service, client) = serve(&[]).await;
     let answer = ask(&client, &["a", "b"]).await;
     assert_eq!((answer.response_headers_to_add.len(), answer.dynamic_metadata), (0, None));
+}
+
+/// A limit of 0 has a reset time, too: without it Envoy sends `x-ratelimit-reset: 0`, which clients
+/// read as now.
+#[tokio::test]
+async fn a_limit_of_0_says_when_its_first_window_ends_whatever_the_algorithm() {
+    let windows = |first, second| format!("windows: [{{ {first} }}, {{ {second} }}]");
+    let (five, ban) = ("requests_per_unit: 5, unit: hour", "requests_per_unit: 0, unit: day");
+    let rules = [
+        ("fixed_window", ban.to_owned(), 86_400),
+        ("sliding_window", windows(five, ban), 3_600),
+        ("sliding_log", windows(ban, five), 86_400),
+        ("gcra", "requests_per_unit: 0, unit: minute".to_owned(), 60),
+        ("token_bucket", "requests_per_unit: 0, unit: 30s".to_owned(), 30),
+    ];
+    let rule = |(name, limit, _): &(&str, String, u64)| {
+        let limit = format!("rate_limit: {{ algorithm: {name}, {limit} }}");
+        format!("  - {{ key: {name}, {limit} }}\n  - {{ key: {name}, value: watched, shadow_mode: true, {limit} }}\n")
+    };
+    let text = format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>());
+    let service = Tollgate::serve(Policies::of(&text).path());
+    let client = Client::connect(service.grpc).await;
+    let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    for (name, _, period) in rules {
+        for (value, code) in [("", Code::OverLimit), ("watched", Code::Ok)] {
+            let begun = now();
+            let status = client.status(descriptor(&[(name, value)])).await;
+            let left: Vec<u64> = (begun..=now()).map(|at| period - at % period).collect();
+            assert_eq!((status.code(), status.limit_remaining), (code, 0), "{name}");
+            let reset = status.duration_until_reset.expect(name);
+            assert!(left.contains(&u64::try_from(reset.seconds).unwrap()), "{name} {value}: {reset:?}, not {left:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -85,7 +120,7 @@ async fn metadata_tells_the_request_and_merges_that_of_the_rules_that_let_pass()
         "metadata": {"team": "first", "cost": {"a": 1.0, "b": 2.0}},
     });
     assert_eq!(metadata(&client.ask(asked.clone()).await.unwrap()), expected);
-    // What was merged for one request is nothing to the next; and what is over its limit says nothing.
+    // Metadata merged for one request does not leak into the next, and a denial adds none.
     let alone = metadata(&client.ask(request(vec![of("b")])).await.unwrap());
     assert_eq!(alone["metadata"], json!({"team": "second", "cost": {"b": 2.0}}));
     assert_eq!(metadata(&client.ask(asked).await.unwrap())["metadata"], alone["metadata"]);
@@ -133,12 +168,12 @@ fn of(key: &str) -> RateLimitDescriptor {
     descriptor(&[(key, "x")])
 }
 
-/// A descriptor that brings its limit along: 7 an hour.
+/// Returns a descriptor with a limit override of 7 per hour.
 fn overridden(key: &str) -> RateLimitDescriptor {
     RateLimitDescriptor { limit: limit(7, 3), ..of(key) }
 }
 
-/// One hit on each of some keys.
+/// Sends a request with one hit on each key.
 async fn ask(client: &Client, keys: &[&str]) -> RateLimitResponse {
     client.ask(request(keys.iter().map(|key| of(key)).collect())).await.unwrap()
 }

@@ -1,7 +1,8 @@
-//! Calls whose `:authority` is no authority of a URI, or missing: each is answered and counted as any other.
+//! Calls with an invalid or missing `:authority`: each is answered and counted like any other.
 //!
-//! Envoy sends the name of its cluster where `authority` is not set, clients of gRPC-C over a Unix socket its path. What a
-//! client calls the service decides nothing, so it is no reason to refuse a call (RFC 9113, 8.3.1 lets it be missing).
+//! Envoy sends the name of its cluster if `authority` is not set, gRPC-C clients on a Unix socket
+//! its path. The service bases no decision on the authority, so it is no reason to refuse a call
+//! (RFC 9113, 8.3.1 permits its absence).
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
@@ -12,7 +13,7 @@ use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 
-/// A header list's part that names the service.
+/// The headers that name the service.
 type Authority<'a> = Vec<(&'a str, &'a [u8])>;
 
 #[tokio::test]
@@ -45,7 +46,8 @@ async fn a_call_with_control_bytes_in_its_authority_is_answered_and_counted() {
     answered_and_counted([&b"\x01"[..], b"a\tb", b"\x7f"].map(authority)).await;
 }
 
-/// Other fields with these bytes are malformed (RFC 9113, 8.2.1).
+/// A call whose authority contains bytes that make other fields malformed (RFC 9113, 8.2.1) is
+/// answered and counted.
 #[tokio::test]
 async fn a_call_with_bytes_in_its_authority_that_no_field_may_have_is_answered_and_counted() {
     answered_and_counted([&b" a "[..], b"a\0b", b"a\rb", b"a\nb"].map(authority)).await;
@@ -118,7 +120,8 @@ async fn other_services_than_the_rate_limits_are_answered_whatever_the_authority
     }
 }
 
-/// Checks that of two calls the first is admitted and the second is over a limit of 1, whichever way they are written.
+/// Sends two calls, and asserts that the first is admitted and the second exceeds a limit of 1,
+/// however their frames are written.
 async fn answered_and_counted<'a>(authorities: impl IntoIterator<Item = Authority<'a>>) {
     let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Calls as streams of HTTP/2: in pieces, compressed, twice, or by a client that is silent.
+//! Calls as HTTP/2 streams: split, compressed, repeated, or from a silent client.
 
 use std::net::SocketAddr;
 
@@ -80,7 +80,41 @@ async fn a_method_with_a_query_is_the_method() {
     assert!(!client.body_of(DATA).await.is_empty());
 }
 
-/// Calls sent by a client that does not read are answered as soon as it does, and not when something else happens.
+/// A call that is not gRPC is refused with the status codes and messages of grpc-go.
+#[tokio::test]
+async fn a_call_that_is_none_of_grpc_is_refused_by_status_and_reason() {
+    let service = serve();
+    let rls = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let cases = [
+        ("POST", rls, "application/json", "1S", (415, "3", "invalid gRPC request content-type")),
+        ("POST", "/grpc.health.v1.Health/Check", "text/plain", "1S", (415, "3", "invalid gRPC request content-type")),
+        ("GET", rls, "application/grpc", "1S", (405, "13", "which should be POST")),
+        ("POST", rls, "application/grpc", "soon", (400, "13", "malformed grpc-timeout")),
+        ("POST", "/a.Service/Method", "application/grpc", "1S", (200, "12", "unknown method /a.Service/Method")),
+        ("POST", "/grpc.health.v1.Health/No", "application/grpc", "1S", (200, "12", "unknown method")),
+        ("POST", rls, "application/grpc+proto", "1S", (200, "0", "")),
+    ];
+    let mut requests = connect(service.grpc).await;
+    for (method, path, content_type, timeout, expected) in cases {
+        let request = Request::builder().method(method).uri(format!("http://tollgate{path}"));
+        let request = request.header("content-type", content_type).header("grpc-timeout", timeout);
+        let (answer, mut body) = requests.send_request(request.body(()).unwrap(), false).unwrap();
+        let _ = body.send_data(message().into(), true);
+        let mut answer = tokio::time::timeout(PATIENCE, answer).await.expect("the call is answered").unwrap();
+        let status = answer.status().as_u16();
+        while let Some(data) = answer.body_mut().data().await {
+            data.unwrap();
+        }
+        let trailers = answer.body_mut().trailers().await.unwrap().unwrap_or_else(|| answer.headers().clone());
+        let text = trailers.get("grpc-message").map_or("", |text| text.to_str().unwrap());
+        let text = text.replace("%20", " ");
+        assert_eq!((status, trailers["grpc-status"].to_str().unwrap()), (expected.0, expected.1), "{path} {text}");
+        assert!(text.contains(expected.2), "{path}: {text}");
+    }
+}
+
+/// A client that stops reading receives all responses as soon as it resumes, without any other
+/// event.
 #[tokio::test]
 async fn a_client_that_pauses_finds_all_answers_when_it_goes_on() {
     const CALLS: u32 = 60_000;
@@ -111,12 +145,20 @@ async fn a_message_is_within_its_bound_before_and_after_inflating() {
         let gzipped = gzip(bytes);
         [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat()
     };
-    // A thousand times as long when it is inflated.
+    // Inflates to a thousand times its size.
     let bomb = compressed(&vec![0; 16 << 20]);
     assert!(bomb.len() < 64 << 10);
     let (_, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&bomb]).await;
     assert_eq!(trailers["grpc-status"], "8", "as grpc-go answers, {trailers:?}");
-    let long = framed(&vec![0; 65 << 10]);
+    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &[]);
+    // Both are within the message size limit; the second inflates to more than 32 times its
+    // compressed size and more than 64 KiB.
+    for (bytes, status) in [(60 << 10, "3"), (100 << 10, "8")] {
+        let bomb = compressed(&[0x12, 0].repeat(bytes / 2));
+        let (_, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&bomb]).await;
+        assert_eq!(trailers["grpc-status"], status, "{bytes} of {} bytes: {trailers:?}", bomb.len());
+    }
+    let long = framed(&vec![0; 1 + (1 << 20)]);
     let (_, trailers) = call(service.grpc, &[], &[&long]).await;
     assert_eq!(trailers["grpc-status"], "11", "{trailers:?}");
 }
@@ -130,8 +172,8 @@ async fn a_silent_client_is_asked_for_a_sign_of_life_and_kept_while_it_gives_one
     }
 }
 
-/// Calls with these headers besides the usual ones, and a body in these pieces. The message of the answer, with what stands
-/// before it, and what tells the status.
+/// Sends a call with additional headers and a body in these pieces. Returns the response message
+/// with its prefix, and the headers or trailers that contain the status.
 async fn call(address: SocketAddr, headers: &[(&str, &str)], pieces: &[&[u8]]) -> (Vec<u8>, HeaderMap) {
     let calling = async {
         let mut request = Request::post("http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
@@ -141,7 +183,7 @@ async fn call(address: SocketAddr, headers: &[(&str, &str)], pieces: &[&[u8]]) -
         }
         let (answer, mut body) = connect(address).await.send_request(request.body(()).unwrap(), false).unwrap();
         for piece in pieces {
-            // Refused already, it may have been closed.
+            // The call may already have been refused and its stream closed.
             let _ = body.send_data(Bytes::copy_from_slice(piece), false);
             tokio::task::yield_now().await;
         }
@@ -176,7 +218,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A message with what stands before it.
+/// Prepends the gRPC prefix to a message.
 fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
 }

@@ -1,4 +1,4 @@
-//! The subcommands, by what they exit with and print.
+//! The subcommands, by their exit codes and output.
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -148,7 +148,7 @@ fn every_subcommand_has_an_example_in_its_help() {
     }
 }
 
-/// Users have `amount` a day each.
+/// Serves a policy of `amount` per day for each user.
 fn serve(amount: u32) -> Tollgate {
     Tollgate::serve(Policies::of(&daily("user", amount)).path())
 }

@@ -1,6 +1,8 @@
-//! Conformance to HTTP/2 and HPACK by h2spec, a client that tries what RFC 7540 and RFC 7541 require of a server.
+//! HTTP/2 and HPACK conformance by h2spec, a client that tests the requirements of RFC 7540 and RFC
+//! 7541.
 //!
-//! Every case passes or is listed below with the reason. A listed case that passes fails the test too: its row is to go.
+//! Every case passes or is listed below with a reason. A listed case that passes fails the test
+//! too, so that its row is removed.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,12 +13,12 @@ use crate::support::envoy::root;
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::Tollgate;
 
-/// Seconds that h2spec waits for what a case expects. Only a case that fails waits so long.
+/// Seconds for which h2spec waits for the expected event. Only a failing case waits that long.
 const TIMEOUT: &str = "5";
 
 /// A case that does not pass.
 struct Exception {
-    /// The section of h2spec, and what it does.
+    /// Section of h2spec, and name of the case.
     case: (&'static str, &'static str),
     result: CaseResult,
     reason: &'static str,
@@ -25,15 +27,15 @@ struct Exception {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaseResult {
     Passed,
-    /// h2spec saw that the case cannot be tried here.
+    /// Not applicable, as detected by h2spec.
     Skipped,
     Failed,
 }
 
-/// Cases by section and name: the result, with what h2spec expected and saw where it failed.
+/// Results by section and name, with h2spec's expectation and observation if the case failed.
 type Results = BTreeMap<(String, String), (CaseResult, String)>;
 
-/// h2spec sends no message with its calls, and gRPC answers those at once, by a single HEADERS frame.
+/// h2spec calls without a message, which gRPC answers immediately with a single HEADERS frame.
 const NO_DATA: &str = "waits for DATA, and the response to a call without a message has none";
 
 const EXCEPTIONS: &[Exception] = &[
@@ -92,7 +94,7 @@ fn hpack_is_read_as_its_specification_requires() {
     conforms("hpack", 7);
 }
 
-/// Runs one of h2spec's parts, which has so many cases, against a service.
+/// Runs one of h2spec's groups, which has `cases` cases, against a service.
 fn conforms(part: &str, cases: usize) {
     let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
     let (files, port) = (TempDir::new().unwrap(), service.grpc.port().to_string());
@@ -110,7 +112,7 @@ fn conforms(part: &str, cases: usize) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Results that are not as listed, and rows for which there is no case.
+/// Returns the results that differ from the list, and the rows without a case.
 fn wrong(results: &Results, exceptions: &[&Exception]) -> Vec<String> {
     let mut wrong = Vec::new();
     for Exception { case: (section, name), reason, .. } in exceptions {
@@ -147,7 +149,7 @@ fn a_case_that_is_not_as_listed_is_reported_whether_it_fails_or_passes() {
     assert_eq!(wrong(&Results::new(), &[&listed(CaseResult::Failed)]).len(), 1);
 }
 
-/// The cases of a report.
+/// Parses the cases of a report.
 fn results(report: &str) -> Results {
     let cases = report.split("<testcase ").skip(1).map(|case| {
         let attribute = |name: &str| {

@@ -1,6 +1,7 @@
-//! How the process ends.
+//! Shutdown of the process.
 //!
-//! Waiting for that blocks a thread; clients run on another, since a connection that does not answer holds the end up.
+//! Waiting for its end blocks a thread; clients run on another one, since an unresponsive
+//! connection delays the end.
 
 use std::net::SocketAddr;
 
@@ -21,7 +22,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// Longer than any test: what waits for it fails.
+/// Longer than any test, so that a test that waits for it fails.
 const NEVER: &str = "1h";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -77,7 +78,7 @@ async fn calls_under_way_are_answered() {
     let call = Client::connect(service.grpc).await.begin().await;
     let mut other = Http2::connect(service.grpc).await;
     service.process.signal(Signal::TERM);
-    // From here on all connections are told to go.
+    // All connections receive GOAWAY from here on.
     other.frames_until_the_end().await;
     let answer = call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 4);
@@ -122,7 +123,7 @@ async fn a_connection_that_says_nothing_or_half_of_what_comes_first_holds_nothin
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_client_that_acknowledges_nothing_does_not_hold_up_the_end_for_long() {
     let mut service = serve(&["--drain-timeout", NEVER]);
-    // It reads no frame from here on: a machine that went away looks like this.
+    // It reads no more frames, like a machine that has vanished.
     let mut gone = Http2::connect(service.grpc).await;
     assert_eq!(service.terminate().code(), Some(0));
     assert!(gone.frames_until_the_end().await.contains(&GOAWAY));
@@ -145,7 +146,7 @@ async fn an_idle_connection_of_http_holds_nothing_up() {
     assert_eq!(service.terminate().code(), Some(0));
 }
 
-/// 5 a day for each user.
+/// Serves 5 per day for each user.
 fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
 }
@@ -159,7 +160,7 @@ async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse
     HealthClient::new(channel(address).await).watch(watched).await.unwrap().into_inner()
 }
 
-/// What a watch is told next; nothing when it has ended.
+/// Returns the next status of a watch; `None` when it has ended.
 async fn next(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
     let told = tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch is told something");
     told.map(|answer| answer.unwrap().status())

@@ -1,4 +1,4 @@
-//! Envoy in front of an application, tollgate behind: what a client of the edge sees.
+//! Envoy in front of an application with tollgate behind it, from a client's perspective.
 
 mod authority;
 pub(crate) mod example;
@@ -96,7 +96,7 @@ async fn a_refund_gives_back() {
 async fn a_cost_that_the_answer_tells_is_charged_afterwards() {
     let edge = Edge::start().await;
     let ask = async || left(&edge.get("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await);
-    // Without a number nothing is charged when the answer is done, so this only looks.
+    // Without a token count nothing is charged after the response, so this is a peek.
     let look = || async { left(&edge.get("/tokens", &[("x-user", b"ann")]).await) };
     assert_eq!(ask().await, (200, 100));
     becomes("the first answer is charged", PATIENCE, look, |left| *left == (200, 40)).await;
@@ -146,7 +146,7 @@ async fn of_two_limits_the_one_with_less_left_is_shown() {
     let edge = Edge::start().await;
     let reply = edge.get("/both", &[("x-user", b"ann")]).await;
     assert_eq!(left(&reply), (200, 0));
-    // Quotes of a rule's name would end the header's quoted text.
+    // Double quotes in a rule's name would end the header's quoted string.
     assert_eq!(reply.header("x-ratelimit-limit"), "1, 100;w=86400, 1;w=86400;name=\"one 'a day'\"");
 }
 
@@ -168,7 +168,7 @@ async fn many_actions_make_one_descriptor() {
     assert_eq!((other.status, other.header("x-ratelimit-limit")), (200, ""), "no rule is for page 2");
 }
 
-/// Envoy by `edge.yaml`, with the limits of `policy.yaml`.
+/// Envoy with `edge.yaml`, and tollgate with the limits of `policy.yaml`.
 struct Edge {
     envoy: Envoy,
     tollgate: Tollgate,
@@ -194,12 +194,12 @@ impl Edge {
         self.envoy.edge.get_with(path, headers).await
     }
 
-    /// The status of a request by Ann at a price, and what she has left.
+    /// Sends a request of user Ann with a cost. Returns the status and her remaining hits.
     async fn pay(&self, path: &str, cost: &[u8]) -> (u16, u32) {
         left(&self.get(path, &[("x-user", b"ann"), ("x-cost", cost)]).await)
     }
 
-    /// Takes all three that a user has in a day.
+    /// Uses up the three requests per day of a user.
     async fn use_up(&self, path: &str, user: &str) {
         for _ in 0..3 {
             assert_eq!(self.envoy.edge.status(path, user).await, 200);
@@ -213,12 +213,12 @@ impl Edge {
     }
 }
 
-/// A reply's status, and what it says is left.
+/// Returns a reply's status and its remaining hits.
 fn left(reply: &Reply) -> (u16, u32) {
     (reply.status, reply.header("x-ratelimit-remaining").parse().unwrap())
 }
 
-/// Until midnight UTC, in whole seconds, rounded up.
+/// Returns the seconds until midnight UTC, rounded up.
 fn seconds_of_today_left() -> u64 {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let left = Duration::from_secs((now.as_secs() / DAY + 1) * DAY) - now;

@@ -1,9 +1,11 @@
-//! The fuzz targets of `fuzz/` for a few seconds each, on inputs that are the same in every run.
+//! Short runs of the targets in `fuzz/`, on deterministic inputs.
 //!
-//! The targets of the transport, which are private to it, run in the unit tests of `src/transport/fuzz`.
+//! Targets of module-private code run in unit tests: `src/transport/fuzz`, `src/store/redis/fuzz`,
+//! `src/xds/fuzz.rs`.
 //!
-//! Case `n` is a seed with mutations that `n` alone decides. A case that fails is saved, and cargo-fuzz can go on from it; so
-//! are the seeds of `request`, which are bytes: `cargo +nightly fuzz run request fuzz/corpus/request target/tmp/seeds`.
+//! Case `n` is a seed with mutations derived from `n` alone. A failing case is saved for cargo-fuzz
+//! to continue from, and so are the binary seeds of `request`:
+//! `cargo +nightly fuzz run request fuzz/corpus/request target/tmp/seeds`.
 
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
@@ -18,13 +20,13 @@ use tollgate::grpc::json;
 
 use crate::support::random::Random;
 
-/// As many cases as a quick machine has time for.
+/// Maximum number of cases, for fast machines.
 const CASES: u64 = 20_000;
-/// Time for the cases of one target.
-const TIME: Duration = Duration::from_secs(5);
-/// Time that no input takes, however full the machine is.
+/// Maximum time for the cases of a target.
+const TIME: Duration = Duration::from_secs(3);
+/// Timeout of a case, which no input exceeds even on a busy machine.
 const TOO_LONG: Duration = Duration::from_secs(20);
-/// Requests of a trace that one seed has.
+/// Number of a trace's requests in one seed.
 const REQUESTS: usize = 10;
 
 #[test]
@@ -45,7 +47,22 @@ fn no_bytes_make_a_request_panic() {
     smoke("request", &seeds, targets::request::run);
 }
 
-/// Runs a target on all seeds, then on mutations until the cases or the time are used up.
+#[test]
+fn no_text_as_the_body_of_json_panics() {
+    smoke("json", &seeds("json"), targets::json::run);
+}
+
+#[test]
+fn every_name_of_a_key_that_is_read_is_written_the_same() {
+    smoke("key_text", &seeds("key_text"), targets::key_text::run);
+}
+
+#[test]
+fn no_text_of_another_replica_makes_denials_panic() {
+    smoke("shared_denials", &seeds("shared_denials"), targets::shared_denials::run);
+}
+
+/// Runs a target on all seeds, then on mutations until the maximum of cases or time is reached.
 fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
     let begun = Instant::now();
     let mut number = 0;
@@ -64,7 +81,7 @@ fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
     println!("{number} cases in {:?}", begun.elapsed());
 }
 
-/// The seeds as they are, then one of them with up to eight mutations.
+/// Returns the seeds first, then a random seed with one to eight mutations.
 fn case(number: u64, seeds: &[Vec<u8>]) -> Vec<u8> {
     if let Some(seed) = usize::try_from(number).ok().and_then(|number| seeds.get(number)) {
         return seed.clone();
@@ -78,7 +95,8 @@ fn case(number: u64, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Flips a bit, or removes, inserts or replaces a byte, a word or a line; what is put in is from `other`, a seed.
+/// Flips a bit, or removes, inserts or replaces a byte, a word or a line; inserted text is from
+/// `other`, a seed.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     const PARTS: [fn(u8) -> bool; 3] = [|_| false, |byte| byte.is_ascii_alphanumeric(), |byte| byte != b'\n'];
     let part = random.one_of(&PARTS);
@@ -91,7 +109,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// A byte somewhere, and the bytes around it that belong to it.
+/// Returns the range of a random byte and its neighbors that satisfy `belongs`.
 fn span(random: &mut Random, bytes: &[u8], belongs: &fn(u8) -> bool) -> Range<usize> {
     let at = random.below(bytes.len());
     let around = |byte: &&u8| belongs(**byte);
@@ -100,7 +118,8 @@ fn span(random: &mut Random, bytes: &[u8], belongs: &fn(u8) -> bool) -> Range<us
     at - before..(at + 1 + after).min(bytes.len())
 }
 
-/// The requests of a trace, [`REQUESTS`] in each seed, as `fuzz/targets/request.rs` reads them.
+/// Encodes the requests of a trace, [`REQUESTS`] per seed, in the format of
+/// `fuzz/targets/request.rs`.
 fn requests(trace: &Path) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(trace).unwrap();
     let lines: Vec<Value> = text.lines().take(REQUESTS * 10).map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -108,10 +127,15 @@ fn requests(trace: &Path) -> Vec<Vec<u8>> {
         let message = json::request(line["request"].clone()).unwrap();
         let mut length = Vec::new();
         prost::encode_length_delimiter(message.len(), &mut length).unwrap();
-        // Half a second between two requests, more or less.
+        // Advances the clock by about half a second per request.
         [vec![19], length, message].concat()
     };
     lines.chunks(REQUESTS).map(|lines| lines.iter().flat_map(encode).collect()).collect()
+}
+
+/// Reads the seeds of a target from `fuzz/seeds`.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    files_in(&format!("fuzz/seeds/{target}")).iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
 fn vectors(file: &str) -> Vec<PathBuf> {
@@ -129,7 +153,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A folder that cargo makes for the tests.
+/// Returns cargo's temporary folder for tests.
 fn scratch() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }

@@ -1,4 +1,4 @@
-//! gRPC health under three names, reflection, and the probes over HTTP.
+//! gRPC health under three names, reflection, and the HTTP probes.
 
 use prost::Message as _;
 use prost_types::field_descriptor_proto::Type;
@@ -17,7 +17,7 @@ use crate::support::rls::channel;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 
-/// The names under which callers ask.
+/// The service names of health checks.
 pub(crate) const NAMES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
 #[tokio::test]
@@ -90,11 +90,21 @@ async fn reflection_has_the_fields_that_published_copies_of_the_protocol_lack() 
     assert!(descriptor.field.iter().any(|field| field.name() == "is_negative_hits" && field.number() == 4));
 }
 
+#[tokio::test]
+async fn reflection_can_be_turned_off() {
+    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--no-reflection"]);
+    let mut reflection = ServerReflectionClient::new(channel(service.grpc).await);
+    let question = MessageRequest::ListServices(String::new());
+    let question = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+    let refused = reflection.server_reflection_info(tokio_stream::once(question)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unimplemented);
+}
+
 fn serve() -> Tollgate {
     Tollgate::serve(Policies::of(&daily("user", 5)).path())
 }
 
-/// The file that defines a symbol.
+/// Returns the file that defines a symbol.
 async fn file_with(symbol: &str) -> FileDescriptorProto {
     let MessageResponse::FileDescriptorResponse(files) =
         reflect(MessageRequest::FileContainingSymbol(symbol.to_owned())).await

@@ -1,4 +1,4 @@
-//! Where gRPC is listened for, and how old a connection gets.
+//! The listeners for gRPC, and the maximum age of connections.
 
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,7 +19,8 @@ use crate::support::process::Process;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, command, quiet};
 
-// Waiting for an end blocks a thread, and the client's connection has to be ended meanwhile.
+// Waiting for the process to end blocks a thread, and the client's connection has to close
+// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_unix_socket_is_served_and_removed_at_the_end() {
     let folder = TempDir::new().unwrap();
@@ -62,7 +63,7 @@ fn a_socket_in_use_and_a_file_that_is_none_are_let_be() {
 #[tokio::test]
 async fn the_address_of_ipv6_takes_ipv4_as_well() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return; // A machine without IPv6.
+        return; // a machine without IPv6
     }
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--grpc-listen", "[::]:0"]);
     for address in ["127.0.0.1", "::1"] {
@@ -88,7 +89,7 @@ async fn an_old_connection_is_told_to_go() {
 async fn a_connection_is_as_old_as_its_first_frames() {
     let service = serve(&["--max-connection-age", "1s"]);
     let silent = Http2::dial(service.grpc).await;
-    // Another one has lived and been told to go meanwhile.
+    // Meanwhile, two other connections in turn reach the maximum age.
     for _ in 0..2 {
         Http2::connect(service.grpc).await.frames_until_the_end().await;
     }
@@ -148,7 +149,7 @@ fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
 }
 
-/// Serves at a socket; ready for requests.
+/// Serves on a Unix socket, and returns once the service is ready.
 pub(crate) fn serve_at(socket: &Path) -> Process {
     let policies = Policies::of(&daily("user", 5));
     let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
@@ -170,7 +171,7 @@ fn command_at(socket: &Path, policies: &Policies) -> std::process::Command {
     serve
 }
 
-/// A client of a socket.
+/// Connects a client to a Unix socket.
 pub(crate) async fn client_of(socket: &Path) -> Client {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_| {

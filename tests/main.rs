@@ -1,39 +1,40 @@
-//! The tests of the whole: the binary as a process, with real clients and a real Envoy around it.
+//! Integration tests: the binary as a process, with real clients and a real Envoy around it.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `serve`, `health`, `drain` | the process: how it starts, what it says of itself, how it ends |
-//! | `reload` | policy files that change under a running process |
-//! | `listen`, `tls` | how gRPC is reached: sockets, certificates, how old a connection gets |
-//! | `readiness` | when every probe says that it can be asked |
-//! | `answers` | headers, dynamic metadata, and modes of the whole process |
-//! | `http` | decisions in JSON, and the pages of administration |
-//! | `requests`, `calls` | what no proxy sends, and what every client may; in pieces, or by streams that are no calls |
-//! | `authority` | calls whose `:authority` is no authority of a URI, or missing |
-//! | `abuse` | clients that flood, hoard, dawdle or do not read, and what others notice of them |
-//! | `clients` | clients of gRPC in other languages, curl and h2load; `tests/run` installs them |
-//! | `conformance` | HTTP/2 by the book: h2spec, which `tests/run` installs |
-//! | `secrets` | passwords and keys, which are said nowhere |
-//! | `allocations` | what a decision allocates |
-//! | `administration` | the API of administration, what it tells and to whom; metrics |
-//! | `rollout` | changes of policies before they are in force: tests, differences, replays, candidates |
-//! | `page` | the page of administration in Chromium, by its driver; `tests/run` installs both |
+//! | `serve`, `health`, `drain` | the process: start, health, shutdown |
+//! | `reload` | policy files that change at run time |
+//! | `listen`, `tls` | listeners for gRPC: sockets, certificates, maximum connection age |
+//! | `readiness` | the conditions under which each probe reports ready |
+//! | `answers` | headers, dynamic metadata, and process-wide modes |
+//! | `http` | decisions in JSON, and the admin pages |
+//! | `requests`, `calls` | invalid and unusual requests; split messages, streams other than gRPC |
+//! | `authority` | calls with an invalid or missing `:authority` |
+//! | `abuse` | abusive clients and their effect on others; attacks on a release-like build |
+//! | `clients` | gRPC clients in other languages, curl and h2load, installed by `tests/run` |
+//! | `conformance` | HTTP/2 conformance by h2spec, installed by `tests/run` |
+//! | `secrets` | passwords and keys, which appear in no output |
+//! | `allocations` | allocations of a decision |
+//! | `administration` | the admin API: content, authorization; metrics |
+//! | `rollout` | policy changes before they are in force: tests, diffs, replays, candidates |
+//! | `page` | the admin page in Chromium with its driver, both installed by `tests/run` |
 //! | `commands` | the other subcommands, by their exit codes |
-//! | `envoy` | Envoy 1.40 as the client; `tests/run` installs it |
-//! | `redis` | the store in Redis: what it decides, what it costs, how it is reached, what callers see while it fails |
-//! | `statistics` | what envoyproxy/ratelimit counts, under its names: over StatsD, and for Prometheus |
+//! | `envoy` | Envoy 1.40 as the client, installed by `tests/run` |
+//! | `redis` | the Redis store: decisions, cost, connections, behavior during failures |
+//! | `statistics` | envoyproxy/ratelimit's metrics: over StatsD, and for Prometheus |
 //! | `spans` | tracing: spans of calls, from a real Envoy to a collector in Python |
-//! | `xds` | policies from a control plane, in Python, whose packages `tests/run` installs |
-//! | `drop_in` | the binary in the place of envoyproxy/ratelimit, told by its variables: after Istio and after Envoy Gateway |
-//! | `deploy` | what `deploy` holds: alerts and dashboard before a real Prometheus, manifests by their schemas, Envoys that run |
-//! | `docs` | the book: it builds, its commands print what it shows, its reference is as the code is |
+//! | `xds` | policies from a control plane in Python, with packages installed by `tests/run` |
+//! | `drop_in` | in place of envoyproxy/ratelimit, after Istio and Envoy Gateway |
+//! | `deploy` | alerts and dashboard in a real Prometheus, manifests by schema, running Envoys |
+//! | `docs` | the book: it builds, its examples run as shown, its reference is current |
 //! | `servers` | the Redis servers that other tests build on |
-//! | `vectors` | `replay` against recorded decisions that a model made |
-//! | `speed` | that it is near the ceiling and takes no more instructions than it did, within wide margins |
+//! | `vectors` | `replay` against recorded decisions of a model |
+//! | `speed` | CPU close to the ceiling, no more instructions than before, within wide margins |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
-//! | `tidy` | the rules of the house: who may use whom, how long a file may be |
+//! | `tidy` | the rules of the code base: dependencies between modules, length of files |
 //!
-//! `support` starts and stops what they need: everything on 127.0.0.1 and free ports, nothing outlives its test.
+//! `support` starts and stops the servers: everything listens on 127.0.0.1 and free ports, and
+//! nothing outlives its test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! When every probe says that it can be asked: over HTTP under two names, over gRPC under three.
+//! Readiness, which all probes report alike: two paths over HTTP, three service names over gRPC.
 
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
@@ -118,7 +118,7 @@ fn readiness_cannot_both_follow_something_and_do_without_it() {
     assert!(told.contains("--ready-while-policy: contradicts --ready-without-policy"), "{told}");
 }
 
-/// All that can be asked whether a service is ready.
+/// All readiness probes of a service.
 struct Probes {
     web: Web,
     health: HealthClient<Channel>,
@@ -129,7 +129,8 @@ impl Probes {
         Self { web: Web::new(service.http), health: HealthClient::new(channel(service.grpc).await) }
     }
 
-    /// Whether it is ready, and why not. They are asked one after the other, so until they agree.
+    /// Returns the readiness and the reason. The probes are queried in sequence, so this waits
+    /// until they agree.
     async fn agree(&self) -> (bool, String) {
         let said =
             becomes("all probes agree", PATIENCE, || self.ask(), |(said, _)| said.iter().all(|one| *one == said[0]));

@@ -1,4 +1,4 @@
-//! Policy files that change under a running process.
+//! Policy files that change at run time.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ async fn loads_are_counted_and_a_bad_change_once() {
     let (_service, client, admin, public) = serve_all(&policies).await;
     policies.write("policy.yaml", BROKEN);
     becomes("the change is refused", PATIENCE, || last_error(&admin), Value::is_string).await;
-    // Nothing tells that the files were read again; they are, twice a second.
+    // No event shows that the files were read again; they are polled twice a second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     policies.write("policy.yaml", &daily("user", 7));
     comes_to(&client, Some(7)).await;
@@ -189,19 +189,19 @@ async fn serve(policies: &Policies) -> (Tollgate, Client) {
     (service, client)
 }
 
-/// The same with clients of administration and of the public HTTP.
+/// Serves with clients of the admin and public HTTP listeners.
 async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
     let (service, client) = serve(policies).await;
     let (admin, public) = (Web::new(service.admin), Web::new(service.http));
     (service, client, admin, public)
 }
 
-/// Waits until the limit of users is what it should be.
+/// Waits until the limit of users has the given amount.
 async fn comes_to(client: &Client, amount: Option<u32>) {
     becomes("the change is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
 }
 
-/// Ann's hits, and whether there was room for each.
+/// Sends `count` hits for user Ann; each result is `true` if the hit was admitted.
 async fn hits(client: &Client, count: usize) -> Vec<bool> {
     let mut admitted = Vec::new();
     for _ in 0..count {
@@ -215,7 +215,8 @@ async fn last_error(admin: &Web) -> Value {
     facts["last_error"].clone()
 }
 
-/// A directory as Kubernetes mounts a ConfigMap: a link into `..data`, which is a link to the folder of a version.
+/// Creates a directory like a ConfigMap mounted by Kubernetes: a link into `..data`, which is a
+/// link to the folder of a version.
 fn config_map(text: &str) -> Policies {
     let policies = Policies::none();
     policies.write("..1/policy.yaml", text);
@@ -224,7 +225,7 @@ fn config_map(text: &str) -> Policies {
     policies
 }
 
-/// The next version, as Kubernetes brings it: another folder, one link renamed, the old folder removed.
+/// Updates the directory like Kubernetes: a new folder, one renamed link, the old folder removed.
 fn swap(policies: &Policies, text: &str) {
     policies.write("..2/policy.yaml", text);
     policies.link("..data", "..2");

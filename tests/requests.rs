@@ -1,4 +1,5 @@
-//! What no proxy sends is INVALID_ARGUMENT; what a proxy can forward gets a decision.
+//! Requests that no proxy sends are INVALID_ARGUMENT; requests that a proxy can forward get a
+//! decision.
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
@@ -7,6 +8,7 @@ use tonic::Code as Grpc;
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, entry, limit, request};
 use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
 
 #[tokio::test]
 async fn a_request_without_a_domain_is_refused() {
@@ -20,13 +22,38 @@ async fn a_request_without_descriptors_is_refused() {
 }
 
 #[tokio::test]
-async fn more_than_64_descriptors_are_refused() {
-    refused(request(vec![descriptor(&[("user", "ann")]); 65]), "found 65").await;
+async fn more_descriptors_than_the_bound_are_refused() {
+    refused(request(vec![descriptor(&[("user", "ann")]); 1_025]), "1024 descriptors (--max-descriptors), found 1025")
+        .await;
 }
 
 #[tokio::test]
-async fn more_than_32_entries_are_refused() {
-    refused(request(vec![descriptor(&[("user", "ann"); 33])]), "found 33").await;
+async fn more_entries_than_the_bound_are_refused() {
+    refused(request(vec![descriptor(&[("user", "ann"); 1_025])]), "1024 entries (--max-entries), found 1025").await;
+}
+
+#[tokio::test]
+async fn more_entries_together_than_the_bound_are_refused() {
+    let full = vec![descriptor(&[("user", "ann"); 1_000]); 66];
+    refused(request(full), "65536 entries together (--max-request-entries), found 66000 up to descriptor 65").await;
+}
+
+#[tokio::test]
+async fn bounds_are_what_flags_say_and_a_refusal_is_counted_and_logged_once_in_a_while() {
+    let flags = ["--max-descriptors", "2", "--max-entries", "3", "--max-request-entries", "4"];
+    let mut service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
+    let client = Client::connect(service.grpc).await;
+    let ann = descriptor(&[("user", "ann")]);
+    assert_eq!(client.ask(request(vec![ann.clone(); 2])).await.unwrap().statuses.len(), 2);
+    let wide = |entries| descriptor(&vec![("user", "ann"); entries]);
+    for beyond in [vec![ann; 3], vec![wide(4)], vec![wide(2), wide(3)]] {
+        assert_eq!(client.ask(request(beyond)).await.unwrap_err().code(), Grpc::InvalidArgument);
+    }
+    service.wait_for_message("requests refused as invalid; most proxies let such requests pass");
+    assert_eq!(Web::new(service.http).metric("tollgate_invalid_requests_total").await, 3);
+    assert!(service.terminate().success());
+    let lines = service.process.log();
+    assert_eq!(lines.iter().filter(|line| line.contains("refused as invalid")).count(), 1, "the next is 10 s later");
 }
 
 #[tokio::test]
@@ -42,10 +69,10 @@ async fn hits_above_32_bits_are_refused() {
 
 #[tokio::test]
 async fn as_much_as_the_bounds_allow_is_decided() {
-    let widest = [taking(u32::MAX.into()), descriptor(&[("user", "ann"); 32])];
-    let widest = widest.into_iter().chain(vec![descriptor(&[("user", "bob")]); 62]).collect();
+    let widest = [taking(u32::MAX.into()), descriptor(&[("user", "ann"); 1_024])];
+    let widest = widest.into_iter().chain(vec![descriptor(&[("user", "bob")]); 1_022]).collect();
     let answer = ask(request(widest)).await.unwrap();
-    assert_eq!(answer.statuses.len(), 64);
+    assert_eq!(answer.statuses.len(), 1_024);
     assert_eq!(answer.overall_code(), Code::OverLimit, "2^32 - 1 hits do not fit into 5");
 }
 
@@ -91,11 +118,12 @@ async fn hits_of_the_request_are_those_of_descriptors_without_any() {
 
 #[tokio::test]
 async fn more_than_the_message_bound_is_refused() {
-    let (_service, client) = serve().await;
+    let (service, client) = serve().await;
     let mut large = descriptor(&[]);
-    large.entries.push(entry(b"user", &vec![b'x'; 4 << 20]));
+    large.entries.push(entry(b"user", &vec![b'x'; 1 << 20]));
     let error = client.ask(request(vec![large])).await.unwrap_err();
     assert_eq!(error.code(), Grpc::OutOfRange, "{error}");
+    assert_eq!(Web::new(service.http).metric("tollgate_oversized_messages_total").await, 1);
 }
 
 async fn refused(request: RateLimitRequest, because: &str) {
@@ -118,7 +146,7 @@ async fn ask(request: RateLimitRequest) -> Result<tollgate::grpc::proto::RateLim
     client.ask(request).await
 }
 
-/// 5 a day for each user.
+/// Serves 5 per day for each user.
 async fn serve() -> (Tollgate, Client) {
     let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
     let client = Client::connect(service.grpc).await;

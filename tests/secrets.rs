@@ -1,4 +1,4 @@
-//! Secrets, in every place that one can come from: none is said again, whatever goes wrong with it.
+//! Secrets from every source: none appears in any output, whatever error it causes.
 
 use std::process::Command;
 
@@ -9,10 +9,10 @@ use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, command, quiet};
 use crate::support::web::Web;
 
-/// What must be read nowhere.
+/// The secret that no output may contain.
 const MARKER: &str = "mArKeR-of-sixteen-bytes";
 
-/// What is a URL for nobody, or for somebody else, with a secret where one may be.
+/// Returns URLs that are invalid or have the wrong scheme, with a secret wherever one can occur.
 fn wrong_urls() -> Vec<String> {
     let wrong = [
         "redis://u:SECRET@127.0.0.1:bad",
@@ -87,7 +87,7 @@ fn headers_that_cannot_be_sent_are_told_without_their_values() {
 async fn a_service_with_secrets_says_none_in_its_log_and_on_its_pages() {
     let redis = Redis::start().await;
     let policies = Policies::of(&daily("user", 5));
-    // The right server, and the wrong password: nothing is tried more often, or told of more.
+    // A real server and a wrong password: the case with the most attempts and log messages.
     let url = redis.url().replace("redis://", &format!("redis://u:{MARKER}@"));
     let flags = ["--policy", policies.path().to_str().unwrap(), "--log", "trace", "--ready-without-store"];
     let secrets = ["--store", &url, "--per-second-store", &url, "--sentinel-password", MARKER, "--hash-key", MARKER];
@@ -122,7 +122,7 @@ fn what_comes_by_the_environment_is_not_warned_of() {
     assert!(!log.contains("on the command line") && !log.contains(MARKER), "{log}");
 }
 
-/// All that a command says, which ends by itself.
+/// Returns all output of a command that exits by itself.
 fn told(command: &mut Command) -> String {
     let output = command.stdin(std::process::Stdio::null()).output().unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()

@@ -1,4 +1,4 @@
-//! How the process starts.
+//! Startup of the process.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

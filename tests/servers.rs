@@ -1,4 +1,5 @@
-//! The Redis servers that other tests build on: each kind starts, answers, fails as it is told to, and leaves nothing.
+//! The Redis servers that other tests build on: each kind starts, responds, fails on demand, and
+//! leaves nothing behind.
 
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,7 +1,10 @@
-//! The rules of the house, held: who may use whom, how long a file may be, that the map names every room.
+//! Enforced rules of the code base: dependencies between modules, maximum file length, a complete
+//! module map.
 //!
-//! To let a room use something new, say so in [`HOUSE`], its table: that is the moment to ask whether it should.
+//! To give a module a new dependency, add it to its row in [`HOUSE`]; consider first whether it
+//! belongs there.
 
+mod comments;
 mod house;
 mod scan;
 
@@ -10,7 +13,8 @@ use std::path::{Path, PathBuf};
 use self::house::{HOUSE, Row};
 use self::scan::{Mention, scan};
 
-/// What of the language reaches outside of the value at hand: the world, other threads, the clock. The rest is free.
+/// Language items with side effects or outside state: IO, other threads, the clock. All others may
+/// be used freely.
 const OUTSIDE: [&str; 11] = [
     "async",
     "std::env",
@@ -24,12 +28,12 @@ const OUTSIDE: [&str; 11] = [
     "std::time::Instant",
     "std::time::SystemTime",
 ];
-/// Names that say nothing, and two that mean something else here.
+/// Names without meaning, and two with another meaning in this project.
 const NO_NAMES: [&str; 8] = ["utils", "common", "types", "helpers", "manager", "impl", "cache", "domain"];
-/// Lines that a file may have.
+/// Maximum lines per file.
 const MAX_LINES: usize = 400;
 
-/// A file of the project: its path from the root, and its text.
+/// A file of the project: its path relative to the root, and its text.
 struct File {
     path: String,
     text: String,
@@ -38,6 +42,22 @@ struct File {
 #[test]
 fn every_room_uses_only_what_its_row_allows() {
     nothing(&strangers(&files_in(&["src"])));
+}
+
+#[test]
+fn comments_begin_with_what_they_document_and_use_the_words_of_the_field() {
+    let files = files_in(&["src", "tests", "benches", "examples"]);
+    nothing(&files.iter().flat_map(|file| comments::faults(&file.path, &file.text)).collect::<Vec<_>>());
+    nothing(&comments::frequent(files.iter().map(|file| file.text.as_str())));
+}
+
+#[test]
+fn a_comment_that_begins_badly_is_wide_or_repeats_rare_words_is_found() {
+    let text = format!("/// What it is.\nfn a() {{}}\n// {}\n/// Returns it.\n///\n/// Where it is.\n", "x".repeat(98));
+    let found = comments::faults("a.rs", &text);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(comments::faults("a.rs", "/// Returns it.\n/// That is all.\n"), Vec::<String>::new());
+    assert_eq!(comments::frequent(["// Nobody said so.", "// Fine."].into_iter()).len(), 2);
 }
 
 #[test]
@@ -73,7 +93,8 @@ fn every_file_is_short_says_what_it_is_for_and_has_a_name_that_tells() {
     nothing(&untidy(&files_in(&["src", "tests", "benches", "examples", "fuzz/fuzz_targets", "fuzz/targets"])));
 }
 
-/// What depends on the algorithm is a `match` with an arm for each: the compiler leads to it whoever adds one.
+/// Code that depends on the algorithm is a `match` with an arm for each one, so that the compiler
+/// finds all such code when an algorithm is added.
 #[test]
 fn nothing_asks_for_one_algorithm_without_naming_the_others() {
     let forms = ["let Algorithm::", "(), Algorithm::", ".algorithm, Algorithm::"];
@@ -87,17 +108,17 @@ fn nothing_asks_for_one_algorithm_without_naming_the_others() {
     nothing(&found);
 }
 
-/// Something that a row has to allow.
+/// A use that a row has to allow.
 struct Use {
     place: String,
-    /// The file and the line.
+    /// File and line.
     at: String,
-    /// From the crate's root where it is a room.
+    /// Path of the item, relative to the crate's root if it is in this crate.
     path: String,
     is_room: bool,
 }
 
-/// What files use of other rooms, of crates and of [`OUTSIDE`], except for tests.
+/// Returns the uses of other modules, crates and [`OUTSIDE`] in files, except in tests.
 fn uses(files: &[File]) -> Vec<Use> {
     let crates = dependencies();
     let scans: Vec<_> = files.iter().map(|file| (file, place(file), scan(&file.text, &place(file)))).collect();
@@ -120,7 +141,7 @@ fn uses(files: &[File]) -> Vec<Use> {
     uses
 }
 
-/// What files use and must not.
+/// Returns the uses that no row allows.
 fn strangers(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !HOUSE.iter().any(|row| is_within(&place(file), row.place))) {
@@ -137,7 +158,7 @@ fn strangers(files: &[File]) -> Vec<String> {
     found
 }
 
-/// What is wrong with files as such.
+/// Returns violations of the rules for file length, header and name.
 fn untidy(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
     for File { path, text } in files {
@@ -145,7 +166,7 @@ fn untidy(files: &[File]) -> Vec<String> {
         if lines > MAX_LINES {
             found.push(format!("{path}: {lines} lines, and a file has at most {MAX_LINES}: it wants to be two"));
         }
-        // A file of unit tests is for the module that it stands beside.
+        // A file of unit tests belongs to the module next to it, and needs no header.
         let is_unit_tests = path.starts_with("src/") && path.ends_with("/tests.rs");
         if !is_unit_tests && !text.starts_with("//! ") {
             found.push(format!("{path}:1: a file begins with `//!` and what it is for"));
@@ -184,7 +205,7 @@ fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
         assert!(found[0].contains(&format!("`{path}`, and ")), "{place}: {text}\n{found:?}");
     }
     let found = strangers(&[source("policy/matcher", "\n\nuse crate::store::Store;")]);
-    let told = "src/policy/matcher.rs:3: `store::Store`, and of rooms policy/matcher may use: algorithm, descriptor";
+    let told = "src/policy/matcher.rs:3: `store::Store`, and of rooms policy/matcher may use: algorithm, descriptor, printable";
     assert_eq!(found, [told]);
     assert_eq!(
         strangers(&[source("cupboard/mod", "")]),
@@ -228,7 +249,8 @@ fn source(place: &str, text: &str) -> File {
     File { path: format!("src/{place}.rs"), text: text.to_owned() }
 }
 
-/// `policy/source` for `src/policy/source/mod.rs`, `policy/source/files` for `src/policy/source/files.rs`.
+/// Returns the module of a file: `policy/source` for `src/policy/source/mod.rs`,
+/// `policy/source/files` for `src/policy/source/files.rs`.
 fn place(file: &File) -> String {
     let place = file.path.trim_start_matches("src/").trim_end_matches(".rs");
     place.trim_end_matches("/mod").to_owned()
@@ -242,22 +264,22 @@ fn is_within(place: &str, above: &str) -> bool {
     place.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether `allowed` is `path` or something that it is in.
+/// Returns `true` if `allowed` is `path` or one of its parents.
 fn covers(allowed: &str, path: &str) -> bool {
     path.strip_prefix(allowed).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// Whether a path of the language is in [`OUTSIDE`], or all of what something there is in.
+/// Returns `true` if a path is in [`OUTSIDE`], or is a glob import of a parent of such a path.
 fn is_outside(path: &str) -> bool {
     OUTSIDE.iter().any(|part| covers(part, path) || covers(path.trim_end_matches("::*"), part))
 }
 
-/// The words of some lists.
+/// Returns the words of several lists.
 fn all<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     lists.into_iter().flat_map(str::split_whitespace).collect()
 }
 
-/// The crates that Cargo.toml lets `src` use, as code names them.
+/// Returns the dependencies that Cargo.toml declares for `src`, as they are named in code.
 fn dependencies() -> Vec<String> {
     let manifest = std::fs::read_to_string(project().join("Cargo.toml")).unwrap();
     let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);

@@ -1,4 +1,4 @@
-//! gRPC over TLS: who is let in, by which certificates, and how those are exchanged.
+//! gRPC over TLS: client authentication, and rotation of certificates.
 
 use std::path::Path;
 
@@ -78,6 +78,27 @@ fn hit_asks_by_certificate_where_that_is_asked_for() {
     assert_eq!(ask(&trusting), Some(2), "without a certificate");
     assert_eq!(ask(&["--tls", "--cert", &cert, "--key", &key]), Some(2), "of an authority that is not trusted");
     assert_eq!(ask(&[]), Some(2), "in the clear");
+}
+
+/// A client may present a trusted certificate even if it is marked as a CA, as with OpenSSL and Go.
+#[tokio::test]
+async fn a_client_may_show_a_trusted_certificate_itself() {
+    let (authority, folder, trusted) = (Authority::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let [own, other] = ["edge.example", "edge.example"].map(Pair::signed_by_itself);
+    let signed = authority.sign("edge.example");
+    let file = trusted.path().join("clients.pem");
+    std::fs::write(&file, [own.certificate.as_str(), &authority.pem].concat()).unwrap();
+    authority.sign("localhost").write(folder.path());
+    let name = ["--grpc-tls-client-ca", file.to_str().unwrap(), "--grpc-tls-client-san"];
+    let service = serve(folder.path(), &[&name[..], &["edge.example"]].concat());
+    for version in [&version::TLS12, &version::TLS13] {
+        let shows = |pair| Secure::with(&authority, Some(pair), &[version]);
+        assert!(shows(&own).is_let_in(service.grpc).await, "it is among the trusted ones");
+        assert!(shows(&signed).is_let_in(service.grpc).await, "an authority beside it has signed");
+        assert!(!shows(&other).is_let_in(service.grpc).await, "another one of that name");
+    }
+    let elsewhere = serve(folder.path(), &[&name[..], &["other.example"]].concat());
+    assert!(!Secure::showing(&own, &authority).is_let_in(elsewhere.grpc).await, "it is for another name");
 }
 
 #[tokio::test]
@@ -160,7 +181,7 @@ async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_rea
     for name in ["tls.crt", "tls.key"] {
         secret.link(name, &format!("..data/{name}"));
     }
-    // Who reads all that is in the folder waits here for ever.
+    // Reading every file in the folder would block forever on this one.
     rustix::fs::mknodat(rustix::fs::CWD, secret.file("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let service = serve(secret.path(), &[]);
     secret.link("..data", "..2");
@@ -214,13 +235,22 @@ async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
     let mut service = serve(folder.path(), &["--workers", "1", "--drain-timeout", "1h"]);
     let silent = TcpStream::connect(service.grpc).await.unwrap();
     let mut stuck = TcpStream::connect(service.grpc).await.unwrap();
-    // A record of a handshake that promises 512 bytes.
+    // A handshake record header with a length of 512 bytes.
     stuck.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
     let idle = Secure::trusting(&authority).connect(service.grpc).await.unwrap();
     assert!(Secure::trusting(&authority).is_let_in(service.grpc).await);
     service.process.signal(Signal::TERM);
     assert_eq!(service.process.wait_for_end().code(), Some(0));
     drop((silent, stuck, idle));
+}
+
+#[test]
+fn a_key_of_a_kind_that_is_not_known_is_told_with_those_that_are() {
+    let folder = TempDir::new().unwrap();
+    Pair::p521().write(folder.path());
+    let [certificate, key] = files(folder.path()).map(|path| path.to_str().unwrap().to_owned());
+    let told = start_error(&["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key]);
+    assert!(told.contains("a key is RSA, ECDSA on P-256 or P-384, or Ed25519"), "{told}");
 }
 
 #[test]
@@ -265,7 +295,7 @@ fn with_server_only() -> (Authority, TempDir, Tollgate) {
     (authority, folder, service)
 }
 
-/// The same for clients that `authority` has certified.
+/// Serves only clients with a certificate signed by `authority`.
 fn serve_certified(authority: &Authority, folder: &Path, flags: &[&str]) -> Tollgate {
     authority.sign("a.gateway").write(folder);
     let authorities = folder.join("ca.crt");
@@ -273,7 +303,7 @@ fn serve_certified(authority: &Authority, folder: &Path, flags: &[&str]) -> Toll
     serve(folder, &[&["--grpc-tls-client-ca", authorities.to_str().unwrap()], flags].concat())
 }
 
-/// What is said where it cannot start.
+/// Returns the error output of a failed start.
 fn start_error(flags: &[&str]) -> String {
     let policies = Policies::of(&daily("user", 5));
     let mut serve = command(["serve"]);
@@ -282,7 +312,7 @@ fn start_error(flags: &[&str]) -> String {
     String::from_utf8(ended.stderr).unwrap()
 }
 
-/// A counter, by its name and labels.
+/// Returns a counter by its name and labels.
 async fn metric(service: &Tollgate, name: &str) -> u64 {
     let metrics = Web::new(service.http).get("/metrics").await.body;
     let line = metrics.lines().find_map(|line| line.strip_prefix("tollgate_")?.strip_prefix(name));

@@ -1,8 +1,10 @@
-//! `tollgate replay` against recorded decisions, which a model of the contract made that shares no code with this project.
+//! `tollgate replay` against recorded decisions by a model of the contract that shares no code with
+//! this project.
 //!
-//! A folder has `policy.yaml`, `trace.jsonl` and `expected.jsonl`: for each request the overall code, and for each of its
-//! descriptors the code, what remains, and the two times in microseconds, or null. `TOLLGATE_VECTORS` may name one more
-//! folder, or one of such folders.
+//! A folder has `policy.yaml`, `trace.jsonl` and `expected.jsonl`, which contains for each request
+//! the overall code, and for each of its descriptors the code, the remaining hits, and the two
+//! times in microseconds, or null. `TOLLGATE_VECTORS` may name an additional folder, or a folder of
+//! such folders.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::tollgate::output;
 
-/// Differences that are shown; the rest is only counted.
+/// Maximum number of differences shown; the others are only counted.
 const SHOWN: usize = 5;
 
 #[test]
@@ -66,7 +68,7 @@ fn lines(text: &[u8]) -> Vec<Value> {
     std::str::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A line of `replay` in the shape of `expected.jsonl`. Proto3 JSON leaves out what is zero.
+/// Converts a line of `replay` to the format of `expected.jsonl`. Proto3 JSON omits zeros.
 fn as_expected(line: &Value) -> Value {
     let no_statuses = vec![];
     let statuses = line["response"]["statuses"].as_array().unwrap_or(&no_statuses);

@@ -1,43 +1,43 @@
-//! What is compared, and what is wanted of it.
+//! Comparison cases and their targets.
 
 use std::fmt::Write as _;
 
 use super::load::InFlight;
 
-/// One comparison of two servers by the same requests.
+/// A comparison of two servers under the same load.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) subject: Server,
     pub(crate) baseline: Server,
-    /// Descriptors of each request; `%n` is a number.
+    /// Descriptors of each request; `%n` is replaced with the request's number.
     pub(crate) asks: &'static [&'static str],
-    /// How many such numbers there are.
+    /// Number of distinct values of `%n`.
     pub(crate) keys: usize,
     pub(crate) in_flight: InFlight,
     pub(crate) targets: &'static [(Figure, f64)],
 }
 
-/// A server that answers.
+/// A server under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     Tollgate(Place, Policy),
-    /// The same with nothing taken down of whom it denies.
+    /// Tollgate with the denial journal off.
     Blind(Place, Policy),
-    /// `examples/ceiling.rs`: the same proto by tonic over hyper, with a constant answer.
+    /// `examples/ceiling.rs`: the same proto on tonic over hyper, with a constant response.
     Ceiling,
-    /// The same by tonic's own loop.
+    /// The ceiling on tonic's own accept loop.
     Bare,
-    /// envoyproxy/ratelimit, whose binary somebody has.
+    /// envoyproxy/ratelimit; its binary is given by `--peer`.
     Peer,
 }
 
-/// Where counters are.
+/// The location of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Memory,
     Redis,
-    /// Three masters.
+    /// A cluster of three masters.
     Cluster,
 }
 
@@ -45,36 +45,37 @@ pub(crate) enum Place {
 pub(crate) enum Policy {
     /// A few rules.
     Usual,
-    /// So many exact siblings.
+    /// The given number of exact siblings.
     Siblings(usize),
 }
 
-/// What is told of a case; a target is of one.
+/// A measured figure of a case, with an optional target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
-    /// Answers a second, as a part of the baseline's.
+    /// Responses per second, relative to the baseline.
     Throughput,
-    /// CPU an answer, of the baseline's.
+    /// CPU per response, relative to the baseline.
     Cpu,
-    /// Half of the answers take no longer; of the baseline's, and a bare call of the same script more where there is Redis.
+    /// Median latency, relative to the baseline's median plus, on Redis, a bare call of the same
+    /// script.
     Median,
-    /// 99 of 100 take no longer, in ms, at half of the throughput in a closed loop.
+    /// 99th percentile of the latency in ms, at half of the closed-loop throughput.
     P99AtHalf,
-    /// Of all Redis servers, in us a decision.
+    /// CPU of all Redis servers, in us per decision.
     RedisCpu,
-    /// Commands of scripts an answer.
+    /// Script calls per response.
     RedisCommands,
     SystemCalls,
-    /// How often a thread waited, an answer.
+    /// Voluntary context switches per response.
     Waits,
-    /// Memory beyond that of the baseline, in MB.
+    /// Memory in excess of the baseline, in MB.
     Memory,
-    /// Series of metrics.
+    /// Number of metric series.
     Series,
 }
 
 impl Figure {
-    /// Whether a target is the least; else it is the most.
+    /// Returns `true` if the target is a minimum, `false` if it is a maximum.
     pub(crate) fn is_better_above(self) -> bool {
         self == Self::Throughput
     }
@@ -87,7 +88,7 @@ use Policy::{Siblings, Usual};
 const ONE: &[&str] = &["user=u%n"];
 const THREE: &[&str] = &["a=1", "b=1", "n1=x,n2=y%n"];
 const KEYS: usize = 100_000;
-/// 64 in flight.
+/// 64 calls in flight.
 const USUAL: InFlight = InFlight { connections: 4, streams: 16 };
 const ALONE: InFlight = InFlight { connections: 1, streams: 1 };
 const MANY: InFlight = InFlight { connections: 16, streams: 16 };
@@ -112,7 +113,7 @@ pub(crate) const CASES: &[Case] = &[
         keys: 10,
         ..case("memory-10000-rules", Memory, &[(Cpu, 1.1)])
     },
-    // Nearly all are denied, each key a few times: what the journal has most to do with.
+    // Nearly every request is denied, and each key only a few times: the journal's worst case.
     Case {
         subject: Server::Tollgate(Memory, Usual),
         baseline: Server::Blind(Memory, Usual),
@@ -145,11 +146,11 @@ pub(crate) const CASES: &[Case] = &[
     Case { in_flight: MANY, ..case("cluster-256", Cluster, &[]) },
 ];
 
-/// The name of the case that is no comparison: what a counter in memory costs.
+/// Name of the case that compares nothing: the memory cost of a counter.
 pub(crate) const COUNTERS: &str = "counters";
 
 impl Case {
-    /// Whether Redis is asked in it.
+    /// Returns the location of the subject's counters.
     pub(crate) fn place(&self) -> Place {
         match self.subject {
             Server::Tollgate(place, _) | Server::Blind(place, _) => place,
@@ -157,7 +158,7 @@ impl Case {
         }
     }
 
-    /// The same beside envoyproxy/ratelimit on the same Redis.
+    /// Returns the case with envoyproxy/ratelimit on the same Redis as its baseline.
     pub(crate) const fn beside_peer(self) -> Self {
         Self { baseline: Server::Peer, targets: &[(Throughput, 4.0)], ..self }
     }
@@ -168,7 +169,8 @@ impl Case {
 }
 
 impl Policy {
-    /// As YAML, for the domain `bench`, with what only we understand or without. Limits that nobody reaches, but for `over`.
+    /// Returns the policy of the domain `bench` as YAML, with or without Tollgate's extensions. No
+    /// request reaches a limit, except that of `over`.
     pub(crate) fn text(self, is_ours: bool) -> String {
         const PLENTY: &str = "unit: hour, requests_per_unit: 1000000000";
         let mut text = "domain: bench\ndescriptors:\n".to_owned();

@@ -1,4 +1,4 @@
-//! What a counter in memory costs, by what the process grows.
+//! Memory cost of a counter, from the growth of the process.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use super::load::{InFlight, Load, Questions};
 use super::servers::{Running, Store};
 use super::usage::resident_bytes;
 
-/// How many are made.
+/// Number of counters created.
 pub(crate) const COUNT: usize = 1_000_000;
-/// Bytes of a counter, at most.
+/// Maximum bytes per counter.
 pub(crate) const TARGET: f64 = 120.0;
-/// Digits of each key's value: it has 32 bytes.
+/// Digits in each key's value, which make the key 32 bytes long.
 const WIDTH: usize = 32;
 const IN_FLIGHT: InFlight = InFlight { connections: 4, streams: 64 };
 
-/// Bytes a counter. What connections and buffers take is there before: as many calls are made for one key first.
+/// Returns the bytes per counter. The same number of calls for a single key runs first, so that
+/// memory of connections and buffers does not count.
 pub(crate) async fn bytes_of_one() -> f64 {
     let store = Store::start(Place::Memory).await;
     let service = Running::tollgate(Policy::Usual, &store, &["--memory-max", "1GiB"]);

@@ -1,16 +1,18 @@
-//! Tollgate beside the ceiling, in turns on one machine: ratios, since those of one run hold on others.
+//! Comparison of tollgate and the ceiling, in alternating turns on one machine. Figures are ratios,
+//! since ratios hold across machines.
 //!
-//! `cargo bench --bench compare` measures all cases, `-- redis memory` those that are named, `-- --list` tells them; `--help`
-//! the rest. What was measured when and where is in `benches/RESULTS.md`.
+//! `cargo bench --bench compare` measures all cases, `-- redis memory` the named ones; `-- --list`
+//! lists the cases, `--help` the options. `benches/RESULTS.md` has the results, with machine and
+//! date.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `case` | what is compared, and the targets |
-//! | `measure`, `counters` | rounds and medians; what a counter in memory costs |
-//! | `servers` | tollgate, the ceiling, Redis: started on free ports, ended with the case |
-//! | `load` | who calls |
-//! | `usage`, `round_trip` | CPU, waits, memory, system calls; a script's call by itself |
-//! | `report` | what is told |
+//! | `case` | comparisons and their targets |
+//! | `measure`, `counters` | rounds and medians; memory cost of a counter |
+//! | `servers` | tollgate, the ceiling, Redis: started on free ports, stopped after the case |
+//! | `load` | load generator |
+//! | `usage`, `round_trip` | CPU, context switches, memory, system calls; a bare script call |
+//! | `report` | output |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -47,27 +49,27 @@ use clap::Parser;
 use self::case::{CASES, COUNTERS, Place};
 use self::measure::Effort;
 
-/// Measures tollgate beside a server of the same proto with a constant answer, in turns.
+/// Measure tollgate against a server of the same proto with a constant response, in turns.
 #[derive(Parser)]
 struct Arguments {
-    /// Cases; all where none is named.
+    /// Cases to measure; all if none is given.
     #[arg(value_parser = names())]
     cases: Vec<String>,
-    /// How long each server has its turn in a round.
+    /// Seconds of each server's turn in a round.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// A line of JSON a case.
+    /// Print a line of JSON per case.
     #[arg(long)]
     json: bool,
-    /// Measures beside envoyproxy/ratelimit instead, on the same Redis: the path of its binary.
+    /// Path of an envoyproxy/ratelimit binary to measure against instead, on the same Redis.
     #[arg(long, value_name = "PATH")]
     peer: Option<PathBuf>,
-    /// Names the cases.
+    /// List the cases.
     #[arg(long)]
     list: bool,
-    /// What cargo says to every benchmark.
+    /// Passed by cargo to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -77,7 +79,7 @@ fn names() -> Vec<&'static str> {
 }
 
 fn main() {
-    // The ceiling is this program too: built in the same way, and at hand.
+    // The ceiling is part of this binary, so it is built with the same profile.
     if std::env::args().nth(1).is_some_and(|first| first == servers::CEILING) {
         return ceiling::run(std::env::args().skip(2)).expect("the ceiling can listen");
     }

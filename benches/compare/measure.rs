@@ -1,4 +1,4 @@
-//! One case, measured: rounds in which both servers have their turn, and the median of what each round came to.
+//! Measurement of a case: rounds with a turn of each server, and the median of the rounds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use crate::support::web::Web;
 
 /// Digits of the numbers in requests.
 pub(crate) const WIDTH: usize = 8;
-/// Requests by which system calls are counted: in a closed loop, as many as are asked once each.
+/// Number of requests for the system call count: each is sent once, in a closed loop.
 const COUNTED: usize = 20_000;
-/// How long a script is called for by itself.
+/// Duration of the bare script measurement.
 const ROUND_TRIPS: Duration = Duration::from_millis(500);
 
-/// How much is measured.
+/// The number and length of a measurement's rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// How long each server has its turn in a round.
+    /// Length of each server's turn in a round.
     pub(crate) time: Duration,
 }
 
-/// What was measured of a case.
+/// The measurements of a case.
 pub(crate) struct Measured {
     pub(crate) figures: Vec<(Figure, f64)>,
     pub(crate) subject: Turn,
     pub(crate) baseline: Turn,
-    /// Half of the calls of the subject's own script, alone and by hand, take no longer.
+    /// Median latency of a bare call of the subject's script.
     pub(crate) script: Option<Duration>,
-    /// Of both servers: answers that were errors.
+    /// Failed calls of both servers.
     pub(crate) failed: u64,
 }
 
-/// What a server has shown: in one round, or the medians of all.
+/// The measurements of a server: of one round, or the medians of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) per_second: f64,
-    /// In us an answer.
+    /// CPU in us per response.
     pub(crate) cpu: f64,
     pub(crate) waits: f64,
     pub(crate) median: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct Turn {
     pub(crate) redis_commands: f64,
 }
 
-/// Both servers of a case.
+/// Both running servers of a case.
 struct Stage {
     case: Case,
     store: Store,
@@ -60,7 +60,7 @@ struct Stage {
     questions: Arc<Questions>,
 }
 
-/// Measures a case; `peer` is the binary of envoyproxy/ratelimit, where that is the baseline.
+/// Measures a case. `peer` is the binary of envoyproxy/ratelimit, if that is the baseline.
 pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> Measured {
     let stage = Stage::set(case, peer).await;
     let script = match (case.target(Figure::Median), stage.store.redis().as_slice()) {
@@ -127,7 +127,7 @@ impl Stage {
         Load { service: server.address, questions: Arc::clone(&self.questions), in_flight: self.case.in_flight }
     }
 
-    /// One server's turn.
+    /// Measures one turn of a server.
     async fn turn(&self, server: &Running, pace: Pace, time: Duration) -> (Turn, Answers) {
         let commands = self.store.commands().await;
         let look = || (Usage::of(server.process), used_by(&self.redis));
@@ -153,7 +153,7 @@ impl Stage {
         Some(calls as f64 / COUNTED as f64)
     }
 
-    /// A few calls, one after the other.
+    /// Sends a few requests.
     fn ask_some(&self) {
         let questions = Arc::new(Questions::new("bench", self.case.asks, 10, WIDTH));
         Load { questions, ..self.load(&self.subject) }.ask_all();

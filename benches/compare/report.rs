@@ -1,4 +1,4 @@
-//! What is told: a block of lines a case, or one line of JSON.
+//! Output: a block of lines or one line of JSON per case.
 
 use serde_json::{Value, json};
 
@@ -6,20 +6,20 @@ use super::case::{Case, Figure, Server};
 use super::counters;
 use super::measure::{Measured, Turn};
 
-/// A figure beside what is wanted of it.
+/// A figure and its target.
 struct Line {
     name: &'static str,
     value: f64,
     unit: &'static str,
-    /// The least or the most, where there is a target.
+    /// Minimum or maximum value, if there is a target.
     target: Option<f64>,
     is_better_above: bool,
-    /// What the value was made of.
+    /// The components of the value.
     of: String,
 }
 
 impl Line {
-    /// `None` where nothing is wanted.
+    /// Returns `true` if the value meets its target; `None` without a target.
     fn is_ok(&self) -> Option<bool> {
         let target = self.target?;
         Some(if self.is_better_above { self.value >= target } else { self.value <= target })
@@ -37,7 +37,7 @@ impl Line {
     }
 }
 
-/// As many as a reading is good for.
+/// Returns the number of decimals that a measured value justifies.
 fn digits(value: f64) -> usize {
     match value {
         0.0 => 0,
@@ -47,7 +47,7 @@ fn digits(value: f64) -> usize {
     }
 }
 
-/// Tells a case.
+/// Prints a case.
 pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
     if as_json {
         return println!("{}", json_of(case, measured));
@@ -73,7 +73,7 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
     println!();
 }
 
-/// Tells what a counter costs.
+/// Prints the memory cost of a counter.
 pub(crate) fn counters(bytes: f64, as_json: bool) {
     if as_json {
         return println!("{}", json!({ "case": "counters", "bytes": bytes, "target": counters::TARGET }));

@@ -1,4 +1,5 @@
-//! What a call of the service's script costs by itself: the very command that it sends, sent again from a blocking socket.
+//! Latency of a bare script call: the exact command that the service sends, repeated on a blocking
+//! socket.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::load::Histogram;
 use crate::support::redis::Redis;
 
-/// How long the service has to send a command.
+/// Timeout for the service to send a command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Half of the calls take no longer. `ask` makes the service call its script.
+/// Returns the median latency of a script call. The closure makes the service call the script.
 pub(crate) fn of_script(redis: &Redis, ask: impl FnOnce(), time: Duration) -> Option<Duration> {
     let script = seen(redis, ask)?;
     let mut connection = redis::Client::open(redis.url()).ok()?.get_connection().ok()?;
@@ -25,7 +26,7 @@ pub(crate) fn of_script(redis: &Redis, ask: impl FnOnce(), time: Duration) -> Op
     Some(latency.quantile(0.5))
 }
 
-/// The last `EVALSHA` that a server sees during `ask`.
+/// Runs the closure, and returns the last `EVALSHA` that Redis receives meanwhile.
 fn seen(redis: &Redis, ask: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
     let mut monitor = TcpStream::connect(redis.address).ok()?;
     monitor.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -33,14 +34,14 @@ fn seen(redis: &Redis, ask: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
     let mut lines = BufReader::new(monitor.try_clone().ok()?).lines();
     lines.next()?.ok()?;
     ask();
-    // The end of what was asked: a line that this writes itself.
+    // Marks the end of the closure's commands.
     TcpStream::connect(redis.address).ok()?.write_all(b"ECHO asked\r\n").ok()?;
     let lines = lines.map_while(Result::ok).take_while(|line| !line.contains(r#""ECHO" "asked""#));
     let scripts = lines.map(|line| words(&line)).filter(|words| words.first().is_some_and(|word| word == b"EVALSHA"));
     scripts.last()
 }
 
-/// The words of a line of `MONITOR`: between quotes, with `\x00` for what is no text.
+/// Splits a line of `MONITOR` into its quoted arguments; non-text bytes are escaped as `\x00`.
 fn words(line: &str) -> Vec<Vec<u8>> {
     let (mut words, mut rest) = (Vec::new(), line.bytes().skip_while(|byte| *byte != b'"'));
     while rest.next().is_some() {
@@ -53,7 +54,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
             }
         }
         words.push(word);
-        rest.next(); // the space between two
+        rest.next(); // space between two arguments
     }
     words
 }

@@ -1,4 +1,4 @@
-//! The servers of a case: tollgate with its store, the ceiling, and how they are asked what they have used.
+//! The servers of a case, tollgate with its store and the ceiling, and their resource usage.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, eventually};
 
-/// What this program is called with to be the ceiling.
+/// Argument that makes this binary run as the ceiling.
 pub(crate) const CEILING: &str = "as-the-ceiling";
 
-/// A server that answers calls.
+/// A running server.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) process: u32,
-    /// Where its metrics are, where it has any.
+    /// Address of the metrics, if the server has any.
     pub(crate) http: Option<SocketAddr>,
     _server: Kind,
 }
@@ -32,7 +32,7 @@ enum Kind {
     Peer(Process, Policies),
 }
 
-/// Where a tollgate has its counters.
+/// The store of a tollgate.
 pub(crate) enum Store {
     Memory,
     Redis(Redis),
@@ -40,7 +40,7 @@ pub(crate) enum Store {
 }
 
 impl Running {
-    /// `peer`: the binary of envoyproxy/ratelimit, where it is wanted.
+    /// Starts a server. `peer` is the binary of envoyproxy/ratelimit, if needed.
     pub(crate) fn start(server: Server, store: &Store, peer: Option<&Path>) -> Self {
         match server {
             Server::Tollgate(_, policy) => Self::tollgate(policy, store, &[]),
@@ -53,7 +53,7 @@ impl Running {
 
     pub(crate) fn tollgate(policy: Policy, store: &Store, flags: &[&str]) -> Self {
         let (policies, url) = (Policies::of(&policy.text(true)), store.url());
-        // The machine is full, and a call that is given up is none that is measured.
+        // Generous: the machine is saturated, and calls that time out are not measured.
         let usual = ["--store", &url, "--store-timeout", "5s"];
         let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
         if !matches!(store, Store::Memory) {
@@ -97,7 +97,8 @@ impl Running {
     }
 }
 
-/// For a server that cannot be asked to take any; another process may be faster.
+/// Returns a free port, for a server that cannot bind port 0. Another process may take the port
+/// first.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
 }
@@ -113,7 +114,7 @@ impl Store {
             Place::Memory => Self::Memory,
             Place::Redis => Self::Redis(Redis::start().await),
             Place::Cluster => {
-                // Nobody fails, and nobody shall be thought to have failed where the machine is busy.
+                // No node fails here, and a busy machine must not trigger a failover.
                 let layout = Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() };
                 Self::Cluster(Cluster::start_as(layout).await)
             }
@@ -128,7 +129,7 @@ impl Store {
         }
     }
 
-    /// The processes of its servers.
+    /// Returns the process IDs of the Redis servers.
     pub(crate) async fn processes(&self) -> Vec<u32> {
         let mut processes = Vec::new();
         for redis in self.redis() {
@@ -137,7 +138,7 @@ impl Store {
         processes
     }
 
-    /// How often scripts were called.
+    /// Returns the number of script calls.
     pub(crate) async fn commands(&self) -> u64 {
         let mut commands = 0;
         for redis in self.redis() {
@@ -156,7 +157,7 @@ impl Store {
     }
 }
 
-/// What some processes have used together.
+/// Returns the combined usage of some processes.
 pub(crate) fn used_by(processes: &[u32]) -> Usage {
     processes.iter().map(|process| Usage::of(*process)).fold(Usage::default(), Usage::and)
 }

@@ -1,24 +1,26 @@
-//! What processes have used: CPU, waits, memory, system calls; as the kernel tells it.
+//! Resource usage of processes, as the kernel reports it: CPU, context switches, memory, system
+//! calls.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The kernel counts CPU in this.
+/// The kernel's unit of CPU time.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a process has used since it began.
+/// The usage of a process since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
-    /// How often its threads have waited for something.
+    /// Voluntary context switches of its threads.
     pub(crate) waits: u64,
 }
 
 impl Usage {
     pub(crate) fn of(process: u32) -> Self {
         let stat = read(process, "stat");
-        // After the name, which is in parentheses and may have any: state, 10 more, then ticks in user and in system mode.
+        // Fields after the name, which is in parentheses and may contain any character: the state,
+        // 10 others, then the ticks in user and in kernel mode.
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
         let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         Self { cpu: TICK * ticks as u32, waits: waits(process) }
@@ -33,7 +35,7 @@ impl Usage {
     }
 }
 
-/// Bytes of memory that are a process's.
+/// Returns the resident memory of a process in bytes.
 pub(crate) fn resident_bytes(process: u32) -> u64 {
     field(&read(process, "status"), "VmRSS:") * 1024
 }
@@ -53,11 +55,13 @@ fn field(text: &str, name: &str) -> u64 {
     value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
 
-/// How many system calls a process makes during `work`; `None` where perf is missing or may not count them.
+/// Returns the number of system calls of a process during `work`; `None` if perf is missing or not
+/// permitted to count them.
 pub(crate) fn system_calls(process: u32, work: impl FnOnce()) -> Option<u64> {
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", &process.to_string()]);
-    // What perf runs while it counts: an echo tells that it does, and its end that it shall no longer.
+    // perf counts for as long as its child, `cat`, runs. An echo shows that it has started; closing
+    // the child's stdin ends it.
     let perf = perf.args(["--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut perf = perf.spawn().ok()?;
     let (mut ask, answer) = (perf.stdin.take()?, perf.stdout.take()?);

@@ -1,4 +1,5 @@
-//! What the benchmarks and `examples/instructions.rs` decide on: policies, requests, and a limiter in memory.
+//! Inputs of the benchmarks and of `examples/instructions.rs`: policies, requests, and an in-memory
+//! limiter.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,23 +19,24 @@ use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::telemetry::metrics::Metrics;
 
-/// As many as the service takes by default, or more.
-pub(crate) const BOUNDS: RequestBounds = RequestBounds { descriptors: 256, entries: 64 };
+/// Request bounds, at least the service's defaults.
+pub(crate) const BOUNDS: RequestBounds = RequestBounds { descriptors: 1_024, entries: 1_024, all_entries: 65_536 };
 const NOW: Timestamp = Timestamp::from_micros(1_780_000_000_000_000);
 
-/// A limiter whose clock stands still.
+/// A limiter with a clock that never advances.
 pub(crate) struct Decider(Limiter<MemoryStore<Arc<ManualClock>>>);
 
 impl Decider {
-    /// With a limit for `user` by an algorithm.
+    /// Creates a limiter with a limit on `user` by `algorithm`.
     pub(crate) fn of(algorithm: &str) -> Self {
-        // A log grows with every hit that it admits: here it admits the first few of each user.
+        // A log grows with every admitted hit, so only the first few hits of each user are
+        // admitted.
         let amount = if algorithm == "sliding_log" { 10 } else { 1_000_000_000 };
         let limit = format!("{{ algorithm: {algorithm}, unit: hour, requests_per_unit: {amount} }}");
         Self::under(&format!("domain: bench\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"))
     }
 
-    /// With a policy of the domain `bench`.
+    /// Creates a limiter with a policy of the domain `bench`.
     pub(crate) fn under(policy: &str) -> Self {
         let clock = Arc::<ManualClock>::default();
         clock.set(NOW);
@@ -44,7 +46,7 @@ impl Decider {
         Self(Limiter::new(in_force, store, Modes::default()))
     }
 
-    /// What `read` makes of the decision.
+    /// Decides a request, and returns the result of `read` on the decision.
     pub(crate) fn decide<T>(&self, request: &Request<'_>, read: impl FnOnce(&Decision<'_>) -> T) -> T {
         let snapshot = self.0.snapshot();
         let decided = pin!(self.0.decide(&snapshot, request, Instant::now()));
@@ -55,31 +57,32 @@ impl Decider {
     }
 }
 
-/// Policies of one file.
+/// Compiles the policies of one file.
 pub(crate) fn policies(text: &str) -> PolicySet {
     let source = Source { name: "bench.yaml".to_owned(), text: text.to_owned() };
     load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}")).policies
 }
 
-/// A rule of a list; an empty value is none.
+/// Returns a rule as a list item; an empty `value` matches the key alone.
 pub(crate) fn rule(key: &str, value: &str) -> String {
     let value = if value.is_empty() { String::new() } else { format!("value: \"{value}\", ") };
     format!("  - {{ key: {key}, {value}rate_limit: {{ unit: hour, requests_per_unit: 1000000000 }} }}\n")
 }
 
-/// A domain with so many exact siblings.
+/// Returns a domain with `count` exact siblings.
 pub(crate) fn siblings(count: usize) -> String {
     let rules: String = (0..count).map(|number| rule("route", &format!("r{number:08}"))).collect();
     format!("domain: bench\ndescriptors:\n{rules}")
 }
 
-/// A domain with this many patterns for `user`, which match a value that has a word of four digits in it.
+/// Returns a domain with `count` patterns for `user`, which match a value that contains `word` and
+/// four digits.
 pub(crate) fn patterns(count: usize) -> String {
     let rules: String = (0..count).map(|number| rule("user", &format!("*word{number:04}*"))).collect();
     format!("domain: bench\ndescriptors:\n{rules}")
 }
 
-/// A message of a request, of descriptors `key=value,…`.
+/// Encodes a request with descriptors of the form `key=value,…`.
 pub(crate) fn message(descriptors: &[&str]) -> Vec<u8> {
     let entry =
         |(key, value): (&str, &str)| EntryMessage { key: key.to_owned().into(), value: value.to_owned().into() };
@@ -91,7 +94,7 @@ pub(crate) fn message(descriptors: &[&str]) -> Vec<u8> {
     RateLimitRequest { domain, descriptors: descriptors.collect(), ..RateLimitRequest::default() }.encode_to_vec()
 }
 
-/// A descriptor that asks for one hit.
+/// Parses a descriptor of one hit.
 pub(crate) fn descriptor<'a>(text: &'a str) -> Descriptor<'a> {
     let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.as_bytes(), value: value.as_bytes() };
     Descriptor { entries: entries(text).map(entry).collect(), hits: Hits::Charge(1), limit: None }

@@ -1,4 +1,4 @@
-//! `targets/policy.rs` for cargo-fuzz.
+//! cargo-fuzz entry point of `targets/policy.rs`.
 #![no_main]
 
 #[allow(dead_code, reason = "the other target's body")]

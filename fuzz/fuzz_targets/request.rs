@@ -1,4 +1,4 @@
-//! `targets/request.rs` for cargo-fuzz.
+//! cargo-fuzz entry point of `targets/request.rs`.
 #![no_main]
 
 #[allow(dead_code, reason = "the other target's body")]

@@ -1,4 +1,5 @@
-//! Any text as policies: it loads or is refused with a report, and what loads can be asked.
+//! Arbitrary text as policies: it loads or is refused with a report, and a loaded policy can be
+//! queried.
 
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::{Micros, Timestamp};
@@ -7,12 +8,12 @@ use tollgate::policy::{Dialect, Imposes, Options, Policy, PolicySet, Rule, Sourc
 
 use super::service::Service;
 
-/// Rules of a set that are asked; the others differ from them in what the compiler has seen already.
+/// Maximum number of rules that are queried; others exercise nothing new.
 const ASKED: usize = 16;
-/// An instant in the 21st century that is no boundary of a window.
+/// An instant in the 21st century that is not a window boundary.
 const NOW: Timestamp = Timestamp::from_micros(1_780_000_012_345_678);
 
-/// Reads the bytes as one file, or as two with a zero byte between them.
+/// Reads the bytes as one file, or as two separated by a zero byte.
 pub(crate) fn run(bytes: &[u8]) {
     let texts = bytes.splitn(2, |byte| *byte == 0);
     let named = |(name, text): (&str, &[u8])| Source { name: name.into(), text: String::from_utf8_lossy(text).into() };
@@ -39,7 +40,7 @@ fn ask(set: PolicySet) {
     }
     let service = Service::new(set);
     for ((domain, path), period) in rules.iter().zip(periods) {
-        // Now, on the edge of everything, later, and a clock that steps back.
+        // Now, 1 us later, a period later, and a clock that steps back.
         for now in [NOW, NOW + Micros::new(1), NOW + period, NOW - period] {
             service.set_time(now);
             for hits in [
@@ -58,7 +59,8 @@ fn ask(set: PolicySet) {
     service.end();
 }
 
-/// A descriptor that hits the rule of this path, but for rules whose words look like the path's own signs.
+/// Returns a descriptor that matches the rule at this path, unless the rule's words contain the
+/// path's own separators.
 fn entries(path: &str) -> Vec<Entry<'_>> {
     let steps = path.split(" > ").map(|step| step.split_once('=').unwrap_or((step, "any")));
     steps.map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect()

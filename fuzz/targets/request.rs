@@ -1,4 +1,5 @@
-//! Bytes from the network as requests, one after the other against one store: read, decided by every algorithm, answered.
+//! Bytes from the network as a sequence of requests against one store: decoded, decided by every
+//! algorithm, answered.
 
 use prost::Message as _;
 use tollgate::algorithm::time::{Micros, Timestamp};
@@ -8,14 +9,15 @@ use tollgate::policy::{Options, Source, load};
 
 use super::service::Service;
 
-/// Smaller than the service's own, so that inputs reach them.
-const BOUNDS: RequestBounds = RequestBounds { descriptors: 8, entries: 4 };
-/// When the first request comes.
-const BEGIN: Timestamp = Timestamp::from_micros(1_780_000_000_000_000);
-/// No clock is later than this, the year 2100. The memory store counts its seconds up to 2106.
+/// Bounds lower than the service's own, so that inputs reach them.
+pub(super) const BOUNDS: RequestBounds = RequestBounds { descriptors: 8, entries: 4, all_entries: 16 };
+/// Time of the first request.
+pub(super) const BEGIN: Timestamp = Timestamp::from_micros(1_780_000_000_000_000);
+/// Latest time of the clock, in the year 2100. The memory store represents seconds up to 2106.
 const END: Timestamp = Timestamp::from_micros(4_102_444_800_000_000);
 
-/// Each request is a byte that moves the clock, and a message with its length before it.
+/// Reads a sequence of requests, each of which is a byte that moves the clock and a length-prefixed
+/// message.
 pub(crate) fn run(mut bytes: &[u8]) {
     let service = service();
     service.set_time(BEGIN);
@@ -34,13 +36,14 @@ pub(crate) fn run(mut bytes: &[u8]) {
     service.end();
 }
 
-/// The clock after a step: its low six bits are a power of two in microseconds, the highest one says whether back.
+/// Returns the clock after a step. The low six bits are the exponent of a power of two in
+/// microseconds; the highest bit is set for a step back.
 fn moved(now: Timestamp, step: u8) -> Timestamp {
     let length = Micros::new(1 << (step & 0x3f));
     if step & 0x80 == 0 { (now + length).min(END) } else { now - length }
 }
 
-fn service() -> Service {
+pub(super) fn service() -> Service {
     let source = Source { name: "request.yaml".into(), text: include_str!("request.yaml").into() };
     let loaded = load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
     Service::new(loaded.policies)

@@ -1,4 +1,4 @@
-//! A limiter with an empty store, and what holds of every decision of it.
+//! A limiter with an empty store, and the invariants of every decision.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -20,16 +20,16 @@ use tollgate::store::clock::{Clock as _, ManualClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::telemetry::metrics::Metrics;
 
-/// Room for few counters, so that some inputs fill it.
+/// Store bounds low enough that some inputs reach them.
 const BOUNDS: Bounds = Bounds { max_bytes: 1 << 16, domain_max_bytes: 1 << 15 };
-/// Sweeps that look at every counter of a store.
+/// Number of sweeps that visit every counter of a store.
 const SWEEPS: usize = 16;
 
 pub(super) struct Service {
     limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
     store: Arc<MemoryStore<Arc<ManualClock>>>,
     clock: Arc<ManualClock>,
-    /// The latest instant that the clock has shown.
+    /// The latest instant that the clock has reached.
     latest: Cell<Timestamp>,
 }
 
@@ -48,7 +48,8 @@ impl Service {
         self.latest.set(now.max(self.latest.get()));
     }
 
-    /// Ends the service: when all time is over, no counter is left and none has kept any room.
+    /// Shuts the service down, and asserts that at the end of time every counter has expired and
+    /// all memory is released.
     pub(super) fn end(self) {
         self.set_time(Timestamp::from_micros(u64::MAX));
         (0..SWEEPS).for_each(|_| self.store.sweep());
@@ -59,12 +60,15 @@ impl Service {
         self.clock.now()
     }
 
-    /// Decides a request at the present instant; where it is told how long to wait, waits, and sees whether that was exact.
+    /// Decides a request now. If the decision has a retry time, advances the clock and asserts that
+    /// the time is exact.
     pub(super) fn decide(&self, request: &Request<'_>) {
         let Some(wait) = self.once(request, |decision| certain_wait(request, decision)).flatten() else { return };
         let begun = self.now();
         if begun < self.latest.get() {
-            return; // a clock that has stepped back is read as the counter's own last instant, and waits are told from there
+            // A clock that stepped back is read as the counter's last instant, from which the wait
+            // counts.
+            return;
         }
         for (later, expected) in [(wait - Micros::new(1), Standing::Denied), (wait, Standing::Allowed)] {
             self.set_time(begun + later);
@@ -77,7 +81,16 @@ impl Service {
         }
     }
 
-    /// What `read` makes of the decision; `None` where nobody decided.
+    /// Decides a request now, and returns the response message; `None` if there is no decision.
+    pub(super) fn answer(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        self.once(request, |decision| {
+            let mut answer = Vec::new();
+            response::write(decision, &talkative(), &mut answer);
+            answer
+        })
+    }
+
+    /// Returns the result of `read` on the decision; `None` if the limiter fails.
     fn once<T>(&self, request: &Request<'_>, read: impl FnOnce(&Decision<'_>) -> T) -> Option<T> {
         let snapshot = self.limiter.snapshot();
         let decided = ready(self.limiter.decide(&snapshot, request, Instant::now()));
@@ -86,7 +99,7 @@ impl Service {
         assert_eq!(decision.statuses().len(), request.descriptors.len());
         assert!(!decision.is_over_limit() || decision.statuses().iter().any(Status::is_over_limit));
         decision.statuses().iter().for_each(no_more_than_the_limit_is_left);
-        // A refund beside a denial makes room after it was judged.
+        // A refund beside a denial frees capacity after the denial was judged.
         let refunds = request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once = decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
         assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
@@ -94,14 +107,14 @@ impl Service {
         response::write(&decision, &talkative(), &mut answer);
         let answer = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");
         assert_eq!(answer.statuses.len(), request.descriptors.len());
-        // Names come from policies, and no header carries anything but this.
+        // Names come from policies, and headers carry only printable ASCII.
         let is_carried = |value: &str| value.len() <= 4096 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         assert!(answer.response_headers_to_add.iter().all(|header| is_carried(&header.value)), "{answer:?}");
         Some(read(&decision))
     }
 }
 
-/// Every header there is.
+/// Returns the style with every header enabled.
 fn talkative() -> AnswerStyle {
     let headers = HeaderStyle { legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)), ietf: true };
     AnswerStyle { headers, ..AnswerStyle::default() }
@@ -117,7 +130,7 @@ fn no_more_than_the_limit_is_left(status: &Status<'_>) {
     }
 }
 
-/// The time to wait, where only this limit and nothing but time decides on when the same request is admitted.
+/// Returns the retry time if only time and this limit determine when the same request is admitted.
 fn certain_wait(request: &Request<'_>, decision: &Decision<'_>) -> Option<Micros> {
     let [status] = decision.statuses() else { return None };
     let (limit, _) = status.limit()?;
@@ -125,7 +138,7 @@ fn certain_wait(request: &Request<'_>, decision: &Decision<'_>) -> Option<Micros
     status.retry_after().filter(|_| charges && limit.charge_mode() == Charge::Admitted)
 }
 
-/// The value of a future that never waits.
+/// Polls a future that is always ready, and returns its value.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

@@ -1,12 +1,24 @@
-//! The connections of a listener: at most so many, of which the one that is idle longest gives way to a new one.
+//! A bounded set of connections for one listener. At the bound, the connection that has been idle
+//! longest makes way for a new one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// All connections of a listener.
+use crate::telemetry::http::HttpCut;
+
+/// Number of evicted connections that are still open above which the listener yields to their
+/// tasks before it accepts others.
+const MAX_LEAVING: usize = 8;
+/// Maximum number of times that it yields for one connection.
+const MAX_TURNS: usize = 16;
+/// Divisor of the bound for the number of connections, those admitted last, that are not evicted
+/// as idle before their first request, which may be on its way.
+const FRESH_SHARE: usize = 8;
+
+/// The connections of one listener.
 #[derive(Debug)]
 pub(super) struct Connections {
     max: usize,
@@ -15,27 +27,48 @@ pub(super) struct Connections {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts what happens, so that what happened longest ago has the lowest number.
+    /// Logical clock: incremented on every event, so the lowest number is the oldest event.
     clock: u64,
+    /// Number of connections admitted so far.
+    admitted: u64,
     open: HashMap<u64, Open>,
+    /// Evicted connections that are not closed yet.
+    leaving: usize,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// When its last request was answered, or when it began; `None` while one is answered.
-    idle_since: Option<u64>,
-    closed: CancellationToken,
+    /// Time of the last change of `activity`, by the clock of [`State`].
+    since: u64,
+    activity: Activity,
+    eviction: Arc<Eviction>,
 }
 
-/// One connection, until it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Activity {
+    /// No request yet. Contains its number among all admitted so far.
+    New(u64),
+    Answering,
+    Idle,
+}
+
+/// The end of a connection that gives way.
+#[derive(Debug, Default)]
+struct Eviction {
+    closed: CancellationToken,
+    cut: OnceLock<HttpCut>,
+}
+
+/// One connection. It leaves the set when dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     number: u64,
     all: Arc<Connections>,
-    closed: CancellationToken,
+    eviction: Arc<Eviction>,
 }
 
-/// A request that is being answered. Its connection is not idle until this is dropped.
+/// A guard for a request in progress. Its connection does not count as idle until the guard is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Connection>);
 
@@ -44,6 +77,33 @@ impl State {
         self.clock = self.clock.saturating_add(1);
         self.clock
     }
+
+    /// Finds the connection to evict, of at most `max`: the one that has been idle longest, else
+    /// the one that has been answered longest, as if its client does not read. Spares those just
+    /// admitted: they are about to send a request, such as a probe.
+    fn victim(&self, max: usize) -> Option<(u64, HttpCut)> {
+        let fresh = u64::try_from(max / FRESH_SHARE).unwrap_or(u64::MAX);
+        let is_fresh = |number| self.admitted.saturating_sub(number) < fresh;
+        let longest = |is: &dyn Fn(Activity) -> bool| {
+            let found = self.open.iter().filter(|(_, open)| is(open.activity));
+            found.min_by_key(|(_, open)| open.since).map(|(number, _)| *number)
+        };
+        let idle = longest(&|activity| match activity {
+            Activity::New(number) => !is_fresh(number),
+            Activity::Answering => false,
+            Activity::Idle => true,
+        });
+        let answering = || longest(&|activity| activity == Activity::Answering).map(|number| (number, HttpCut::Full));
+        let any = || longest(&|_| true).map(|number| (number, HttpCut::Idle));
+        idle.map(|number| (number, HttpCut::Idle)).or_else(answering).or_else(any)
+    }
+
+    fn set(&mut self, connection: u64, activity: Activity) {
+        let now = self.tick();
+        if let Some(open) = self.open.get_mut(&connection) {
+            (open.since, open.activity) = (now, activity);
+        }
+    }
 }
 
 impl Connections {
@@ -51,50 +111,60 @@ impl Connections {
         Arc::new(Self { max, state: Mutex::default() })
     }
 
-    /// Admits a connection, in the place of the one that is idle longest when all are taken. Returns nothing when every
-    /// connection has a request that is being answered.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<Arc<Connection>> {
-        let mut state = self.state.lock();
-        if state.open.len() >= self.max {
-            let idle = state.open.iter().filter_map(|(number, open)| Some((open.idle_since?, *number)));
-            let (_, longest) = idle.min()?;
-            state.open.remove(&longest)?.closed.cancel();
+    /// Waits, for a bounded number of yields, while too many evicted connections are still closing:
+    /// they still hold file descriptors.
+    pub(super) async fn settle(&self) {
+        for _ in 0..MAX_TURNS {
+            if self.state.lock().leaving < MAX_LEAVING {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
-        let number = state.tick();
-        let closed = CancellationToken::new();
-        state.open.insert(number, Open { idle_since: Some(number), closed: closed.clone() });
-        Some(Arc::new(Connection { number, all: Arc::clone(self), closed }))
+    }
+
+    /// Admits a connection, in the place of another one when all are taken.
+    pub(super) fn admit(self: &Arc<Self>) -> Arc<Connection> {
+        let mut state = self.state.lock();
+        let victim = if state.open.len() >= self.max { state.victim(self.max) } else { None };
+        if let Some((open, cut)) = victim.and_then(|(number, cut)| Some((state.open.remove(&number)?, cut))) {
+            let _ = open.eviction.cut.set(cut);
+            open.eviction.closed.cancel();
+            state.leaving = state.leaving.saturating_add(1);
+        }
+        state.admitted = state.admitted.saturating_add(1);
+        let (number, activity) = (state.tick(), Activity::New(state.admitted));
+        let eviction = Arc::<Eviction>::default();
+        state.open.insert(number, Open { since: number, activity, eviction: Arc::clone(&eviction) });
+        Arc::new(Connection { number, all: Arc::clone(self), eviction })
     }
 }
 
 impl Connection {
-    /// Waits until the connection has to give way.
-    pub(super) async fn closed(&self) {
-        self.closed.cancelled().await;
+    /// Waits until the connection has to give way, and returns why.
+    pub(super) async fn closed(&self) -> HttpCut {
+        self.eviction.closed.cancelled().await;
+        self.eviction.cut.get().copied().unwrap_or(HttpCut::Idle)
     }
 
-    /// Begins a request.
+    /// Marks the connection as busy until the returned guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
-        if let Some(open) = self.all.state.lock().open.get_mut(&self.number) {
-            open.idle_since = None;
-        }
+        self.all.state.lock().set(self.number, Activity::Answering);
         UnderWay(Arc::clone(self))
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.all.state.lock().open.remove(&self.number);
+        let mut state = self.all.state.lock();
+        if state.open.remove(&self.number).is_none() {
+            state.leaving = state.leaving.saturating_sub(1);
+        }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut state = self.0.all.state.lock();
-        let now = state.tick();
-        if let Some(open) = state.open.get_mut(&self.0.number) {
-            open.idle_since = Some(now);
-        }
+        self.0.all.state.lock().set(self.0.number, Activity::Idle);
     }
 }
 
@@ -102,26 +172,44 @@ impl Drop for UnderWay {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_connection_that_is_idle_longest_gives_way() {
-        let connections = Connections::new(2);
-        let first = connections.admit().unwrap();
-        let second = connections.admit().unwrap();
-        drop(first.begin());
-        let third = connections.admit().unwrap();
-        assert!(second.closed.is_cancelled() && !first.closed.is_cancelled());
-        drop((second, third));
-        let fourth = connections.admit().unwrap();
-        assert!(!first.closed.is_cancelled() && !fourth.closed.is_cancelled(), "a place was free");
+    fn is_closed(connection: &Connection) -> bool {
+        connection.eviction.closed.is_cancelled()
     }
 
     #[test]
-    fn a_connection_whose_request_is_being_answered_does_not_give_way() {
-        let connections = Connections::new(1);
-        let only = connections.admit().unwrap();
-        let under_way = only.begin();
-        assert!(connections.admit().is_none());
+    fn the_connection_that_is_idle_longest_gives_way() {
+        let connections = Connections::new(2);
+        let first = connections.admit();
+        let second = connections.admit();
+        drop(first.begin());
+        let third = connections.admit();
+        assert!(is_closed(&second) && !is_closed(&first));
+        drop((second, third));
+        let fourth = connections.admit();
+        assert!(!is_closed(&first) && !is_closed(&fourth), "a place was free");
+    }
+
+    #[test]
+    fn a_connection_whose_request_is_answered_gives_way_where_no_other_is_idle() {
+        let connections = Connections::new(2);
+        let (first, second) = (connections.admit(), connections.admit());
+        let under_way = [first.begin(), second.begin()];
+        let third = connections.admit();
+        assert_eq!((is_closed(&first), is_closed(&second), is_closed(&third)), (true, false, false));
+        assert_eq!(first.eviction.cut.get(), Some(&HttpCut::Full));
+        let _fourth = connections.admit();
+        assert_eq!((is_closed(&second), is_closed(&third)), (false, true));
         drop(under_way);
-        assert!(connections.admit().is_some());
+    }
+
+    #[test]
+    fn a_connection_that_is_about_to_ask_outlives_those_that_are_answered_longest() {
+        let connections = Connections::new(16);
+        let held: Vec<_> = (0..16).map(|_| connections.admit()).collect();
+        let _under_way: Vec<_> = held.iter().map(|connection| connection.begin()).collect();
+        let probe = connections.admit();
+        let other = connections.admit();
+        assert!(!is_closed(&probe) && !is_closed(&other));
+        assert_eq!(held.iter().filter(|connection| is_closed(connection)).count(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! A stream whose peer has to read what is written to it.
+//! A stream wrapper that fails writes if the peer stops reading.
 
 use std::future::Future as _;
 use std::io;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose writes fail when the peer takes nothing for a time.
+/// A stream whose writes fail if the peer accepts no data within the timeout.
 pub(super) struct WriteDeadline<S> {
     stream: S,
-    /// Runs while a write waits.
+    /// Set while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
     timeout: Duration,
 }
@@ -22,7 +22,8 @@ impl<S> WriteDeadline<S> {
         Self { stream, timer: None, timeout }
     }
 
-    /// Returns what a write returned, or an error when it has waited for too long.
+    /// Returns the result of a write, or a `TimedOut` error if the write has been pending for too
+    /// long.
     fn bounded<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.timer = None;

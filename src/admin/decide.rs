@@ -1,4 +1,5 @@
-//! `/json`: decisions over HTTP, for those who have no gRPC. What a request says is read elsewhere.
+//! The `/json` endpoint: decisions over HTTP, for clients without gRPC. Bodies are parsed
+//! elsewhere.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,45 +13,54 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::guard::same_site;
+use crate::telemetry::http::{HttpPort, HttpRefusal};
+use crate::telemetry::metrics::Metrics;
 
-/// Time for a request's body to arrive.
+/// Timeout for receiving the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a body: a request of 16 descriptors of 4 KB each.
+/// Maximum size of a body in bytes: a request of 16 descriptors of 4 KB each.
 const MAX_BODY: usize = 64 * 1024;
-/// Bodies that are read at once: 4 MiB of them.
+/// Maximum number of bodies that are read concurrently: 4 MiB in total.
 const MAX_READ: usize = 64;
-/// Requests that are decided at once; what JSON becomes takes some 60 times its bytes.
+/// Maximum number of requests that are decided concurrently. Parsed JSON takes about 60 times its
+/// size in bytes.
 const MAX_DECIDED: usize = 8;
 
-/// Decides a request that is the body, and how long a body may be.
+/// A handler that decides the request in a body, with its limits on body size, memory and
+/// concurrency.
 #[derive(Clone)]
 pub struct Decide {
     decide: Arc<dyn Fn(Bytes) -> Deciding + Send + Sync>,
     max_bytes: usize,
+    /// Reserves memory for a body until the returned value is dropped. Returns `None` if clients
+    /// already hold as much memory as they may.
+    hold: Arc<dyn Fn(usize) -> Option<Box<dyn Send>> + Send + Sync>,
     reading: Arc<Semaphore>,
     deciding: Arc<Semaphore>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 type Deciding = Pin<Box<dyn Future<Output = Decided> + Send>>;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decided {
-    /// Admitted; the answer, as JSON.
+    /// Admitted, with the response as JSON.
     Ok(String),
-    /// Denied; the answer, as JSON.
+    /// Denied, with the response as JSON.
     OverLimit(String),
-    /// It is no request: why.
+    /// Not a valid request, with the reason.
     Invalid(String),
-    /// Nobody may ask here: why.
+    /// Not permitted over HTTP, with the reason.
     Forbidden(String),
-    /// Nobody decided: why.
+    /// Not decided, with the reason.
     Undecided(String),
 }
 
 impl Decide {
-    /// `decide` receives bodies of at most `max_bytes`, and never more than 64 KiB.
+    /// Creates a handler. `decide` receives bodies of at most `max_bytes`, and never more than 64
+    /// KiB.
     pub fn new<F>(max_bytes: usize, decide: impl Fn(Bytes) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Decided> + Send + 'static,
@@ -58,33 +68,60 @@ impl Decide {
         Self {
             decide: Arc::new(move |body| Box::pin(decide(body))),
             max_bytes: max_bytes.min(MAX_BODY),
+            hold: Arc::new(|_| Some(Box::new(()))),
             reading: Arc::new(Semaphore::new(MAX_READ)),
             deciding: Arc::new(Semaphore::new(MAX_DECIDED)),
+            metrics: None,
         }
+    }
+
+    /// Reserves memory for each body with `hold` until the request is answered. If `hold` returns
+    /// `None`, there is no memory for another body.
+    pub fn charged_by<H: Send + 'static>(self, hold: impl Fn(usize) -> Option<H> + Send + Sync + 'static) -> Self {
+        Self { hold: Arc::new(move |bytes| hold(bytes).map(|held| Box::new(held) as Box<dyn Send>)), ..self }
+    }
+
+    /// Counts refusals in `metrics`.
+    pub(super) fn counted_by(self, metrics: &Arc<Metrics>) -> Self {
+        Self { metrics: Some(Arc::clone(metrics)), ..self }
+    }
+
+    fn refuse(&self, refusal: HttpRefusal, status: StatusCode, why: String) -> Response {
+        if let Some(metrics) = &self.metrics {
+            metrics.http.refused(HttpPort::Public, refusal);
+        }
+        (status, why).into_response()
     }
 }
 
 pub(super) async fn answer(State(decide): State<Decide>, headers: HeaderMap, body: Body) -> Response {
-    let Decide { decide, max_bytes, reading, deciding } = decide;
     if let Err(why) = same_site(&headers) {
-        return (StatusCode::FORBIDDEN, why + "\n").into_response();
+        return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why + "\n");
     }
-    let Ok(_reading) = reading.try_acquire() else {
-        let text = format!("more than {MAX_READ} requests at once\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    let Ok(_reading) = decide.reading.try_acquire() else {
+        let why = format!("more than {MAX_READ} requests at once\n");
+        return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
+    };
+    let max_bytes = decide.max_bytes;
+    let Some(_held) = (decide.hold)(max_bytes) else {
+        let why = "clients hold as much memory as they may\n".to_owned();
+        return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, max_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
-            let text = format!("a request has at most {max_bytes} bytes\n");
-            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+            let why = format!("a request has at most {max_bytes} bytes\n");
+            return decide.refuse(HttpRefusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, why);
         }
-        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n").into_response(),
+        Err(_) => {
+            let why = "the body did not arrive in time\n".to_owned();
+            return decide.refuse(HttpRefusal::TooSlow, StatusCode::REQUEST_TIMEOUT, why);
+        }
     };
     let json = |status, text| (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
-    // The semaphore is never closed. What waits is among the few whose bodies are read.
-    let _deciding = deciding.acquire().await;
-    match decide(body).await {
+    // The semaphore is never closed. Waiters are bounded by the number of bodies that may be read.
+    let _deciding = decide.deciding.acquire().await;
+    match (decide.decide)(body).await {
         Decided::Ok(answer) => json(StatusCode::OK, answer),
         Decided::OverLimit(answer) => json(StatusCode::TOO_MANY_REQUESTS, answer),
         Decided::Invalid(why) => (StatusCode::BAD_REQUEST, why + "\n").into_response(),

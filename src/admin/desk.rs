@@ -1,5 +1,5 @@
-//! What administration asks of the part of the process that decides, and cannot know itself: the stores, and where policies come
-//! from.
+//! The operations that the admin API delegates to the deciding part of the process, which owns the
+//! stores and the policy sources.
 
 use std::future::Future;
 use std::ops::RangeInclusive;
@@ -16,58 +16,61 @@ use super::api::store::Server;
 use crate::algorithm::amend::Amendment;
 use crate::journal::Told;
 
-/// An answer that takes its time.
+/// A boxed future for the result of an operation.
 pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
 
-/// What a write does, beyond its path: told in the audit log, whatever comes of it. Said as soon as it is known.
+/// Details of a write for the audit log, beyond its path. Handlers add each detail as soon as it is
+/// known, so that the log entry is complete even if the write fails later.
 #[derive(Clone, Debug, Default)]
 pub struct Deed(Arc<Mutex<String>>);
 
 impl Deed {
-    /// Says more of it.
+    /// Appends `text`.
     pub fn add(&self, text: &str) {
         self.0.lock().push_str(text);
     }
 
-    /// All that was said.
+    /// Returns all details added so far.
     pub fn text(&self) -> String {
         self.0.lock().clone()
     }
 }
 
-/// What the other processes on the store have told of their denials.
+/// Denials published by the other replicas on the same store.
 #[derive(Debug, Default)]
 pub struct Others {
-    /// Whether there is a store by which they tell.
+    /// `true` if there is a shared store to exchange denials through.
     pub is_shared: bool,
-    /// What they told.
+    /// The published denials.
     pub told: Vec<Told>,
-    /// How many did.
+    /// Number of replicas that published denials.
     pub processes: usize,
-    /// Why there may be more.
+    /// The reason why denials may be missing.
     pub missing: Option<String>,
 }
 
-/// Who is asked.
+/// Operations on the stores and the policies of this process.
 pub trait Desk: Send + Sync {
-    /// What a request would be answered now; nothing is written and nothing counted.
+    /// Returns the decision that a request would get now, without writing or counting anything.
     fn peek(&self, question: Question) -> Answering<Peeked>;
 
-    /// Who used the counter up that the descriptor (`key=value,…`) of a domain leads to.
+    /// Returns the callers that used up the counter of a descriptor (`key=value,…`) in a domain.
     fn who(&self, domain: String, descriptor: String) -> Answering<Who>;
 
-    /// How the counter stands that the descriptor leads to; what the journal knows of it is not its own.
+    /// Returns the state of the counter of a descriptor. The caller adds the denials from the
+    /// journal.
     fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView>;
 
-    /// Does something to the counter that the descriptor leads to.
+    /// Resets, refunds or grants hits to the counter of a descriptor.
     fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed>;
 
-    /// Reads the policies again and puts them in force.
+    /// Reloads the policies.
     fn reload(&self) -> Answering<Reloaded>;
 
-    /// What other processes on the store have told of their denials in these minutes, numbered since the epoch.
+    /// Returns the denials that other replicas on the same store published for `minutes`, which are
+    /// numbered since the epoch.
     fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>>;
 
-    /// The servers of the store; none where counters live in this process.
+    /// Returns the servers of the store; empty if counters live in this process.
     fn servers(&self) -> Vec<Server>;
 }

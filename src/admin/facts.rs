@@ -1,4 +1,4 @@
-//! What the process says of itself: whether it should be asked, and the policies in force.
+//! The state of the process as reported over HTTP: readiness and the policies in force.
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::loads::{Load, Loads};
 
-/// What the process says of itself over HTTP, and whether it is ready, which others may follow.
+/// The state of the process as reported over HTTP, with a watch channel for its readiness.
 #[derive(Debug)]
 pub struct Facts {
     needs: Needs,
@@ -15,18 +15,18 @@ pub struct Facts {
     loads: Mutex<Loads>,
 }
 
-/// What of policies has to be there for the process to be ready.
+/// The policy state that readiness requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
+    /// No policies are required.
     NoPolicy,
-    /// They have been loaded once, though there may be none among them.
+    /// Policies have been loaded once, even if the set is empty.
     Load,
-    /// There is one in force.
+    /// At least one policy is in force.
     Policy,
 }
 
-/// Whether the process should be asked: one fact, which every probe tells.
+/// The readiness of the process: a single state that every probe reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
     policy: PolicyState,
@@ -34,7 +34,7 @@ pub struct Readiness {
     is_draining: bool,
 }
 
-/// How far policies are there.
+/// The state of the policies, as far as readiness depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PolicyState {
     NotYet,
@@ -45,44 +45,46 @@ enum PolicyState {
 /// The state of the store, as far as readiness depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreState {
-    /// It has not been reached yet.
+    /// Not reached yet.
     NotReached,
-    /// It has been reached, or need not be.
+    /// Reached, or not required.
     Ready,
-    /// It was reached, and no connection to it is open any more.
+    /// Reached before, but no connection is open any more.
     Lost,
-    /// The server that should be its master is a replica.
+    /// The server that should be the master is a replica.
     Replica,
+    /// The configured user lacks permissions that decisions need.
+    Forbidden,
 }
 
-/// The policies in force, and what came of the last attempt to load others.
+/// The policies in force, and the error of the last load if it was rejected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PolicyFacts {
-    /// The content's hash.
+    /// Hash of the content.
     pub version: String,
-    /// When they were put in force, RFC 3339.
+    /// Time of the load, RFC 3339.
     pub loaded_at: String,
-    /// The files they came from.
+    /// Source files.
     pub files: Vec<String>,
     /// Domains, in order.
     pub domains: Vec<String>,
-    /// Rules in all.
+    /// Total number of rules.
     pub rules: usize,
-    /// The report on a change that was refused since.
+    /// The report on a change that was rejected since.
     pub last_error: Option<String>,
-    /// When that was, RFC 3339.
+    /// Time of that rejection, RFC 3339.
     pub last_error_at: Option<String>,
 }
 
 impl Facts {
-    /// Nothing is there yet.
+    /// Creates the state of a process that has not loaded policies or reached its store.
     pub fn new(needs: Needs) -> Self {
         let policy = if needs == Needs::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
         let nothing = Readiness { policy, store: StoreState::NotReached, is_draining: false };
         Self { needs, state: watch::Sender::new(nothing), policies: Mutex::default(), loads: Mutex::default() }
     }
 
-    /// A policy set was put in force, from wherever.
+    /// Records that a policy set was put in force, whatever its source.
     pub fn loaded(&self, facts: PolicyFacts) {
         let is_empty = self.needs == Needs::Policy && facts.domains.is_empty();
         *self.policies.lock() = facts;
@@ -94,38 +96,38 @@ impl Facts {
         self.change(|state| state.store = store);
     }
 
-    /// A change was refused.
+    /// Records a rejected change with its report.
     pub fn refused(&self, report: String) {
         let mut policies = self.policies.lock();
         (policies.last_error, policies.last_error_at) = (Some(report), Some(jiff::Timestamp::now().to_string()));
     }
 
-    /// An attempt to put policies in force is over.
+    /// Records a finished attempt to load policies.
     pub fn tried(&self, load: Load) {
         self.loads.lock().push(load);
     }
 
-    /// The last attempts, the latest first, and how many there were.
+    /// Returns the last load attempts, latest first, and the total number of attempts.
     pub fn loads(&self) -> (Vec<Load>, u64) {
         self.loads.lock().all()
     }
 
-    /// The process is about to end.
+    /// Marks the process as draining.
     pub fn drain(&self) {
         self.change(|state| state.is_draining = true);
     }
 
-    /// Whether the process should be asked, now and whenever that changes.
+    /// Returns a watch channel for the readiness of the process.
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.state.subscribe()
     }
 
-    /// The policies in force.
+    /// Returns the policies in force.
     pub fn policies(&self) -> PolicyFacts {
         self.policies.lock().clone()
     }
 
-    /// Why the process should not be asked, if it should not.
+    /// Returns the reason why the process is not ready, or `None` if it is.
     pub(super) fn unready(&self) -> Option<&'static str> {
         self.state.borrow().reason()
     }
@@ -140,7 +142,7 @@ impl Facts {
 }
 
 impl Readiness {
-    /// Whether the process should be asked.
+    /// Returns `true` if the process is ready for requests.
     pub fn is_ready(self) -> bool {
         self.reason().is_none()
     }
@@ -153,6 +155,9 @@ impl Readiness {
             Self { store: StoreState::NotReached, .. } => Some("the store has not been reached yet\n"),
             Self { store: StoreState::Lost, .. } => Some("no connection to the store is open\n"),
             Self { store: StoreState::Replica, .. } => Some("the store is a replica, which takes no writes\n"),
+            Self { store: StoreState::Forbidden, .. } => {
+                Some("the store's user lacks rights; the log names them and the command that gives them\n")
+            }
             Self { policy: PolicyState::There, store: StoreState::Ready, .. } => None,
         }
     }

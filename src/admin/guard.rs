@@ -1,5 +1,9 @@
-//! What a request to the admin port has to pass: where it is for, who asks and what they may, and, of writes, that no page of
-//! elsewhere sent it. Every write is told in the log, target `audit`.
+//! Middleware that authorizes requests to the admin port.
+//!
+//! Checks the host that a request is for, the token or certificate of the client and its rights
+//! and, for writes, that the request was not sent by a page of another origin. Every write is
+//! logged with target `audit`; refusals are counted, and logged at a bounded rate. Text from
+//! requests is truncated before it is logged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,78 +20,156 @@ use super::api::Refusal;
 use super::desk::Deed;
 use super::rights::{Right, Rights};
 use super::server::Peer;
+use crate::printable::excerpt;
+use crate::telemetry::http::{HttpPort, HttpRefusal};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::seldom::Seldom;
 
-/// Time for an answer.
+/// Timeout for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes logged of a text from a request, and of the details of a write.
+const MAX_LOGGED: usize = 256;
+const MAX_DONE: usize = 1024;
+/// Number of refusals of one kind that are logged in a burst; beyond it, one per second.
+const REFUSALS_AT_ONCE: u32 = 10;
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Who asks.
+/// The rights of clients, with metrics and log limits for refusals.
+pub(super) struct Guard {
+    rights: Arc<Rights>,
+    metrics: Arc<Metrics>,
+    /// Log limits by kind, so that a flood of one kind does not hide the others.
+    logged: [Seldom; HttpRefusal::ALL.len()],
+}
+
+/// An admitted client.
 #[derive(Clone, Debug)]
 pub(super) struct Who {
-    /// As the audit log calls them.
+    /// Name in the audit log.
     pub(super) name: String,
     pub(super) right: Right,
 }
 
-/// Lets in who may read, whom the request then names in its extensions.
-pub(super) async fn reads(State(rights): State<Arc<Rights>>, mut request: Request, next: Next) -> Response {
-    match admit(&rights, &request, Right::Read) {
+impl Guard {
+    pub(super) fn new(rights: Arc<Rights>, metrics: Arc<Metrics>) -> Arc<Self> {
+        let logged = HttpRefusal::ALL.map(|_| Seldom::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
+        Arc::new(Self { rights, metrics, logged })
+    }
+
+    /// Counts and logs a refusal.
+    fn refused(&self, asked: &Asked, refusal: &Refusal, kind: HttpRefusal, wanted: Right) {
+        self.metrics.http.refused(HttpPort::Admin, kind);
+        // Browsers send requests without a token until the user has entered one.
+        if wanted == Right::Read && kind == HttpRefusal::NoToken {
+            return;
+        }
+        let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
+        let Some(times) = logged.and_then(|(_, seldom)| seldom.times()) else { return };
+        let Asked { peer, method, path } = asked;
+        let (kind, status, why) = (kind.name(), refusal.status().as_u16(), refusal.text());
+        match wanted {
+            Right::Write => {
+                warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: a write is refused");
+            }
+            Right::Read => {
+                warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: a read is refused");
+            }
+        }
+    }
+}
+
+/// A refusal with its kind.
+type Refused = (HttpRefusal, Refusal);
+
+/// A request as it appears in the log.
+struct Asked {
+    peer: String,
+    method: String,
+    path: String,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let peer = request.extensions().get::<Peer>();
+        Self {
+            peer: peer.map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string()),
+            method: excerpt(request.method().as_str(), MAX_LOGGED).into_owned(),
+            path: excerpt(request.uri().path(), MAX_LOGGED).into_owned(),
+        }
+    }
+}
+
+/// Admits clients that may read, and adds the client to the extensions of the request.
+pub(super) async fn reads(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+    match admit(&guard.rights, &request, Right::Read) {
         Ok(who) => {
             request.extensions_mut().insert(who);
             answer(next, request).await
         }
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-/// Lets in who may see pages.
-pub(super) async fn pages(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
-    let admitted = match rights.open_pages {
-        true => Ok(()),
-        false => admit(&rights, &request, Right::Read).map(drop),
-    };
-    match admitted.and_then(|()| check_host(&rights, request.headers())) {
-        Ok(()) => answer(next, request).await,
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-/// Lets in who may write, and tells of it.
-pub(super) async fn writes(State(rights): State<Arc<Rights>>, mut request: Request, next: Next) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let admitted = admit(&rights, &request, Right::Write).and_then(|who| {
-        is_deliberate(request.headers())?;
-        same_site(request.headers()).map_err(Refusal::Forbidden)?;
-        Ok(who)
-    });
-    match admitted {
-        Ok(Who { name: who, .. }) => {
-            let deed = Deed::default();
-            request.extensions_mut().insert(deed.clone());
-            // By a task of its own: what somebody begins who then hangs up is done all the same, and has to be told.
-            let answered = tokio::spawn(async move {
-                let response = answer(next, request).await;
-                let (status, done) = (response.status().as_u16(), deed.text());
-                info!(target: "audit", who, %method, path, status, done, "audit: a write");
-                response
-            });
-            answered.await.unwrap_or_else(|_| Refusal::Unavailable("the answer was lost".to_owned()).into_response())
-        }
-        Err(refusal) => {
-            warn!(target: "audit", %method, path, status = refusal.status().as_u16(), why = refusal.text(), "audit: a write is refused");
+        Err((kind, refusal)) => {
+            guard.refused(&Asked::of(&request), &refusal, kind, Right::Read);
             refusal.into_response()
         }
     }
 }
 
-/// Lets in everybody who asks for this machine: for what holds no data.
-pub(super) async fn hosts(State(rights): State<Arc<Rights>>, request: Request, next: Next) -> Response {
-    match check_host(&rights, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+/// Admits clients that may see pages.
+pub(super) async fn pages(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let admitted = match guard.rights.open_pages {
+        true => Ok(()),
+        false => admit(&guard.rights, &request, Right::Read).map(drop),
+    };
+    match admitted.and_then(|()| check_host(&guard.rights, request.headers())) {
+        Ok(()) => answer(next, request).await,
+        Err((kind, refusal)) => {
+            guard.refused(&Asked::of(&request), &refusal, kind, Right::Read);
+            refusal.into_response()
+        }
     }
 }
 
-/// Answers within a bounded time, for this reader alone.
+/// Admits clients that may write, and logs what they did.
+pub(super) async fn writes(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+    let asked = Asked::of(&request);
+    let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
+        is_deliberate(request.headers())?;
+        same_site(request.headers()).map_err(|why| (HttpRefusal::Origin, Refusal::Forbidden(why)))?;
+        Ok(who)
+    });
+    match admitted {
+        Ok(Who { name, .. }) => {
+            let deed = Deed::default();
+            request.extensions_mut().insert(deed.clone());
+            // Runs in its own task: a write is completed and logged even if the client disconnects.
+            let answered = tokio::spawn(async move {
+                let response = answer(next, request).await;
+                let Asked { peer, method, path } = asked;
+                let (status, done) = (response.status().as_u16(), deed.text());
+                let (who, done) = (&*excerpt(&name, MAX_LOGGED), &*excerpt(&done, MAX_DONE));
+                info!(target: "audit", who, peer, method, path, status, done, "audit: a write");
+                response
+            });
+            answered.await.unwrap_or_else(|_| Refusal::Unavailable("the answer was lost".to_owned()).into_response())
+        }
+        Err((kind, refusal)) => {
+            guard.refused(&asked, &refusal, kind, Right::Write);
+            refusal.into_response()
+        }
+    }
+}
+
+/// Admits any request with an allowed host. For resources that hold no data.
+pub(super) async fn hosts(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    match check_host(&guard.rights, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err((kind, refusal)) => {
+            guard.refused(&Asked::of(&request), &refusal, kind, Right::Read);
+            refusal.into_response()
+        }
+    }
+}
+
+/// Runs the handler with a timeout, and forbids caching of the response.
 async fn answer(next: Next, request: Request<Body>) -> Response {
     let mut response = match tokio::time::timeout(TIMEOUT, next.run(request)).await {
         Ok(response) => response,
@@ -99,37 +181,40 @@ async fn answer(next: Next, request: Request<Body>) -> Response {
     response
 }
 
-/// Who asks, where they may.
-fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refusal> {
+/// Checks the host, and returns the client if it has the `wanted` right.
+fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refused> {
     check_host(rights, request.headers())?;
     let bearer = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let shown = bearer.map(|value| value.strip_prefix("Bearer ").unwrap_or_default());
-    let peer = request.extensions().get::<Peer>().and_then(|peer| peer.0.clone());
+    let peer = request.extensions().get::<Peer>().and_then(|peer| peer.name.clone());
     let known = match (shown, peer) {
         (Some(secret), _) => rights.of_secret(secret.trim()),
-        // Who has a certificate of the authority that was given may do everything.
+        // A certificate of the configured authority grants all rights.
         (None, Some(name)) => Some((name, Right::Write)),
         (None, None) => rights.of_stranger().map(|right| ("loopback".to_owned(), right)),
     };
-    // On a port that needs no token, one that is shown all the same is no reason to be refused.
+    // A port that needs no token does not refuse clients that send an unknown one.
     let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
     match known {
         Some((name, right)) if right >= wanted => Ok(Who { name, right }),
-        Some((name, _)) => Err(Refusal::Forbidden(format!("`{name}` may read and not write"))),
-        None if shown.is_some_and(|secret| !secret.is_empty()) => Err(Refusal::UnknownToken),
-        None => Err(Refusal::Unknown),
+        Some((name, _)) => Err((HttpRefusal::ReadOnly, Refusal::Forbidden(format!("`{name}` may read and not write")))),
+        None if shown.is_some_and(|secret| !secret.is_empty()) => {
+            Err((HttpRefusal::UnknownToken, Refusal::UnknownToken))
+        }
+        None => Err((HttpRefusal::NoToken, Refusal::Unknown)),
     }
 }
 
-/// On a port that needs no token: only names that cannot lead elsewhere tomorrow, against DNS rebinding.
-fn check_host(rights: &Rights, headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks the `Host` header on a port that needs no token. Only IP addresses and `localhost` are
+/// allowed, since DNS rebinding cannot redirect them.
+fn check_host(rights: &Rights, headers: &HeaderMap) -> Result<(), Refused> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if !rights.checks_host || is_of_this_machine(host) {
         return Ok(());
     }
-    Err(Refusal::Misdirected(format!(
-        "`{host}` is not known here; use 127.0.0.1 or localhost, or set --admin-token-file"
-    )))
+    let host = excerpt(host, MAX_LOGGED);
+    let why = format!("`{host}` is not known here; use 127.0.0.1 or localhost, or set --admin-token-file");
+    Err((HttpRefusal::Host, Refusal::Misdirected(why)))
 }
 
 fn is_of_this_machine(host: &str) -> bool {
@@ -141,23 +226,25 @@ fn is_of_this_machine(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// A browser sends neither of these across sites without asking first, which nobody here would allow.
-fn is_deliberate(headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks for a header that a browser does not send across origins without a preflight request,
+/// which this port never allows.
+fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_json = content.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
     match is_json || headers.contains_key("x-tollgate") {
         true => Ok(()),
-        false => Err(Refusal::Unsupported(
-            "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned(),
-        )),
+        false => {
+            let why = "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned();
+            Err((HttpRefusal::ContentType, Refusal::Unsupported(why)))
+        }
     }
 }
 
-/// Refuses what a browser sends for a page of elsewhere, by the headers with which browsers mark such requests. Other clients
-/// send neither.
+/// Refuses requests that a browser sent for a page of another origin, judging by the headers with
+/// which browsers mark them. Other clients send neither header.
 ///
 /// # Errors
-/// Where the page is from.
+/// The header that shows another origin.
 pub(super) fn same_site(headers: &HeaderMap) -> Result<(), String> {
     let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     if let Some(site) = text("sec-fetch-site")

@@ -1,55 +1,57 @@
-//! The last loads of policies: when, what brought them, what came of them.
+//! The last policy loads: time, trigger and outcome of each.
 
 use std::collections::VecDeque;
 
-/// Loads that are kept.
+/// Number of loads kept.
 const KEPT: usize = 20;
-/// Bytes of what is told of one, but for a line that says what is left out.
+/// Maximum size in bytes of the report or changes of one load, not counting a line about omitted
+/// text.
 pub const MAX_TOLD: usize = 16 * 1024;
 
-/// One attempt to put policies in force.
+/// One attempt to load policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// When, RFC 3339.
+    /// Time of the load, RFC 3339.
     pub at: String,
-    /// What brought it.
+    /// The trigger of the load.
     pub by: By,
-    /// The version in force from then on; empty: none yet.
+    /// The version in force after the load; empty if there is none yet.
     pub version: String,
-    /// What came of it.
+    /// The outcome of the load.
     pub outcome: Outcome,
 }
 
-/// What brings policies.
+/// The trigger of a policy load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The process began.
+    /// Process start.
     Start,
-    /// A file is another than before.
+    /// A changed policy file.
     Files,
-    /// Somebody asked for it.
+    /// A request to the admin API.
     Admin,
-    /// A control plane says others.
+    /// An update from a control plane.
     ControlPlane,
 }
 
-/// What came of a load.
+/// The outcome of a policy load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// They are the first.
+    /// The first policies are in force.
     First,
-    /// They are in force in the place of others.
+    /// The policies replaced those in force before.
     Changed {
-        /// The version before.
+        /// The previous version.
         before: String,
-        /// What differs from it, in words, of about [`MAX_TOLD`] bytes.
+        /// The differences from it as text, of about [`MAX_TOLD`] bytes.
         changes: String,
     },
-    /// They were refused, and what was in force stays: the report, of at most [`MAX_TOLD`] bytes.
+    /// The policies were rejected, and those in force stay. Holds the report, of at most
+    /// [`MAX_TOLD`] bytes.
     Refused(String),
 }
 
-/// The last of them.
+/// The last loads, and the total number of loads.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     latest: VecDeque<Load>,
@@ -57,7 +59,7 @@ pub(super) struct Loads {
 }
 
 impl By {
-    /// In words.
+    /// Returns the name of the trigger.
     pub fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -69,7 +71,7 @@ impl By {
 }
 
 impl Outcome {
-    /// A refusal by a report of any length.
+    /// Creates a rejection from a report of any length, truncating it to [`MAX_TOLD`] bytes.
     pub fn refused(report: &str) -> Self {
         match report.len() {
             0..=MAX_TOLD => Self::Refused(report.to_owned()),
@@ -89,7 +91,7 @@ impl Loads {
         self.total = self.total.saturating_add(1);
     }
 
-    /// The latest first, and how many there were.
+    /// Returns the kept loads, latest first, and the total number of loads.
     pub(super) fn all(&self) -> (Vec<Load>, u64) {
         (self.latest.iter().cloned().collect(), self.total)
     }

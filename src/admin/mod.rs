@@ -1,16 +1,17 @@
-//! HTTP: probes, metrics and decisions for machines; for people, what is in force, what is decided, and why. The only room that
-//! serves HTTP.
+//! The HTTP servers: probes, metrics and decisions for machines; the admin API and page for
+//! operators. The only module that serves HTTP.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `facts` | whether the process should be asked, and the policies in force |
-//! | [`loads`] | the last loads of policies |
+//! | `facts` | readiness, and the policies in force |
+//! | [`loads`] | the last policy loads |
 //! | `decide` | decisions in JSON |
-//! | [`api`], [`desk`] | the API of administration, and whom it asks |
-//! | [`rights`], `guard` | who may do what there, and what every request has to pass |
-//! | `page` | the page, for browsers |
+//! | [`api`], [`desk`] | the admin API, and the operations that it delegates |
+//! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
+//! | `page` | the admin page for browsers |
+//! | `render` | rendering of expensive texts |
 //! | [`server`] | the loop that serves connections |
-//! | `connections`, `deadline` | how many there may be, which gives way, and which are cut |
+//! | `connections`, `deadline` | bounds: number of connections, eviction, write timeouts |
 
 pub mod api;
 mod connections;
@@ -21,13 +22,13 @@ mod facts;
 mod guard;
 pub mod loads;
 mod page;
+mod render;
 pub mod rights;
 pub mod server;
 
 use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -35,54 +36,63 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router, middleware};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use self::api::Api;
 pub use self::decide::{Decide, Decided};
 pub use self::facts::{Facts, Needs, PolicyFacts, Readiness, StoreState};
+use self::guard::Guard;
+use self::render::Renderer;
 use self::rights::Rights;
-use self::server::Handshake;
+use self::server::{Handshake, Server};
+use crate::telemetry::http::HttpPort;
 use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 
-/// What a reader that asks for it, as Prometheus does, is given.
+/// Content type for clients that accept OpenMetrics, such as Prometheus.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What any other is given.
+/// Content type for all other clients.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Time for which a reader of metrics waits for others.
-const RENDER_WAIT: Duration = Duration::from_secs(5);
+/// Maximum number of concurrent connections to the public port, if file descriptors allow it.
+pub const PUBLIC_CONNECTIONS: usize = 512;
+/// Maximum number of concurrent connections to the admin port, if file descriptors allow it.
+pub const ADMIN_CONNECTIONS: usize = 256;
+/// See [`PUBLIC_CONNECTIONS`]. Only Prometheus reads there.
+pub const STATS_CONNECTIONS: usize = 64;
+/// Bytes of the heads of requests that all these connections hold at most.
+pub const ALL_HEADS: usize = (PUBLIC_CONNECTIONS + ADMIN_CONNECTIONS + STATS_CONNECTIONS) * server::HEAD_BYTES;
 
-/// Connections at once to what machines ask, and to administration.
-const PUBLIC_CONNECTIONS: usize = 512;
-const ADMIN_CONNECTIONS: usize = 256;
-
-/// What administration shows, and to whom.
+/// The contents and the access rules of the admin port.
 pub struct Administration {
-    /// What the API answers from.
+    /// State of the API.
     pub api: Api,
-    /// Pages of text.
+    /// Plain-text pages.
     pub pages: Vec<Page>,
-    /// Who may do what.
+    /// Rights of clients.
     pub rights: Arc<Rights>,
-    /// Speaks TLS, where it shall.
+    /// Metrics of connections and refusals.
+    pub metrics: Arc<Metrics>,
+    /// Maximum number of concurrent connections.
+    pub connections: usize,
+    /// TLS handshake; `None` for plaintext.
     pub handshake: Option<Handshake>,
 }
 
-/// A page of administration: plain text, made anew whenever it is asked for.
+/// A plain-text page of the admin port, rendered for each request.
 #[derive(Clone)]
 pub struct Page {
-    /// Where it is, with a slash in front.
+    /// Path, with a leading slash.
     pub path: &'static str,
-    /// What it shows, in a line.
+    /// Description in one line.
     pub help: &'static str,
-    /// Its text. May take its time: nobody else waits for it.
+    /// Renders the text. May be slow: it runs on a blocking thread.
     pub text: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// Serves probes, metrics and decisions until `shutdown`.
+/// Serves probes, metrics and decisions until `shutdown` completes.
 pub async fn serve_public(
     listener: TcpListener,
+    connections: usize,
     facts: Arc<Facts>,
     metrics: Arc<Metrics>,
     decide: Decide,
@@ -93,49 +103,53 @@ pub async fn serve_public(
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&facts)))
         .route("/healthcheck", any(healthcheck).with_state(facts))
-        .route("/metrics", get(render).with_state(Rendering { metrics, turn: Arc::new(Semaphore::new(1)) }))
-        .route("/json", any(decide::answer).with_state(decide))
+        .route("/metrics", get(render).with_state(Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics))))
+        .route("/json", any(decide::answer).with_state(decide.counted_by(&metrics)))
         .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
-    server::serve(listener, router, PUBLIC_CONNECTIONS, None, shutdown).await;
+    let port = HttpPort::Public;
+    Server { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
 }
 
-/// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown`.
+/// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown` completes.
 pub async fn serve_stats(
     listener: TcpListener,
+    connections: usize,
     path: String,
     exposition: Arc<Exposition>,
+    metrics: Arc<Metrics>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let text = |State(exposition): State<Arc<Exposition>>| async move {
-        ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], exposition.render())
-    };
-    let router = Router::new().route(&path, get(text).with_state(exposition));
-    server::serve(listener, router, PUBLIC_CONNECTIONS, None, shutdown).await;
+    let port = HttpPort::Stats;
+    let router = Router::new().route(&path, get(statistics).with_state(Rendering::new(port, &metrics, exposition)));
+    Server { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
 }
 
-/// Serves administration until `shutdown`: pages, the policies in force, a list of all that is there, and the API.
+/// Serves the admin port until `shutdown` completes: pages, the policies in force, an index of all
+/// paths, and the API.
 pub async fn serve_admin(listener: TcpListener, administration: Administration, shutdown: impl Future<Output = ()>) {
-    let Administration { api, pages, rights, handshake } = administration;
-    let (list, front) = (list_of(&pages), page::Front::new());
-    let mut shown = Router::new().route("/policies", get(policies).with_state(Arc::clone(&api.facts)));
+    let Administration { api, pages, rights, metrics, connections, handshake } = administration;
+    let (list, front, port) = (list_of(&pages), page::Front::new(), HttpPort::Admin);
+    let renderer = Renderer::new(port, Arc::clone(&metrics));
+    let facts = Rendering { renderer: renderer.clone(), source: Arc::clone(&api.facts) };
+    let mut shown = Router::new().route("/policies", get(policies).with_state(facts));
     for page in pages {
-        shown = shown.route(page.path, any(show).with_state(page));
+        shown = shown.route(page.path, any(show).with_state(Rendering { renderer: renderer.clone(), source: page }));
     }
-    let guarded =
-        |router: Router| router.route_layer(middleware::from_fn_with_state(Arc::clone(&rights), guard::pages));
+    let guard = Guard::new(rights, Arc::clone(&metrics));
+    let guarded = |router: Router| router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::pages));
     let root = guarded(Router::new().route("/", any(|| async { list })));
     let open = root
         .route_layer(middleware::from_fn_with_state(front.clone(), page::instead))
         .merge(front.files())
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&rights), guard::hosts));
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::hosts));
     let router = guarded(shown)
         .merge(open)
-        .merge(api::router(api, &rights))
+        .merge(api::router(api, &guard))
         .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
-    server::serve(listener, router, ADMIN_CONNECTIONS, handshake, shutdown).await;
+    Server { listener, port, connections, handshake, metrics }.serve(router, shutdown).await;
 }
 
-/// A line for each path.
+/// Returns an index with one line per path.
 fn list_of(pages: &[Page]) -> String {
     let own = [
         ("/", "this list; for browsers a page"),
@@ -157,7 +171,7 @@ async fn ready(State(facts): State<Arc<Facts>>) -> Response {
     }
 }
 
-/// The same in the words of envoyproxy/ratelimit.
+/// Reports readiness with the bodies and status codes of envoyproxy/ratelimit.
 async fn healthcheck(State(facts): State<Arc<Facts>>) -> Response {
     match facts.unready() {
         None => "OK".into_response(),
@@ -165,43 +179,43 @@ async fn healthcheck(State(facts): State<Arc<Facts>>) -> Response {
     }
 }
 
-/// Metrics, which are rendered for one reader at a time.
+/// A source of texts, with the renderer that runs it for one client at a time.
 #[derive(Clone)]
-struct Rendering {
-    metrics: Arc<Metrics>,
-    turn: Arc<Semaphore>,
+struct Rendering<T> {
+    renderer: Renderer,
+    source: T,
 }
 
-async fn render(State(rendering): State<Rendering>, headers: HeaderMap) -> Response {
-    let Rendering { metrics, turn } = rendering;
+impl<T> Rendering<T> {
+    fn new(port: HttpPort, metrics: &Arc<Metrics>, source: T) -> Self {
+        Self { renderer: Renderer::new(port, Arc::clone(metrics)), source }
+    }
+}
+
+async fn render(
+    State(Rendering { renderer, source }): State<Rendering<Arc<Metrics>>>,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
     let is_open = accepted.any(|accepted| accepted.contains("application/openmetrics-text"));
     let format = if is_open { OPEN_METRICS } else { PROMETHEUS_TEXT };
-    let Ok(Ok(turn)) = tokio::time::timeout(RENDER_WAIT, turn.acquire_owned()).await else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "others are reading the metrics\n").into_response();
-    };
-    // Not on the thread that answers probes. The turn ends with the task, not with a reader who hangs up before.
-    let rendered = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        if is_open { metrics.render() } else { metrics.render_plain() }
-    });
-    let text = match rendered.await {
-        Ok(text) => text,
-        Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    };
-    match text {
-        Ok(text) => ([(header::CONTENT_TYPE, format)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    match renderer.render(move || if is_open { source.render() } else { source.render_plain() }).await? {
+        Ok(text) => Ok(([(header::CONTENT_TYPE, format)], text).into_response()),
+        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()),
     }
 }
 
-async fn policies(State(facts): State<Arc<Facts>>) -> Json<PolicyFacts> {
-    Json(facts.policies())
+async fn statistics(
+    State(Rendering { renderer, source }): State<Rendering<Arc<Exposition>>>,
+) -> Result<Response, Response> {
+    let text = renderer.render(move || source.render()).await?;
+    Ok(([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response())
 }
 
-async fn show(State(page): State<Page>) -> Response {
-    match tokio::task::spawn_blocking(move || (page.text)()).await {
-        Ok(text) => text.into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+async fn policies(State(Rendering { renderer, source }): State<Rendering<Arc<Facts>>>) -> Result<Response, Response> {
+    renderer.render(move || Json(source.policies()).into_response()).await
+}
+
+async fn show(State(Rendering { renderer, source }): State<Rendering<Page>>) -> Result<String, Response> {
+    renderer.render(move || (source.text)()).await
 }

@@ -1,4 +1,4 @@
-//! Who may do what on the admin port: tokens, compared in constant time, each with a name and a right.
+//! Rights on the admin port. Each token has a name and a right, and is compared in constant time.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// Letters that a token has at least: what is shorter can be tried out.
+/// Minimum length of a token in characters. Shorter ones can be guessed.
 const MIN_LETTERS: usize = 16;
-/// Tokens of one file.
+/// Maximum number of tokens in one file.
 const MAX_TOKENS: usize = 1_000;
 
-/// What somebody may do.
+/// A level of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
-    /// To read.
+    /// Read access.
     Read,
-    /// To read and to write.
+    /// Read and write access.
     Write,
 }
 
-/// A token: the digest of its secret, so that the secret itself is nowhere in memory for long.
+/// A token. Holds the digest of the secret, so that the secret does not stay in memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     name: String,
@@ -28,17 +28,18 @@ pub struct Token {
     right: Right,
 }
 
-/// Who is let in, and to what.
+/// The access rules of the admin port.
 #[derive(Debug)]
 pub struct Rights {
-    /// None: everybody on this machine may do everything.
+    /// Tokens in force; empty on a loopback listener without tokens.
     tokens: RwLock<Vec<Token>>,
-    /// What those may do who come with nothing.
+    /// The right of clients without credentials.
     stranger: Option<Right>,
-    /// Whether pages are for everybody.
+    /// `true` if pages need no token.
     pub(super) open_pages: bool,
-    /// Whether requests have to be for this machine by name: without a token, a page of elsewhere whose name leads here could
-    /// ask as its reader.
+    /// `true` if the `Host` header must name this machine. Without tokens, a page of another site
+    /// could otherwise send requests on behalf of its reader, through a DNS name that resolves to
+    /// this machine.
     pub(super) checks_host: bool,
 }
 
@@ -49,11 +50,11 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads tokens, one a line: `NAME:SECRET`, or a secret alone, which is called `unnamed`. Lines that begin with `#` and empty ones
-    /// are none.
+    /// Parses tokens, one per line: `NAME:SECRET`, or a secret alone, which is named `unnamed`.
+    /// Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// What is wrong, without the secret.
+    /// A description of the problem, without the secret.
     pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, String> {
         let tokens = secrets(text).map(|(line, name, secret)| match secret.chars().count() {
             0..MIN_LETTERS => Err(format!("a token has at least {MIN_LETTERS} letters, line {line} has fewer")),
@@ -70,29 +71,32 @@ impl Token {
         }
     }
 
-    /// The first secret of a text as [`read`](Self::read) takes it, for who has to show it.
+    /// Returns the first secret of a text in the format of [`read`](Self::read), for clients that
+    /// send it.
     pub fn first_secret(text: &str) -> Option<&str> {
         secrets(text).map(|(_, _, secret)| secret).next()
     }
 }
 
 impl Rights {
-    /// Those of a listener that only this machine reaches: everybody may do everything.
+    /// Creates the rules of a loopback listener: every client has all rights.
     pub fn of_loopback(open_pages: bool) -> Self {
         Self { tokens: RwLock::default(), stranger: Some(Right::Write), open_pages, checks_host: true }
     }
 
-    /// Those of who has a token. Where there is none, nobody has any but those who come otherwise, by a certificate.
+    /// Creates the rules of a listener that requires tokens. With no tokens, only clients with a
+    /// certificate have access.
     pub fn of_tokens(tokens: Vec<Token>, open_pages: bool) -> Self {
         Self { tokens: RwLock::new(tokens), stranger: None, open_pages, checks_host: false }
     }
 
-    /// Puts other tokens in force.
+    /// Replaces the tokens in force.
     pub fn replace(&self, tokens: Vec<Token>) {
         *self.tokens.write() = tokens;
     }
 
-    /// Who shows this, and what they may do. Looks at every token, however early one fits.
+    /// Returns the name and the right of a secret. Compares it with every token, so that the time
+    /// taken does not depend on the position of a match.
     pub(super) fn of_secret(&self, secret: &str) -> Option<(String, Right)> {
         let (shown, mut found) = (digest(secret), None);
         for token in self.tokens.read().iter() {
@@ -103,13 +107,13 @@ impl Rights {
         found
     }
 
-    /// What those may do who show nothing.
+    /// Returns the right of clients that send no credentials.
     pub(super) fn of_stranger(&self) -> Option<Right> {
         self.stranger
     }
 }
 
-/// Numbers of lines, names and secrets.
+/// Yields the line number, the name if there is one, and the secret of each line.
 fn secrets(text: &str) -> impl Iterator<Item = (usize, Option<&str>, &str)> {
     let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     lines.map(|(line, number)| match line.split_once(':') {
@@ -118,7 +122,7 @@ fn secrets(text: &str) -> impl Iterator<Item = (usize, Option<&str>, &str)> {
     })
 }
 
-/// Of one length, so that comparing tells nothing of a secret's.
+/// Hashes a secret to a fixed length, so that comparison reveals nothing about its length.
 fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }

@@ -1,7 +1,9 @@
-//! The loop that serves HTTP: so many connections at once and no more, none of which may be silent, or not read, for long.
+//! The accept loop of an HTTP listener. Bounds the number of connections, and closes those that are
+//! idle or do not read responses for too long.
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,126 +21,176 @@ use tracing::{debug, warn};
 
 use super::connections::{Connection, Connections};
 use super::deadline::WriteDeadline;
+use crate::telemetry::http::{HttpCut, HttpPort};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::seldom::Seldom;
 
-/// Time for a request's head, and between two requests.
+/// Timeout for the head of a request, and for the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which a client reads something of an answer.
+/// Time within which a client must read some of a pending response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a request's head that are buffered before it is refused. The last read may bring as many again, so that a head has
-/// at most 64 KiB.
-const MAX_HEAD: usize = 32 * 1024;
+/// Bytes of a request's head that are buffered before it is refused.
+const MAX_HEAD: usize = 16 << 10;
+/// Bytes that the head of a request takes at most: the last read may bring as many again.
+pub(super) const HEAD_BYTES: usize = 2 * MAX_HEAD;
 /// Time for a handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, which is mostly a lack of file descriptors.
+/// Pause after a failed accept, which is mostly caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A bidirectional stream of bytes.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
-/// A connection once both ends have shaken hands.
+/// A connection after its handshake.
 pub struct Secured {
-    /// What it carries.
+    /// The byte stream of the connection.
     pub stream: Pin<Box<dyn Stream>>,
-    /// A name that the client's certificate is for.
+    /// A name in the client's certificate, if it presented one.
     pub name: Option<String>,
 }
 
-/// Shakes hands on a connection.
+/// A function that performs the handshake of a connection.
 pub type Handshake = Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>> + Send + Sync>;
 
-/// Whom the client's certificate names, where it has shown one.
+/// The client of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Peer(pub(super) Option<String>);
-
-/// Serves `router` until `shutdown`, at most so many connections at once: the one that is idle longest gives way
-/// to a new one, and while all are being answered new ones are closed.
-pub(super) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    connections: usize,
-    handshake: Option<Handshake>,
-    shutdown: impl Future<Output = ()>,
-) {
-    let connections = Connections::new(connections);
-    let tasks = TaskTracker::new();
-    let stop = CancellationToken::new();
-    let accept = async {
-        loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let Some(connection) = connections.admit() else { continue };
-            let served =
-                open_and_serve(stream, handshake.clone(), router.clone(), stop.clone(), Arc::clone(&connection));
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = served => {}
-                    () = connection.closed() => debug!("an idle connection gave way to a new one"),
-                }
-            });
-        }
-    };
-    tokio::select! {
-        () = accept => {}
-        () = shutdown => {}
-    }
-    stop.cancel();
-    tasks.close();
-    tasks.wait().await;
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    /// A name in the client's certificate, if it presented one.
+    pub(super) name: Option<String>,
 }
 
-async fn open_and_serve(
-    stream: TcpStream,
+/// A listener with the bounds of its connections.
+pub(super) struct Server {
+    pub(super) listener: TcpListener,
+    pub(super) port: HttpPort,
+    /// Maximum number of concurrent connections.
+    pub(super) connections: usize,
+    pub(super) handshake: Option<Handshake>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// State shared by the connections of a listener.
+struct Shared {
+    port: HttpPort,
     handshake: Option<Handshake>,
+    metrics: Arc<Metrics>,
     router: Router,
     stop: CancellationToken,
-    connection: Arc<Connection>,
-) {
-    match open(stream, handshake).await {
-        Ok(secured) => keep(secured, router, stop, connection).await,
-        Err(error) => debug!(%error, "handshake failed"),
+}
+
+impl Server {
+    /// Serves `router` until `shutdown`, with a bounded number of connections: a new one replaces
+    /// the one that has been idle longest or, if all are being answered, answered longest.
+    pub(super) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
+        let Self { listener, port, connections, handshake, metrics } = self;
+        let (connections, open) = (Connections::new(connections), metrics.http.connections(port));
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let shared = Arc::new(Shared { port, handshake, metrics, router, stop: stop.clone() });
+        let accept = async {
+            let failed = Seldom::default();
+            loop {
+                connections.settle().await;
+                let (stream, address) = match listener.accept().await {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        if let Some(times) = failed.times() {
+                            warn!(%error, port = port.name(), times, "a connection could not be accepted");
+                        }
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                };
+                let connection = connections.admit();
+                let (shared, open) = (Arc::clone(&shared), open.clone());
+                tasks.spawn(async move {
+                    open.inc();
+                    tokio::select! {
+                        () = shared.open_and_serve(stream, address, Arc::clone(&connection)) => {}
+                        cut = connection.closed() => shared.cut(cut, address),
+                    }
+                    open.dec();
+                });
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = shutdown => {}
+        }
+        stop.cancel();
+        tasks.close();
+        tasks.wait().await;
     }
+}
+
+impl Shared {
+    /// Counts a connection that was closed by a bound. Logged at debug level only, since any client
+    /// can cause it.
+    fn cut(&self, cut: HttpCut, peer: SocketAddr) {
+        self.metrics.http.cut(self.port, cut);
+        debug!(port = self.port.name(), kind = cut.name(), %peer, "connection closed");
+    }
+
+    async fn open_and_serve(&self, stream: TcpStream, address: SocketAddr, connection: Arc<Connection>) {
+        let secured = match open(stream, self.handshake.clone()).await {
+            Ok(secured) => secured,
+            Err(error) => {
+                debug!(%error, %address, "handshake failed");
+                return self.cut(HttpCut::Handshake, address);
+            }
+        };
+        let Err(error) = self.keep(secured, address, connection).await else { return };
+        debug!(%error, %address, "a connection ended with an error");
+        if let Some(cut) = cut_of(&error) {
+            self.cut(cut, address);
+        }
+    }
+
+    async fn keep(&self, secured: Secured, address: SocketAddr, place: Arc<Connection>) -> hyper::Result<()> {
+        let peer = Peer { address, name: secured.name };
+        let routes = TowerToHyperService::new(self.router.clone().layer(Extension(peer)));
+        let service = service_fn(move |request| {
+            let under_way = place.begin();
+            let answer = routes.call(request);
+            async move {
+                let answer = answer.await;
+                drop(under_way);
+                answer
+            }
+        });
+        let stream = WriteDeadline::new(secured.stream, WRITE_TIMEOUT);
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    }
+}
+
+/// Returns the bound that ended a connection, or `None` if the client ended it.
+fn cut_of(error: &hyper::Error) -> Option<HttpCut> {
+    if error.is_timeout() {
+        return Some(HttpCut::SlowHead);
+    }
+    if error.is_parse() {
+        return Some(HttpCut::Protocol);
+    }
+    let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    io.filter(|error| error.kind() == io::ErrorKind::TimedOut).map(|_| HttpCut::Unread)
 }
 
 async fn open(stream: TcpStream, handshake: Option<Handshake>) -> io::Result<Secured> {
-    // Without it answers wait for the peer's delayed acknowledgement, 40 ms.
+    // Without `TCP_NODELAY`, responses wait for the delayed ACK of the peer, 40 ms.
     stream.set_nodelay(true)?;
     match handshake {
         Some(handshake) => tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await?,
         None => Ok(Secured { stream: Box::pin(stream), name: None }),
-    }
-}
-
-async fn keep(secured: Secured, router: Router, stop: CancellationToken, place: Arc<Connection>) {
-    let routes = TowerToHyperService::new(router.layer(Extension(Peer(secured.name))));
-    let service = service_fn(move |request| {
-        let under_way = place.begin();
-        let answer = routes.call(request);
-        async move {
-            let answer = answer.await;
-            drop(under_way);
-            answer
-        }
-    });
-    let stream = WriteDeadline::new(secured.stream, WRITE_TIMEOUT);
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        debug!(%error, "a connection ended with an error");
     }
 }

@@ -1,113 +1,116 @@
-//! What people do to one counter: look at it, reset it, give hits back, grant some beyond the limit.
+//! Operator actions on one counter: look, reset, refund, and grants of hits beyond the limit.
 //!
 //! - A *look* changes nothing.
-//! - A *reset* makes the counter as if never used: what was used, what is owed, what was granted. Charges from before it are
-//!   forgotten with the rest, and so must never be taken back from what is charged after it, as hits of a lease are that were not
-//!   used: they are *void* for as long as one of them could still count.
-//! - A *refund* is that of a caller: newest first, never below an unused counter. It gives nothing back to a grant.
-//! - A *grant* is hits beside the limit, until an instant. What the limit has no room for is taken of it, whole or not at all, and
-//!   costs the limit nothing: never more than the limit and the grant are admitted. Another grant takes its place, so that who
-//!   repeats a command grants no more by it; one of no hits ends it. What was taken of a grant goes back to that very grant or
-//!   nowhere: each has an instant of its own, which the receipts of what is taken of it tell.
+//! - A *reset* returns the counter to its unused state: hits used, debt and grant are dropped.
+//!   Taking back an earlier charge, as leases do with unused hits, must not reduce later charges,
+//!   so all earlier charges are *void* for as long as one of them could still count.
+//! - A *refund* works like that of a caller: newest first, never below an unused counter. It
+//!   returns nothing to a grant.
+//! - A *grant* is an allowance beside the limit until an instant. Hits that do not fit in the limit
+//!   are taken from it, whole or not at all, and cost the limit nothing: never more than the limit
+//!   and the grant are admitted. A new grant replaces the old one, so repeating a command grants no
+//!   more; a grant of no hits ends it. Hits taken from a grant return to that grant or to none:
+//!   each grant has a unique instant, which the receipts of its hits carry.
 //!
-//! Example, 100 hits a day that are used up, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is admitted, another
-//! one is not, one of 1 hit is; at 12:30 what were left would be gone.
+//! Example, 100 hits a day, all used, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is
+//! admitted, a second one is not, one of 1 hit is; at 12:30 any hits left expire.
 //!
-//! Both stand beside the state of whatever algorithm, as tallies do, in an `Extended` counter, which becomes a plain one again with
-//! the first write after they have no meaning any more: a grant at its end, for what was taken of it may come back until then.
+//! Grant and reset are stored beside the state of any algorithm, as tallies are, in an `Extended`
+//! counter. The first write after they have expired turns it back into a plain one. A used-up grant
+//! is kept until its end, because hits may still be returned to it.
 
 use super::tallies::Tallies;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
 
-/// What is done to a counter.
+/// An operation on a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amendment {
-    /// Nothing.
+    /// Reads the counter only.
     Look,
-    /// It becomes as if never used.
+    /// Returns the counter to its unused state.
     Reset,
-    /// So many hits are given back.
+    /// Refunds this many hits.
     Refund(u32),
-    /// Hits beside the limit, for so long by the store's clock, in the place of those that were granted before.
+    /// Replaces the grant by `hits` beside the limit for `length`, by the store's clock.
     Grant {
-        /// So many; 0: none any more.
+        /// Number of hits; 0 ends the grant.
         hits: u32,
-        /// How long.
+        /// Duration of the grant.
         length: Micros,
     },
 }
 
-/// A counter before something was done to it, and after.
+/// A counter before and after an amendment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amended {
-    /// Before.
+    /// Before the amendment.
     pub before: Look,
-    /// After.
+    /// After the amendment.
     pub after: Look,
 }
 
-/// All that there is to say of a counter.
+/// A readable view of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The instant, by the counter's own time.
+    /// Instant by the counter's own clock.
     pub at: Timestamp,
-    /// Each window of the limit, in its order.
+    /// Windows in the order of the limit.
     pub windows: Vec<WindowLook>,
-    /// What is granted.
+    /// Active grant.
     pub grant: Option<Grant>,
 }
 
-/// What there is to say of one window of a limit.
+/// A readable view of one window of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLook {
-    /// Hits that count, those past the limit included.
+    /// Hits that count, including those past the limit.
     pub used: u64,
-    /// Hits that are left, without those that are granted.
+    /// Remaining hits, without those of a grant.
     pub remaining: u64,
-    /// Time until it is as if never used.
+    /// Time until the window equals an unused one.
     pub reset_after: Micros,
-    /// Time until it has room for one hit; absent: never.
+    /// Time until one hit fits; absent: never.
     pub retry_after: Option<Micros>,
 }
 
-/// Hits beside a limit.
+/// An allowance of hits beside a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Hits that are left.
+    /// Hits left.
     pub left: u64,
-    /// The first instant at which they are gone.
+    /// First instant at which the grant has expired.
     pub until: Timestamp,
 }
 
-/// A counter with what stands beside the state of its algorithm.
+/// A counter with a grant, a reset or tallies beside the state of its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extended {
-    /// Never itself an extended one.
+    /// Plain state; never itself extended.
     state: State,
     grant: Option<Granted>,
     reset: Option<Reset>,
     pub(super) tallies: Tallies,
 }
 
-/// A grant, and what it is known by.
+/// A grant with its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Granted {
     grant: Grant,
-    /// The instant at which it was made, which no other of the counter has.
+    /// Instant of the grant, unique within the counter.
     at: Timestamp,
 }
 
-/// Charges up to and at `at` are void.
+/// A reset, which voids charges up to and including `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reset {
     at: Timestamp,
-    /// From here on none of them would count anyway.
+    /// Instant from which none of the void charges would count anyway.
     until: Timestamp,
 }
 
 impl Limit {
-    /// Does something to a counter and says how it was before and is after, and whether it was written.
+    /// Applies an amendment. Returns the counter before and after it, and `true` if it was written.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -183,7 +186,7 @@ impl State {
         }
     }
 
-    /// The state of an algorithm.
+    /// Returns the state of the algorithm.
     pub(super) fn inner(&self) -> &Inner {
         self.extended().map_or(&self.0, |extended| &extended.state.0)
     }
@@ -195,23 +198,23 @@ impl State {
         }
     }
 
-    /// What is left of a grant at `now`.
+    /// Returns the active grant at `now`, if it has hits left.
     fn grant(&self, now: Timestamp) -> Option<&Grant> {
         let granted = self.extended()?.grant.as_ref();
         granted.map(|granted| &granted.grant).filter(|grant| grant.left > 0 && now < grant.until)
     }
 
-    /// Hits that are granted at `now`.
+    /// Returns the granted hits left at `now`.
     pub(super) fn granted(&self, now: Timestamp) -> u64 {
         self.grant(now).map_or(0, |grant| grant.left)
     }
 
-    /// Whether a grant has room for `hits`.
+    /// Returns `true` if a grant has room for `hits`.
     pub(super) fn grants(&self, hits: u64, now: Timestamp) -> bool {
         self.grant(now).is_some_and(|grant| hits <= grant.left)
     }
 
-    /// Says what the grant is known by.
+    /// Takes hits from the grant and returns the instant that identifies it.
     pub(super) fn take_of_grant(&mut self, hits: u64) -> Option<Timestamp> {
         let Inner::Extended(extended) = &mut self.0 else { return None };
         let Granted { grant, at } = extended.grant.as_mut()?;
@@ -219,7 +222,7 @@ impl State {
         Some(*at)
     }
 
-    /// Says whether that grant is still there.
+    /// Returns hits to their grant. Returns `false` if that grant is no longer there.
     pub(super) fn give_back_to_grant(&mut self, receipt: Receipt, now: Timestamp) -> bool {
         if let Inner::Extended(extended) = &mut self.0
             && let Some(Granted { grant, at }) = &mut extended.grant
@@ -232,19 +235,19 @@ impl State {
         false
     }
 
-    /// The first instant that is after the grant and the reset.
+    /// Returns the first instant after both the grant and the reset.
     fn next_mark(&self) -> Timestamp {
         let mark = self.extended().map(Extended::mark);
         mark.map_or(Timestamp::EPOCH, |mark| mark + Micros::new(1))
     }
 
-    /// Whether a charge was made before a reset.
+    /// Returns `true` if a charge was made before a reset.
     pub(super) fn is_void(&self, receipt: Receipt) -> bool {
         let reset = self.extended().and_then(|extended| extended.reset);
         reset.is_some_and(|reset| receipt.at <= reset.at)
     }
 
-    /// Changes what stands beside the state.
+    /// Changes the grant, reset or tallies, extending a plain counter first.
     pub(super) fn extend(&mut self, limit: &Limit, change: impl FnOnce(&mut Extended)) {
         let mut extended = match std::mem::replace(self, limit.unused()).0 {
             Inner::Extended(extended) => extended,
@@ -256,7 +259,8 @@ impl State {
         self.0 = Inner::Extended(extended);
     }
 
-    /// Becomes plain where nothing beside the state has a meaning any more. With every write.
+    /// Drops an expired grant and reset, and becomes plain if nothing is left beside the state.
+    /// Called with every write.
     pub(super) fn settle(&mut self, limit: &Limit, now: Timestamp) {
         let Inner::Extended(extended) = &mut self.0 else { return };
         extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
@@ -272,13 +276,13 @@ impl Extended {
         self.state.last().max(self.mark())
     }
 
-    /// The later of the instants of the grant and the reset.
+    /// Returns the later of the instants of the grant and the reset.
     fn mark(&self) -> Timestamp {
         let grant = self.grant.map_or(Timestamp::EPOCH, |granted| granted.at);
         grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.at))
     }
 
-    /// The instant from which nothing beside the state has a meaning.
+    /// Returns the instant from which neither grant nor reset has an effect.
     pub(super) fn matters_until(&self) -> Timestamp {
         let grant = self.grant.map_or(Timestamp::EPOCH, |granted| granted.grant.until);
         grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))

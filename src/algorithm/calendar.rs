@@ -1,6 +1,6 @@
 //! Windows that begin at local midnight: days, weeks, months and years of a time zone.
 //!
-//! Days have 23 to 25 hours where clocks change; weeks begin on Monday. The zone data is compiled in.
+//! Days have 23 to 25 hours when clocks change; weeks begin on Monday. Zone data is compiled in.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -8,7 +8,7 @@ use jiff::{Span, ToSpan};
 
 use super::time::{Micros, Timestamp};
 
-/// Which boundaries a calendar's windows have.
+/// The unit of a calendar window, which sets its boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
     /// Local midnight to local midnight.
@@ -22,7 +22,7 @@ pub enum CalendarUnit {
 }
 
 impl CalendarUnit {
-    /// The unit in the field's words: `day`, `week`, `month` or `year`.
+    /// Returns the name of the unit: `day`, `week`, `month` or `year`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Day => "day",
@@ -41,26 +41,26 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// Windows of one `unit` in the IANA time zone `zone` (`Europe/Berlin`).
+    /// Creates a calendar of one `unit` in the IANA time zone `zone` (`Europe/Berlin`).
     ///
     /// # Errors
-    /// Where there is no such zone: its name.
+    /// If the zone does not exist, with its name.
     pub fn new(unit: CalendarUnit, zone: &str) -> Result<Self, UnknownZone> {
         let zone = TimeZone::get(zone).map_err(|_| UnknownZone(zone.to_owned()))?;
         Ok(Self { unit, zone })
     }
 
-    /// The unit.
+    /// Returns the unit.
     pub fn unit(&self) -> CalendarUnit {
         self.unit
     }
 
-    /// The zone's IANA name.
+    /// Returns the IANA name of the zone.
     pub fn zone_name(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// The usual length of a window: 1, 7, 30 or 365 days.
+    /// Returns the nominal length of a window: 1, 7, 30 or 365 days.
     pub fn nominal_length(&self) -> Micros {
         Micros::from_secs(match self.unit {
             CalendarUnit::Day => 86_400,
@@ -70,9 +70,10 @@ impl Calendar {
         })
     }
 
-    /// Where the window that `now` is in begins, and where the next one does: no instant is in two windows, or in none.
+    /// Returns the start of the window that contains `now`, and the start of the next one. Every
+    /// instant is in exactly one window.
     ///
-    /// Past the year 9999, which no clock reaches, there is one last window without an end.
+    /// After the year 9999, which no clock reaches, there is one last window without an end.
     pub fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
         let forever = (Timestamp::EPOCH, Timestamp::from_micros(u64::MAX));
         self.checked_bounds(now).unwrap_or(forever)
@@ -93,7 +94,7 @@ impl Calendar {
         loop {
             let next = first.checked_add(length).ok()?;
             let (start, end) = (self.midnight(first)?, self.midnight(next)?);
-            // Where clocks are set back across midnight, the date is that of the day before for a second time.
+            // If clocks are set back across midnight, the previous day's date occurs a second time.
             if now < end {
                 return Some((start, end));
             }
@@ -101,7 +102,7 @@ impl Calendar {
         }
     }
 
-    /// The first instant of a local day: midnight, or the end of the gap where a clock change skips midnight.
+    /// Returns the first instant of a local day: midnight, or the end of a gap that skips it.
     fn midnight(&self, date: Date) -> Option<Timestamp> {
         let us = date.to_zoned(self.zone.clone()).ok()?.timestamp().as_microsecond();
         // Local days that began before 1970 begin with the epoch.
@@ -109,7 +110,7 @@ impl Calendar {
     }
 }
 
-/// There is no time zone of this name in the IANA data base that is compiled in.
+/// An error for a time zone that is not in the compiled-in IANA database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no time zone is called `{0}`; names are those of the IANA data base, such as Europe/Berlin")]
 pub struct UnknownZone(pub String);
@@ -146,14 +147,14 @@ mod tests {
 
     #[test]
     fn a_midnight_that_the_clock_skips_begins_the_day_later() {
-        // In Cairo the clocks went from 2026-04-24 00:00 to 01:00.
+        // In Cairo, clocks went forward from 2026-04-24 00:00 to 01:00.
         let (start, length) = hours(CalendarUnit::Day, "Africa/Cairo", "2026-04-24T10:00:00Z");
         assert_eq!((start.as_str(), length), ("2026-04-23T22:00:00Z", 23));
     }
 
     #[test]
     fn a_day_begins_once_where_clocks_are_set_back_across_midnight() {
-        // In St. John's the clocks went from 2010-11-07 00:01 back to 2010-11-06 23:01.
+        // In St. John's, clocks went back from 2010-11-07 00:01 to 2010-11-06 23:01.
         for at in ["2010-11-07T02:30:00Z", "2010-11-07T02:31:00Z", "2010-11-07T03:29:59Z", "2010-11-07T20:00:00Z"] {
             assert_eq!(hours(CalendarUnit::Day, "America/St_Johns", at), ("2010-11-07T02:30:00Z".into(), 25), "{at}");
         }

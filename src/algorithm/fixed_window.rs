@@ -1,31 +1,32 @@
 //! Fixed window: at most L hits in each window of a fixed grid.
 //!
-//! Idea: time is cut into windows, `floor(now / P)`, counted from the epoch (or by a calendar); each has a count of its own.
-//! A hit is allowed iff `used + n <= L`. Cheapest of all; around a boundary up to 2 L hits may pass in one P.
+//! Idea: time is divided into windows, `floor(now / P)`, counted from the epoch (or by a calendar),
+//! with one count each. A hit is allowed iff `used + n <= L`. This is the cheapest algorithm;
+//! around a boundary, up to 2 L hits may pass within one P.
 //!
-//! Example, L = 3 per minute: hits at 0:57, 0:58, 0:59 are admitted, 0:59.5 is denied with retry_after 0.5 s, and 1:00
-//! is the first of a new window.
+//! Example, L = 3 per minute: hits at 0:57, 0:58 and 0:59 are admitted, 0:59.5 is denied with
+//! retry_after 0.5 s, and the hit at 1:00 is the first of a new window.
 
 use super::Receipt;
 use super::quota::{MAX_HITS, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::Timestamp;
 
-/// The parameters: one or more windows, all of which must allow.
+/// The parameters: one or more windows, all of which must allow the hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     windows: Box<[Window]>,
 }
 
-/// The counter: what was used in the windows that `last` is in.
+/// The counter: hits used in the windows that contain `last`.
 ///
-/// Where a window begins follows from `last`, so it is not stored.
+/// The start of each window follows from `last`, so it is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(super) last: Timestamp,
     used: Used,
 }
 
-/// Counts in the order of the windows; a single one, the usual case, needs no allocation.
+/// Counts in window order. A single count, the common case, needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Used {
     One(u64),
@@ -33,10 +34,10 @@ enum Used {
 }
 
 impl FixedWindow {
-    /// A limit of one or more windows.
+    /// Creates a limit of one or more windows.
     ///
     /// # Errors
-    /// Where there is none, or more than [`MAX_WINDOWS`].
+    /// If there are no windows, or more than [`MAX_WINDOWS`].
     pub fn new(windows: Vec<Window>) -> Result<Self, QuotaError> {
         if windows.is_empty() || windows.len() > MAX_WINDOWS {
             return Err(QuotaError::Windows { found: windows.len() });
@@ -64,12 +65,12 @@ impl FixedWindow {
         self.rewrite(state, now, |_, used| used.saturating_add(hits).min(MAX_HITS));
     }
 
-    /// Gives hits back to the current windows. Says whether there was anything to take.
+    /// Refunds hits to the current windows. Returns `true` if it took any.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
         self.rewrite(state, now, |_, used| used.saturating_sub(hits))
     }
 
-    /// Undoes a charge in those windows that it was made in and that are still current.
+    /// Undoes a charge in the windows that it was made in, if they are still current.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
         self.rewrite(state, now, |window, used| {
             let (start, end) = window.bounds(now);
@@ -79,10 +80,15 @@ impl FixedWindow {
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
-        Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now))
+        let report = Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now));
+        let beyond = match &*self.windows {
+            [window] => self.counts(state, now).sum::<u64>().saturating_sub(window.limit().into()),
+            _ => 0,
+        };
+        Report { beyond, ..report }
     }
 
-    /// Hits that count at `now`, of each window.
+    /// Returns the hits that count at `now`, per window.
     pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
         self.used(state, now).map(|(_, used)| used)
     }
@@ -109,7 +115,7 @@ impl FixedWindow {
         self.windows.iter().map(|window| window.bounds(state.last).1).max().unwrap_or(state.last)
     }
 
-    /// Each window with its count at `now`: 0 unless the counter was written in the same window.
+    /// Returns each window with its count at `now`: 0 unless it was written in that window.
     fn used<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = (&'a Window, u64)> {
         let counts = match &state.used {
             Used::One(used) => std::slice::from_ref(used),
@@ -118,7 +124,8 @@ impl FixedWindow {
         self.windows.iter().zip(counts).map(move |(window, used)| (window, still_used(window, state.last, *used, now)))
     }
 
-    /// Replaces every count at `now` by `change(window, count)`; writes nothing, and says so, where nothing changes.
+    /// Replaces every count at `now` by `change(window, count)`. If no count changes, writes
+    /// nothing and returns `false`.
     fn rewrite(&self, state: &mut State, now: Timestamp, change: impl Fn(&Window, u64) -> u64) -> bool {
         if self.used(state, now).all(|(window, used)| change(window, used) == used) {
             return false;
@@ -141,7 +148,7 @@ fn still_used(window: &Window, last: Timestamp, used: u64, now: Timestamp) -> u6
 }
 
 impl State {
-    /// Bytes on the heap.
+    /// Returns the heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         match &self.used {
             Used::One(_) => 0,

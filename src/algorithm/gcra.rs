@@ -1,24 +1,27 @@
-//! GCRA, the generic cell rate algorithm, which is also the token bucket: L hits per P, evenly, and C at once when rested.
+//! GCRA, the generic cell rate algorithm, equivalent to a token bucket: L hits per P, evenly
+//! spaced, and bursts of up to C.
 //!
-//! Idea: a hit costs `T = P / L` of time. The backlog `D` is the time until the counter is rested; it drains by itself. Hits
-//! are allowed iff `n <= C` and `D + n*T <= C*T`, and a charge makes it `D + n*T`. A token bucket of capacity C that refills
-//! L tokens per P holds `C - D/T` tokens: the same machine in other words.
+//! Idea: a hit costs `T = P / L` of time. The backlog `D` is the time until the counter is idle; it
+//! drains by itself. Hits are allowed iff `n <= C` and `D + n*T <= C*T`, and a charge makes it
+//! `D + n*T`. A token bucket of capacity C that refills L tokens per P holds `C - D/T` tokens: the
+//! two are equivalent.
 //!
-//! Example, L = 60 per minute (T = 1 s), C = 3: three hits at 0:00 are admitted (D = 3 s), the fourth is denied with
-//! retry_after 1 s; at 0:01 one is admitted again.
+//! Example, L = 60 per minute (T = 1 s), C = 3: three hits at 0:00 are admitted (D = 3 s), the
+//! fourth is denied with retry_after 1 s; at 0:01 one more is admitted.
 //!
-//! Representation, exact in integers that a Lua script shares: with g = gcd(L, P), p = P/g and l = L/g, T is p/l
-//! microseconds, and a backlog is `whole + part/l` with part < l. Draining takes whole microseconds and divides nothing.
+//! Representation, exact in integers that a Lua script shares: with g = gcd(L, P), p = P/g and
+//! l = L/g, T is p/l microseconds, and a backlog is `whole + part/l` with part < l. Draining
+//! subtracts whole microseconds and needs no division.
 
 use super::Receipt;
 use super::quota::{MAX_HITS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
 
-/// Longest time that a whole burst may take to drain, 2^51 us: 71 years.
+/// Longest time that a full burst may take to drain, 2^51 us: 71 years.
 const MAX_DRAIN: u64 = 1 << 51;
 /// Longest backlog, debt included, 2^53 us: 285 years.
 const MAX_BACKLOG: u64 = 1 << 53;
-/// `max_debt` where a policy does not say: this many bursts.
+/// Default of `max_debt`, in bursts.
 const DEFAULT_DEBT_BURSTS: u64 = 10;
 
 /// The parameters.
@@ -27,12 +30,12 @@ pub struct Gcra {
     window: [Window; 1],
     burst: u32,
     max_debt: u64,
-    /// Burst and debt as they were asked for: those that were not follow the amount.
+    /// Burst and debt as configured; an absent one follows the amount.
     asked: (Option<u32>, Option<u64>),
     interval: Interval,
-    /// C*T: the backlog of a burst.
+    /// C*T: the backlog of a full burst.
     full: Backlog,
-    /// (C + max_debt) * T: what charges past the limit can add up to.
+    /// (C + max_debt) * T: the largest backlog that charges past the limit can add up to.
     deepest: Backlog,
 }
 
@@ -40,9 +43,9 @@ pub struct Gcra {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(super) last: Timestamp,
-    /// At `last`, in parts of the interval that belongs to `limit`.
+    /// Backlog at `last`, in parts of the interval that belongs to `limit`.
     backlog: Backlog,
-    /// The amount per period that the backlog was reckoned with: another one keeps the hits used, not the time.
+    /// Amount per period that the backlog was computed with: a change keeps the hits, not the time.
     limit: u32,
 }
 
@@ -51,48 +54,49 @@ pub struct State {
 struct Interval {
     /// P / g.
     period: u64,
-    /// L / g: how many parts a microsecond has.
+    /// L / g: the number of parts in a microsecond.
     parts: u32,
     /// g = gcd(L, P).
     divisor: u32,
 }
 
-/// A length of time, `whole` microseconds and `part` of [`Constants::parts`]. Packed: each counter has one, and would be 8 bytes
-/// larger.
+/// A duration of `whole` microseconds and `part` of [`Constants::parts`]. Packed: every counter has
+/// one, and would otherwise be 8 bytes larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(Rust, packed(4))]
 pub struct Backlog {
     /// Whole microseconds.
     pub whole: u64,
-    /// What is left over, in fractions of a microsecond.
+    /// Remainder, in parts of a microsecond.
     pub part: u32,
 }
 
-/// What a program without integers beyond 2^53 needs to reckon with the same limit.
+/// The constants of a limit for a program without integers beyond 2^53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
-    /// Fractions that a microsecond is counted in.
+    /// Number of parts in a microsecond.
     pub parts: u32,
-    /// The time that one hit costs.
+    /// Cost of one hit, as time.
     pub one: Backlog,
-    /// The time that 65,536 hits cost; at most 2^53 us, which no limit allows.
+    /// Cost of 65,536 hits, as time; capped at 2^53 us, which no limit allows.
     pub many: Backlog,
-    /// The backlog of a burst.
+    /// The backlog of a full burst.
     pub full: Backlog,
-    /// What charges past the limit can add up to.
+    /// The largest backlog that charges past the limit can add up to.
     pub deepest: Backlog,
 }
 
 impl Gcra {
-    /// `window.limit()` hits per `window.period()`, evenly, and at most `burst` at once (default: the limit).
+    /// Creates a limit of `window.limit()` hits per `window.period()`, evenly spaced, and at most
+    /// `burst` at once (default: the limit).
     ///
-    /// `max_debt` bounds what charges past the limit add up to, in hits; default ten bursts, or what fits in 285 years.
+    /// `max_debt` bounds the hits past the limit; default ten bursts, or what fits in 285 years.
     ///
     /// # Errors
-    /// Where the burst is 0, takes longer than 71 years to drain, or the debt longer than 285.
+    /// If the burst is 0 or takes longer than 71 years to drain, or the debt longer than 285.
     pub fn new(window: Window, burst: Option<u32>, max_debt: Option<u64>) -> Result<Self, QuotaError> {
         let asked = (burst, max_debt);
-        let limit = window.limit().max(1); // a ban has no interval and never asks for one
+        let limit = window.limit().max(1); // a ban has no interval and never needs one
         let burst = burst.unwrap_or(limit);
         if burst == 0 {
             return Err(QuotaError::NoBurst);
@@ -112,7 +116,8 @@ impl Gcra {
         Ok(Self { window: [window], burst, max_debt, asked, interval, full, deepest })
     }
 
-    /// The same with another amount and period; a burst that was asked for is kept as far as it drains in 71 years.
+    /// Returns the limit for another amount and period; reduces a configured burst to what drains
+    /// in 71 years, and a configured debt to what drains in 285.
     pub(super) fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
         let fitting = Interval::new(window.limit().max(1), window.period()).fitting(MAX_DRAIN.saturating_sub(1));
         let (burst, max_debt) = self.asked;
@@ -123,29 +128,34 @@ impl Gcra {
         }
     }
 
-    /// The same with `of` each amount: the rate slower, the burst smaller.
+    /// Returns the limit with `of` applied to each amount: a slower rate, a smaller burst.
     pub(super) fn share(&self, of: impl Fn(u32) -> u32) -> Result<Self, QuotaError> {
         let window = self.window.clone().map(|window| window.with_limit(of(window.limit())));
         let [window] = window;
-        // A debt is what has been used already, and is no share of anything.
+        // Debt is past use and has no share: the default applies.
         Self::new(window, Some(of(self.burst)), None)
     }
 
-    /// Hits that a rested counter admits at once.
+    /// Returns the number of hits that an idle counter admits at once.
     pub fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// Hits past the limit that are remembered.
+    /// Returns the maximum number of hits past the limit.
     pub fn max_debt(&self) -> u64 {
         self.max_debt
     }
 
-    /// The numbers behind it, for a script.
+    /// Returns the constants for a script.
     pub fn constants(&self) -> Constants {
         let many = self.interval.times(1 << 16).min(Backlog { whole: MAX_BACKLOG, part: 0 });
         let (full, deepest) = (self.full, self.deepest);
         Constants { parts: self.interval.parts, one: self.interval.times(1), many, full, deepest }
+    }
+
+    /// Returns the cost of `hits` as a backlog.
+    pub fn cost(&self, hits: u64) -> Backlog {
+        self.interval.times(hits)
     }
 
     pub(super) fn windows(&self) -> &[Window] {
@@ -163,19 +173,19 @@ impl Gcra {
 
     pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
         let before = state.backlog(now);
-        // Past the longest backlog, which is past the deepest as well, nothing is added.
+        // A backlog beyond the longest is beyond the deepest too, so nothing is added.
         let Some(own) = self.rescaled(before, state.limit) else { return state.write(before, state.limit, now) };
         let after = own.plus(self.interval.times(hits), self.interval.parts);
-        // The deepest backlog bounds what is added, not what is there.
+        // The deepest backlog bounds what is added, not what is already there.
         state.write(after.min(self.deepest).max(own), self.limit(), now);
     }
 
-    /// Gives hits back. Returns whether there was anything to take.
+    /// Refunds hits. Returns `true` if it took any.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
         self.relieve(state, hits, Micros::ZERO, now)
     }
 
-    /// Undoes as much of a charge as has not drained since.
+    /// Undoes the part of a charge that has not drained since.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
         self.relieve(state, receipt.hits, now.since(receipt.at), now)
     }
@@ -184,7 +194,7 @@ impl Gcra {
         Report::of_binding(&self.window, denied.is_some(), self.reports(state, denied, now))
     }
 
-    /// Hits that have not drained at `now`; a part of one counts as one.
+    /// Returns the hits that have not drained at `now`; a partial hit counts as one.
     pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
         std::iter::once(self.interval_of(state).hits_rounded_up(state.backlog(now)))
     }
@@ -197,7 +207,7 @@ impl Gcra {
     ) -> impl Iterator<Item = WindowReport> + 'a {
         let (backlog, interval, burst) = (state.backlog(now), self.interval_of(state), u64::from(self.burst));
         let remaining = burst.saturating_sub(interval.hits_rounded_up(backlog));
-        // By the rate at which the backlog drains, which is that of the last write until the next one.
+        // The backlog drains at the rate of the last write until the next one.
         let retry_after = denied
             .and_then(|hits| burst.checked_sub(hits))
             .map(|room| backlog.minus(interval.times(room), interval.parts).rounded_up());
@@ -212,8 +222,8 @@ impl Gcra {
         self.window.iter().map(Window::limit).sum()
     }
 
-    /// The interval of the amount that the backlog is reckoned with. Judging by it is exact whatever this limit's own
-    /// amount is: a number of hits is a whole number of parts of either interval.
+    /// Returns the interval of the amount that the backlog was computed with. Judging by it is
+    /// exact for any amount: a number of hits is a whole number of parts of either interval.
     fn interval_of(&self, state: &State) -> Interval {
         if state.limit == self.limit() { self.interval } else { self.interval_with(state.limit) }
     }
@@ -222,8 +232,8 @@ impl Gcra {
         Interval::new(limit.max(1), self.window.iter().map(Window::period).max().unwrap_or_default())
     }
 
-    /// A backlog that was reckoned with another amount, in this limit's parts: the same hits, rounded up, so that a change
-    /// of the amount never grants one. `None`: it would take more than 285 years to drain.
+    /// Converts a backlog of another amount to this limit's parts: the same hits, rounded up, so
+    /// that a change of the amount never grants one. `None`: more than 285 years to drain.
     fn rescaled(&self, backlog: Backlog, limit: u32) -> Option<Backlog> {
         if limit == self.limit() {
             return Some(backlog);
@@ -231,8 +241,8 @@ impl Gcra {
         self.interval.rescaled(backlog, self.interval_with(limit))
     }
 
-    /// Takes off what `hits` cost, less what has drained of it in `elapsed`. Reckons by the higher of the two rates, by
-    /// which more has drained: when in doubt, less is taken. Returns whether there was anything to take.
+    /// Subtracts the cost of `hits`, less what drained of it in `elapsed` at the higher of the two
+    /// rates, at which more drains: in doubt, less is taken. Returns `true` if it took any.
     fn relieve(&self, state: &mut State, hits: u64, elapsed: Micros, now: Timestamp) -> bool {
         let before = state.backlog(now);
         let (before, interval, limit) = match self.rescaled(before, state.limit) {
@@ -253,7 +263,7 @@ impl Gcra {
 }
 
 impl State {
-    /// The backlog at `now`, in parts of the interval that belongs to `limit`, by whose rate it drains.
+    /// Returns the backlog at `now`, in parts of the interval of `limit`, at whose rate it drains.
     fn backlog(&self, now: Timestamp) -> Backlog {
         self.backlog.drained(now.since(self.last))
     }
@@ -273,10 +283,10 @@ impl Interval {
         }
     }
 
-    /// `hits * T`.
+    /// Returns `hits * T`.
     fn times(&self, hits: u64) -> Backlog {
         let parts = u64::from(self.parts);
-        // The product of a year and a count needs 128 bits; of a second and one hit, the usual case, 64.
+        // A year times a count needs 128 bits; the common case, a second times one hit, needs 64.
         let (whole, part) = match hits.checked_mul(self.period) {
             Some(product) => (product.checked_div(parts), product.checked_rem(parts)),
             None => {
@@ -292,13 +302,13 @@ impl Interval {
         }
     }
 
-    /// `floor(backlog / T)`.
+    /// Returns `floor(backlog / T)`.
     fn hits(&self, backlog: Backlog) -> u64 {
         let hits = self.parts_in(backlog).checked_div(u128::from(self.period));
         hits.and_then(|hits| u64::try_from(hits).ok()).unwrap_or(MAX_HITS)
     }
 
-    /// `ceil(backlog / T)`.
+    /// Returns `ceil(backlog / T)`.
     fn hits_rounded_up(&self, backlog: Backlog) -> u64 {
         let hits = self.parts_in(backlog).div_ceil(u128::from(self.period.max(1)));
         u64::try_from(hits).unwrap_or(MAX_HITS)
@@ -308,13 +318,13 @@ impl Interval {
         u128::from(backlog.whole).saturating_mul(u128::from(self.parts)).saturating_add(u128::from(backlog.part))
     }
 
-    /// How many hits a backlog of `whole` microseconds is at most.
+    /// Returns the maximum number of hits in a backlog of `whole` microseconds.
     fn fitting(&self, whole: u64) -> u64 {
         self.hits(Backlog { whole, part: 0 }).min(MAX_HITS)
     }
 
-    /// A backlog of another amount per the same period, for the same hits: `D * L_old / L_new`, rounded up. `None` where
-    /// that is longer than the longest.
+    /// Converts a backlog of another amount per the same period for the same hits:
+    /// `D * L_old / L_new`, rounded up. `None` if the result exceeds the longest backlog.
     fn rescaled(&self, backlog: Backlog, old: Self) -> Option<Backlog> {
         let parts = old.parts_in(backlog).saturating_mul(u128::from(old.divisor));
         let parts = parts.div_ceil(u128::from(self.divisor.max(1)));
@@ -334,7 +344,7 @@ impl Backlog {
         }
     }
 
-    /// The difference; zero where `other` is larger.
+    /// Returns the difference; zero if `other` is larger.
     fn minus(self, other: Self, parts: u32) -> Self {
         if self <= other {
             return Self::default();
@@ -349,7 +359,7 @@ impl Backlog {
         }
     }
 
-    /// What is left after `elapsed`.
+    /// Returns the backlog that is left after `elapsed`.
     fn drained(self, elapsed: Micros) -> Self {
         match self.whole.checked_sub(elapsed.get()) {
             Some(whole) => Self { whole, part: self.part },

@@ -1,11 +1,12 @@
-//! A whole request against its counters, at one instant: look first, write second, report last.
+//! Judging a whole request against its counters at one instant.
 //!
-//! Every store that can see all counters of a request decides with this function; a Redis script mirrors its steps:
+//! Every store that can access all counters of a request decides with this function. A Redis script
+//! implements the same steps:
 //!
-//! 1. each check is judged in order, seeing the hits of earlier checks of the same counter, those of peeks too;
+//! 1. each check is judged in order, counting earlier hits on the same counter, peeks included;
 //! 2. the verdicts are combined ([`super::verdict::combine`]);
-//! 3. the hits are written where the charge modes say so, and tallied for the entries that are recorded;
-//! 4. each check is reported as its counter stands after the whole request.
+//! 3. the hits are written as the charge modes require, and tallied for the recorded entries;
+//! 4. each check is reported with its counter's state after the whole request.
 
 use smallvec::SmallVec;
 
@@ -15,20 +16,21 @@ use super::time::Timestamp;
 use super::verdict::{Overall, Prior, Role, Verdict, charges, combine, is_seen};
 use super::{Charge, Limit, State, Unreadable};
 
-/// What a request wants of one limit.
+/// The operation that a request performs on one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// So many hits, at least 1.
+    /// Charges this many hits, at least 1.
     Charge(u32),
-    /// To know whether there is room for so many hits; takes nothing and creates no counter. The protocol's peek is of 0.
+    /// Checks for room for this many hits; takes none and creates no counter. The protocol's peek
+    /// has 0 hits.
     Peek(u32),
-    /// To give so many hits back.
+    /// Refunds this many hits.
     Refund(u32),
 }
 
 impl Hits {
-    /// Hits that must fit where a limit is charged by `mode`; `None`: nothing must, hits are given back. A peek at a limit that
-    /// is charged afterwards must leave room for one.
+    /// Returns the hits that must fit for a limit with charge mode `mode`; `None` for a refund. A
+    /// peek at a limit that is charged afterwards needs room for at least one hit.
     pub fn needs(self, mode: Charge) -> Option<u32> {
         match self {
             Self::Charge(hits) => Some(hits),
@@ -38,63 +40,63 @@ impl Hits {
     }
 }
 
-/// One limit's question about one counter.
+/// One limit to judge against one counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The limit to judge by.
     pub limit: &'a Limit,
-    /// What is wanted.
+    /// Hits to charge, peek or refund.
     pub hits: Hits,
-    /// The limit's part in the request.
+    /// Role of the limit in the request.
     pub role: Role,
-    /// Which of the counters it is about; `None` where the store has none to offer.
+    /// Index of the counter; `None` if the store has none available.
     pub counter: Option<usize>,
-    /// The entries that the hits are tallied for.
+    /// Entries to tally the hits for.
     pub recorded: Recorded<'a>,
 }
 
-/// The answer to one question.
+/// The outcome of one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether the limit allowed the hits. A refund is always allowed.
+    /// `true` if the limit allowed the hits. A refund is always allowed.
     pub allowed: bool,
-    /// The counter after the whole request.
+    /// State of the counter after the whole request.
     pub report: Report,
-    /// Who says so.
+    /// Source of the outcome.
     pub by: JudgedBy,
 }
 
-/// Who says what became of hits.
+/// The source of an outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JudgedBy {
-    /// The store, now.
+    /// The store, for this request.
     #[default]
     Store,
-    /// The store, some time ago: a layer in front of it remembered a denial.
+    /// A denial that a layer in front of the store remembered.
     Memory,
-    /// This process alone, by its share of the limit, for the store was away.
+    /// This process alone, by its share of the limit, because the store was unavailable.
     Share,
-    /// This process, of hits that it has taken of the store in advance.
+    /// This process, from a block of hits that it leased from the store.
     Block,
 }
 
-/// Up to four counters, the usual request, without an allocation.
+/// A list that needs no allocation for up to four elements, which most requests have at most.
 pub type Few<T> = SmallVec<[T; 4]>;
 
-/// The verdict on the request and an answer to each question, in their order; an error where there was no counter.
+/// The decision on a request, with the outcome of each question in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// What became of the request.
+    /// Decision on the request as a whole.
     pub overall: Overall,
-    /// `None`: the store had no counter to judge by.
+    /// Outcome per question; `None` if the store had no counter to judge by.
     pub outcomes: Few<Option<Outcome>>,
-    /// Which counters were written, by their index.
+    /// `true` for each counter that was written, by index.
     pub written: Few<bool>,
 }
 
-/// Judges all `questions` of one request at `now` and writes to `counters` what their charge modes ask for.
+/// Judges the `questions` of a request at `now`, and writes `counters` as the charge modes require.
 ///
-/// Two questions may name the same counter. A counter that belongs to another algorithm counts as not there.
+/// Two questions may name the same counter. A counter of another algorithm counts as unavailable.
 pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, now: Timestamp) -> Judgement {
     let verdicts = look(questions, counters, now);
     let overall = combine(prior, questions.iter().map(|question| question.role).zip(verdicts.iter().copied()));
@@ -110,29 +112,31 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
     Judgement { overall, outcomes, written }
 }
 
-/// The verdict on each question, in order. Nothing is written but to copies.
+/// Returns the verdict on each question, in order. Writes only to copies of the counters.
 fn look(questions: &[Question<'_>], counters: &[State], now: Timestamp) -> Few<Verdict> {
     let mut verdicts = Few::new();
-    // What earlier checks of a counter leave for later ones; only counters asked about twice are copied.
-    let mut drafts: Few<(usize, State)> = Few::new();
-    for (number, question) in questions.iter().enumerate() {
+    // A single question, the common case, repeats no counter.
+    let mut uses: Few<usize> = counters.iter().filter(|_| questions.len() > 1).map(|_| 0).collect();
+    for used in questions.iter().filter_map(|question| question.counter) {
+        uses.get_mut(used).into_iter().for_each(|uses| *uses = uses.saturating_add(1));
+    }
+    // State that earlier checks leave for later ones; only counters that occur twice are copied.
+    let has_repeats = uses.iter().any(|uses| *uses > 1);
+    let mut drafts: Few<Option<State>> = counters.iter().filter(|_| has_repeats).map(|_| None).collect();
+    for question in questions {
         let index = question.counter.unwrap_or(usize::MAX);
-        let draft = drafts.iter().position(|(of, _)| *of == index);
-        let state = match draft.and_then(|draft| drafts.get(draft)) {
-            Some((_, state)) => Some(state),
-            None => counters.get(index),
-        };
+        let state = drafts.get(index).and_then(Option::as_ref).or_else(|| counters.get(index));
         let verdict = state.map(|state| question.verdict(state, now)).and_then(Result::ok);
         let Some(verdict) = verdict else {
             verdicts.push(Verdict::Unknown(question.limit.on_store_error()));
             continue;
         };
         verdicts.push(verdict);
-        let is_asked_again = questions.iter().skip(number).skip(1).any(|later| later.counter == question.counter);
-        if is_asked_again && draft.is_none() {
-            drafts.extend(state.cloned().map(|state| (index, state)));
-        }
-        if let Some((_, state)) = drafts.iter_mut().find(|(of, _)| *of == index) {
+        let Some(draft) = drafts.get_mut(index).filter(|_| uses.get(index).is_some_and(|uses| *uses > 1)) else {
+            continue;
+        };
+        *draft = draft.take().or_else(|| counters.get(index).cloned());
+        if let Some(state) = draft {
             let seen = is_seen(question.limit.charge_mode(), verdict == Verdict::Allowed);
             let _ = question.as_charge().write(state, seen, now);
         }
@@ -140,27 +144,31 @@ fn look(questions: &[Question<'_>], counters: &[State], now: Timestamp) -> Few<V
     verdicts
 }
 
-/// The answers, as the counters stand after the whole request.
+/// Returns the outcomes, with the state of each counter after the whole request.
 fn report(
     questions: &[Question<'_>],
     verdicts: &[Verdict],
     counters: &[State],
     now: Timestamp,
 ) -> Few<Option<Outcome>> {
-    let answer = |(number, (question, verdict)): (usize, (&Question<'_>, &Verdict))| {
-        let state = counters.get(question.counter?)?;
+    // Hits that the checks so far requested of each counter.
+    let mut wanted: Few<u64> = counters.iter().map(|_| 0).collect();
+    let answer = |(question, verdict): (&Question<'_>, &Verdict)| {
+        let index = question.counter?;
+        let (state, so_far) = (counters.get(index)?, wanted.get_mut(index)?);
+        let earlier = *so_far;
+        *so_far = earlier.saturating_add(question.wanted());
         let allowed = match verdict {
             Verdict::Allowed | Verdict::Refund => true,
             Verdict::Denied => false,
             Verdict::Unknown(_) => return None,
         };
-        // A denied caller who comes back comes with all that this request wanted of the counter so far.
-        let earlier = questions.iter().take(number).filter(|earlier| earlier.counter == question.counter);
-        let wanted = earlier.map(Question::wanted).fold(question.needs(), u64::saturating_add);
-        let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
+        // A denied caller that retries sends all hits that this request has for the counter so far.
+        let all = question.needs().saturating_add(earlier);
+        let report = question.limit.report(state, (!allowed).then_some(all), now).ok()?;
         Some(Outcome { allowed, report, by: JudgedBy::Store })
     };
-    questions.iter().zip(verdicts).enumerate().map(answer).collect()
+    questions.iter().zip(verdicts).map(answer).collect()
 }
 
 impl Question<'_> {
@@ -172,12 +180,12 @@ impl Question<'_> {
         Ok(if allowed { Verdict::Allowed } else { Verdict::Denied })
     }
 
-    /// Hits that must fit.
+    /// Returns the hits that must fit.
     fn needs(&self) -> u64 {
         self.hits.needs(self.limit.charge_mode()).unwrap_or(0).into()
     }
 
-    /// Hits that a charge takes or a peek asks about.
+    /// Returns the hits of a charge or peek; 0 for a refund.
     fn wanted(&self) -> u64 {
         match self.hits {
             Hits::Charge(hits) | Hits::Peek(hits) => hits.into(),
@@ -185,7 +193,7 @@ impl Question<'_> {
         }
     }
 
-    /// Returns the question with the hits of a peek charged.
+    /// Returns the question with a peek turned into a charge.
     fn as_charge(&self) -> Self {
         match self.hits {
             Hits::Peek(hits) if hits > 0 => Self { hits: Hits::Charge(hits), ..*self },
@@ -193,7 +201,7 @@ impl Question<'_> {
         }
     }
 
-    /// Writes the hits where they are `charged`; a refund always. A ban counts nothing. Says whether the counter changed.
+    /// Writes the hits if `charged`, a refund always, a ban never. Returns `true` if it wrote any.
     fn write(&self, state: &mut State, charged: bool, now: Timestamp) -> Result<bool, Unreadable> {
         match self.hits {
             Hits::Charge(hits) if charged && !self.limit.is_ban() => {
@@ -204,7 +212,7 @@ impl Question<'_> {
         }
     }
 
-    /// Tallies hits that were charged or denied; a peek and a refund have none. Returns whether the counter changed.
+    /// Tallies charged or denied hits, not peeks or refunds. Returns `true` if anything changed.
     fn tally(&self, state: &mut State, charged: bool, verdict: Verdict) -> bool {
         let Hits::Charge(of_charge) = self.hits else { return false };
         let hits = |counts: bool| if counts { u64::from(of_charge) } else { 0 };

@@ -1,4 +1,4 @@
-//! The laws that every algorithm keeps, as properties over random limits and traces.
+//! Properties of every algorithm, tested over random limits and traces.
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 mod amend;
@@ -31,7 +31,7 @@ fn limit(algorithm: Algorithm, charge: Charge) -> Limit {
     Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
 }
 
-/// Small numbers, so that traces often stand exactly at the edge of a window.
+/// Generates small periods, so that traces often hit the exact edge of a window.
 fn periods() -> impl Strategy<Value = u64> {
     prop_oneof![Just(1_000), Just(1_009), Just(60_000), 1_000u64..5_000]
 }
@@ -54,13 +54,13 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     ]
 }
 
-/// Steps of the clock, and hits to try.
+/// Steps of the clock, and hits to request.
 fn traces() -> impl Strategy<Value = Vec<(u64, u32)>> {
     let step = prop_oneof![Just(0), Just(1), 0u64..50, 0u64..2_000, Just(1_000), Just(60_000)];
     proptest::collection::vec((step, 1u32..4), 1..60)
 }
 
-/// Runs a trace, charging what is allowed, and gives the admitted (time, hits) and the counter.
+/// Runs a trace, charging allowed hits. Returns the admitted (time, hits), the counter and `now`.
 fn run(limit: &Limit, trace: &[(u64, u32)]) -> (Vec<(u64, u64)>, State, u64) {
     let (mut state, mut now, mut admitted) = (limit.unused(), 0, vec![]);
     for (step, hits) in trace {
@@ -87,7 +87,7 @@ proptest! {
                 };
                 let from = START + from;
                 match limit.algorithm() {
-                    // What a fixed window promises, it promises for its own grid.
+                    // A fixed window makes its promise for its own grid only.
                     Algorithm::FixedWindow(_) => prop_assert!(taken(from / period * period) <= allowed),
                     Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Weighted => {}
                     Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => prop_assert!(taken(from) <= allowed),
@@ -255,7 +255,8 @@ fn what_cannot_be_exact_is_refused_when_it_is_made() {
     assert!(Gcra::new(Window::new(1, year).unwrap(), Some(72), None).is_err());
     assert!(Gcra::new(Window::new(1, year).unwrap(), Some(1), Some(1_000)).is_err());
     assert!(Window::new(1, Micros::new(999)).is_err());
-    assert!(SlidingWindow::new(vec![window(1, 1_000)], 60, Estimate::Strict).is_err()); // 17 us * 60 = 1.02 ms
+    // 17 us * 60 = 1.02 ms
+    assert!(SlidingWindow::new(vec![window(1, 1_000)], 60, Estimate::Strict).is_err());
     assert!(SlidingWindow::new(vec![window(1, 1_000_000)], 60, Estimate::Strict).is_ok());
     assert!(SlidingWindow::new(vec![window(1, 1_000_000)], 7, Estimate::Weighted).is_err());
     let log = Algorithm::SlidingLog(sliding_log::SlidingLog::new(vec![window(1, 1_000)]).unwrap());

@@ -1,58 +1,62 @@
-//! Leases: blocks of hits that a process charges in advance, and then admits without asking.
+//! Leases: blocks of hits that a process charges in advance and then admits without the store.
 //!
-//! Idea: a block of n hits is charged as a request of n would be, and whoever holds it admits n hits by itself. So everybody else
-//! sees them as used, and every hit is admitted a little later than it was charged, never earlier. How much later has a bound,
-//! the block's end: its ttl, and of fixed windows the end of the first window that it was charged in.
+//! Idea: a block of n hits is charged like a request of n, and its holder admits n hits by itself.
+//! All other processes see them as used, and every hit is admitted a little later than it was
+//! charged, never earlier. The end of the block bounds the delay: its TTL, and for fixed windows
+//! the end of the first window that it was charged in.
 //!
-//! - fixed_window: each hit is admitted in the window that it was charged in, so in no window more than L are. What is not
-//!   admitted until the first one ends goes back to the longer ones.
-//! - The others: what is admitted in an interval of `P - ttl` was charged in one of P, so it is at most L (for gcra: what it
-//!   admits in a P). In a whole P it is at most that and the blocks that were outstanding when the P began.
+//! - fixed_window: each hit is admitted in the window that it was charged in, so no window admits
+//!   more than L. Hits not admitted by the end of the first window are returned to the longer ones.
+//! - Others: hits admitted in an interval of `P - ttl` were charged within one P, so they are at
+//!   most L (for gcra: at most what it admits in a P). A whole P admits at most that and the blocks
+//!   that were outstanding when the P began.
 //!
-//! Example, L = 1000 a minute, blocks of 10 for 100 ms: at 0:59.95 a block of 10 is charged. Of a fixed window it ends at 1:00
-//! whatever its ttl. Of a sliding window it may be used until 1:00.05, so from 0:00.05 to 1:00.05 up to 1010 hits pass, and from
-//! 0:00.05 to 0:59.95 at most 1000.
+//! Example, L = 1000 a minute, blocks of 10 for 100 ms: at 0:59.95 a block of 10 is charged. With a
+//! fixed window it ends at 1:00 whatever its TTL. With a sliding window it may be used until
+//! 1:00.05, so from 0:00.05 to 1:00.05 up to 1010 hits pass, but from 0:00.05 to 0:59.95 no more
+//! than 1000.
 //!
-//! The last hits are not stranded: a block is never more than a [sixteenth](NEAR) of what is left, and where that is too few to
-//! be worth a block, each request asks for itself.
+//! The last hits are not stranded: a block is at most a [sixteenth](NEAR) of the remaining hits. If
+//! that is too few for a block, each request calls the store.
 
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Charge, Limit};
 
-/// Hits of the smallest block: it costs a call to take and one to give back, and has to save more.
+/// Hits of the smallest block: taking and returning it costs two calls, and it must save more.
 pub const LEAST: u32 = 4;
-/// A block is at most one part in so many of what is left.
+/// Divisor that bounds a block to a fraction of the remaining hits.
 pub const NEAR: u32 = 16;
-/// Blocks of a key that a worker holds at once, at most: the one in use, and the next.
+/// Maximum number of blocks per key that a worker holds at once: the current and the next one.
 pub const BLOCKS: usize = 2;
-/// Hundredths of a percent in the whole.
+/// Basis points in 100 %.
 const WHOLE: u64 = 10_000;
 
-/// What a process may take of a limit in advance.
+/// The size and lifetime of the blocks that a process may lease from a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Hits of a block, at most.
+    /// Maximum hits per block.
     pub hits: u32,
-    /// How long a block is kept, from the instant at which it was asked for.
+    /// Time for which a block is kept, from the instant at which it was requested.
     pub ttl: Micros,
 }
 
 impl Lease {
-    /// The hits to ask for where `wanted` would be used in a ttl and `left` are left; `None`: a block is not worth it.
+    /// Returns the hits to lease if `wanted` would be used within a TTL and `left` remain; `None`
+    /// if a block is not worth it.
     pub fn block(&self, wanted: u64, left: u64) -> Option<u32> {
         let near = left.checked_div(NEAR.into()).unwrap_or_default();
         let hits = wanted.min(near).min(self.hits.into());
         u32::try_from(hits).ok().filter(|hits| *hits >= LEAST)
     }
 
-    /// Hits of the largest block that a limit can have; `None`: it never has one.
+    /// Returns the hits of the largest block that a limit can have; `None` if it never has one.
     pub fn largest(&self, limit: &Limit) -> Option<u32> {
         self.block(u64::MAX, limit.at_once().into())
     }
 }
 
 impl Limit {
-    /// The most hits that can be admitted at one instant.
+    /// Returns the maximum number of hits admitted at one instant.
     pub fn at_once(&self) -> u32 {
         let least = self.windows().iter().map(|window| window.limit()).min().unwrap_or_default();
         match self.algorithm() {
@@ -61,19 +65,19 @@ impl Limit {
         }
     }
 
-    /// So many hundredths of a percent of [that](Self::at_once), at least a hit.
+    /// Returns `basis_points` of [the hits admitted at once](Self::at_once), at least one hit.
     pub fn part(&self, basis_points: u16) -> u32 {
         let hits = u64::from(self.at_once()).saturating_mul(basis_points.into()).checked_div(WHOLE).unwrap_or_default();
         u32::try_from(hits).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The same limit, charged otherwise.
+    /// Returns the limit with another charge mode.
     pub fn charged(&self, charge: Charge) -> Self {
         Self { charge, ..self.clone() }
     }
 
-    /// The times from `at` to the ends of the first and the last of fixed windows: hits charged at `at` may be admitted until the one,
-    /// and count until the other.
+    /// Returns the times from `at` to the ends of the first and the last window of a fixed-window
+    /// limit: hits charged at `at` may be admitted until the former, and count until the latter.
     pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
         match self.algorithm() {
             Algorithm::FixedWindow(_) => {

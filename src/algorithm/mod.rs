@@ -1,19 +1,21 @@
-//! The arithmetic of limits: values in, values out; no clock, no IO, no lock, no allocation beyond a counter's own state.
+//! The arithmetic of limits, as pure functions.
 //!
-//! | file | what it knows |
+//! No clock, no IO, no locks, and no allocation beyond the state of a counter.
+//!
+//! | file | contents |
 //! |---|---|
-//! | [`time`] | instants and lengths in microseconds |
-//! | [`quota`] | windows, their bounds, and which window of a limit binds |
+//! | [`time`] | instants and durations in microseconds |
+//! | [`quota`] | windows, their bounds, and the choice of the binding window |
 //! | [`calendar`] | windows that begin at local midnight |
-//! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each, all of the same shape |
-//! | [`verdict`] | how the verdicts of several limits become one, and which of them are charged |
-//! | [`judge`] | a whole request against its counters: look first, write second, report last |
-//! | [`amend`] | what people do to one counter: look, reset, refund, grant |
-//! | [`tallies`] | which entries of requests used a counter up |
-//! | [`lease`] | hits that are charged in advance: how many, how long, and what that does to a limit |
+//! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each |
+//! | [`verdict`] | combining the verdicts of several limits, and which of them are charged |
+//! | [`judge`] | judging a whole request: evaluate first, write second, report last |
+//! | [`amend`] | operator actions on one counter: look, reset, refund, grant |
+//! | [`tallies`] | hits per recorded request entry |
+//! | [`lease`] | hits charged in advance: block sizes, TTLs, and the effect on a limit |
 //!
-//! A new algorithm is a file like [`gcra`], a variant of [`Algorithm`] and of [`State`]; the compiler names the arms.
-//! It may use [`time`] and [`quota`] and nothing else of the house.
+//! A new algorithm is a file like [`gcra`] and a variant of [`Algorithm`] and of [`State`]; the
+//! compiler then lists the match arms to add. It may depend on [`time`] and [`quota`] only.
 
 pub mod amend;
 pub mod calendar;
@@ -40,7 +42,7 @@ use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
 use time::{Micros, Timestamp};
 
-/// How hits are counted.
+/// The counting algorithm of a limit, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each type says what it is")]
 pub enum Algorithm {
@@ -50,34 +52,34 @@ pub enum Algorithm {
     Gcra(Gcra),
 }
 
-/// When the hits of a request are written.
+/// The condition under which the hits of a request are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Charge {
-    /// When the whole request is admitted and this limit allowed them: a denied request costs nothing anywhere.
+    /// If the whole request is admitted and this limit allows it: denied requests cost nothing.
     Admitted,
-    /// When the request is admitted, or this limit itself denied them.
+    /// If the request is admitted, or if this limit itself denies the hits.
     Blamed,
-    /// Always: a client that hammers stays out.
+    /// Always: a client that keeps retrying stays denied.
     Always,
-    /// Always, and a peek passes only where one more hit would fit: for costs known when the response is done.
+    /// Always, and a peek passes only if one more hit fits: for costs known after the response.
     Afterwards,
 }
 
-/// What the answer is where the store cannot decide.
+/// The failure mode of a limit: its decision if the store cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnStoreError {
-    /// The call fails, so that the caller's own failure mode decides.
+    /// Fails the call, so that the caller's own failure mode decides.
     #[default]
     Error,
-    /// OK, without a number of hits left.
+    /// Returns OK without the remaining hits.
     Allow,
-    /// OVER_LIMIT.
+    /// Returns OVER_LIMIT.
     Deny,
-    /// This process decides alone, by its share of the limit.
+    /// Decides in this process alone, by its share of the limit.
     Local,
 }
 
-/// What a rule imposes: an algorithm with its numbers, when it is charged, and what happens without a store.
+/// The limit of a rule: an algorithm with its parameters, a charge mode, and a failure mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     algorithm: Algorithm,
@@ -96,27 +98,27 @@ enum Inner {
     SlidingWindow(sliding_window::State),
     SlidingLog(Box<sliding_log::State>),
     Gcra(gcra::State),
-    /// One of the others, and what stands beside it.
+    /// One of the other variants, with a grant, a reset or tallies.
     Extended(Box<Extended>),
 }
 
-/// What was charged and when, by the counter's own time: enough to undo exactly that.
+/// A receipt for one charge, with what is needed to undo exactly that charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The instant of the charge; of hits that were taken of a grant that of the grant, which no other has.
+    /// Instant of the charge by the counter's clock; of grant hits, the grant's unique instant.
     pub at: Timestamp,
-    /// The hits charged.
+    /// Number of hits charged.
     pub hits: u64,
-    /// Whether they were taken of a grant, and cost the limit nothing.
+    /// `true` if the hits came from a grant and did not count against the limit.
     pub of_grant: bool,
 }
 
-/// The counter was written by another algorithm: it cannot be read, and is never taken for an empty one.
+/// An error for a counter that another algorithm wrote: unreadable, and never treated as empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the counter was written by another algorithm")]
 pub struct Unreadable;
 
-/// Runs `$call` with the parameters and the state of one algorithm; [`Unreadable`] where they are of two.
+/// Runs `$call` with the parameters and state of one algorithm; [`Unreadable`] if they differ.
 macro_rules! with_algorithm {
     ($algorithm:expr, $state:expr, |$p:ident, $s:ident| $call:expr) => {
         match ($algorithm, $state) {
@@ -133,10 +135,10 @@ macro_rules! with_algorithm {
 }
 
 impl Limit {
-    /// A limit.
+    /// Creates a limit.
     ///
     /// # Errors
-    /// Where a sliding log would be charged hits past its limit without a bound.
+    /// If a sliding log has a charge mode that writes hits past the limit without a bound.
     pub fn new(algorithm: Algorithm, charge: Charge, on_store_error: OnStoreError) -> Result<Self, QuotaError> {
         let unbounded = match charge {
             Charge::Always => Some("always"),
@@ -150,10 +152,10 @@ impl Limit {
         Ok(Self { algorithm, charge, on_store_error, ban })
     }
 
-    /// The same limit with another amount and period, as a request may ask for.
+    /// Returns the limit with another amount and period, as for a request with an override.
     ///
     /// # Errors
-    /// Where the algorithm cannot count in that period.
+    /// If the algorithm cannot count in that period.
     pub fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
         let algorithm = match &self.algorithm {
             Algorithm::FixedWindow(_) => Algorithm::FixedWindow(FixedWindow::new(vec![window])?),
@@ -166,7 +168,7 @@ impl Limit {
         Self::new(algorithm, self.charge, self.on_store_error)
     }
 
-    /// One of `parts` equal shares of the limit, at least one hit; what is a ban stays one.
+    /// Returns one of `parts` equal shares of the limit, at least one hit; a ban stays a ban.
     pub fn share(&self, parts: NonZeroU32) -> Self {
         let of = |amount: u32| if amount == 0 { 0 } else { amount.checked_div(parts.get()).unwrap_or(1).max(1) };
         let windows = || self.windows().iter().map(|window| window.with_limit(of(window.limit()))).collect();
@@ -178,36 +180,36 @@ impl Limit {
             Algorithm::SlidingLog(_) => SlidingLog::new(windows()).map(Algorithm::SlidingLog),
             Algorithm::Gcra(old) => old.share(of).map(Algorithm::Gcra),
         };
-        // Less than what works works too; where it should not, the whole is the error on the side of the caller.
+        // A smaller amount is valid too; if it were not, keeping the whole limit favors the caller.
         algorithm.map_or_else(|_| self.clone(), |algorithm| Self { algorithm, ..self.clone() })
     }
 
-    /// How hits are counted.
+    /// Returns the counting algorithm.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
-    /// When hits are written.
+    /// Returns the charge mode.
     pub fn charge_mode(&self) -> Charge {
         self.charge
     }
 
-    /// What the answer is where the store cannot decide.
+    /// Returns the failure mode, for when the store cannot decide.
     pub fn on_store_error(&self) -> OnStoreError {
         self.on_store_error
     }
 
-    /// The windows, in the order of the policy; never empty.
+    /// Returns the windows in policy order; never empty.
     pub fn windows(&self) -> &[Window] {
         self.algorithm.windows()
     }
 
-    /// Whether some window has an amount of 0: nothing is ever admitted, and no counter is needed to say so.
+    /// Returns `true` if a window has an amount of 0: it denies everything and needs no counter.
     pub fn is_ban(&self) -> bool {
         self.ban
     }
 
-    /// Hits that a rested counter admits at once, where that is an amount of its own; of a ban there is none.
+    /// Returns the burst, if it is separate from the amount; `None` for a ban.
     pub fn burst(&self) -> Option<u32> {
         match &self.algorithm {
             Algorithm::Gcra(gcra) if !self.ban => Some(gcra.burst()),
@@ -217,13 +219,13 @@ impl Limit {
         }
     }
 
-    /// Whether its only period is a second.
+    /// Returns `true` if every window has a period of one second.
     pub fn is_of_a_second(&self) -> bool {
         const SECOND: Micros = Micros::from_secs(1);
         self.windows().iter().all(|window| window.period() == SECOND)
     }
 
-    /// A counter that was never used.
+    /// Returns the state of an unused counter.
     pub fn unused(&self) -> State {
         State(match &self.algorithm {
             Algorithm::FixedWindow(algorithm) => Inner::FixedWindow(algorithm.unused()),
@@ -233,21 +235,21 @@ impl Limit {
         })
     }
 
-    /// Whether the counter has room for `hits` more.
+    /// Returns `true` if the counter has room for `hits` more.
     ///
     /// # Errors
-    /// [`Unreadable`], here and below, where the counter belongs to another algorithm.
+    /// [`Unreadable`], here and below, if the counter belongs to another algorithm.
     pub fn allows(&self, state: &State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
         Ok(self.has_room(state, hits, now)? || (!self.ban && state.grants(hits, now)))
     }
 
-    /// Whether the limit itself has room.
+    /// Returns `true` if the limit itself has room, grants aside.
     fn has_room(&self, state: &State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
         with_algorithm!(&self.algorithm, state.inner(), |limit, counter| !self.ban && limit.allows(counter, hits, now))
     }
 
-    /// Writes `hits`, whether there is room or not: to the limit, unless only a grant has room for them.
+    /// Writes `hits`, even without room: to the limit, unless only a grant has room for them.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -265,7 +267,7 @@ impl Limit {
         Ok(Receipt { at, hits, of_grant })
     }
 
-    /// Gives `hits` back because a caller says so, newest first, never below zero. Says whether anything was taken.
+    /// Refunds `hits` for a caller, newest first, down to zero. Returns `true` if it took any.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -280,7 +282,7 @@ impl Limit {
         Ok(took)
     }
 
-    /// Undoes the charge that `receipt` tells of, as far as it still counts. Says whether anything was taken.
+    /// Undoes the charge of `receipt` as far as it still counts. Returns `true` if it took any.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -299,7 +301,7 @@ impl Limit {
         Ok(took)
     }
 
-    /// What is left and how long it takes, as the counter stands. `denied`: the hits to wait for, where they were denied.
+    /// Reports the remaining hits and wait times. `denied`: hits to wait for, if they were denied.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -309,15 +311,24 @@ impl Limit {
             let bans = self.windows().iter().enumerate().filter(|(_, window)| window.limit() == 0);
             let window = bans.max_by_key(|(_, window)| window.period()).map_or(0, |(index, _)| index);
             let window = u8::try_from(window).unwrap_or_default();
-            return Ok(Report { remaining: 0, window, reset_after: None, retry_after: None });
+            let ban_window_ends_after = self.windows().first().map(|window| window.bounds(now).1.since(now));
+            return Ok(Report {
+                remaining: 0,
+                beyond: 0,
+                window,
+                reset_after: None,
+                retry_after: None,
+                ban_window_ends_after,
+            });
         }
         let report =
             with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit.report(counter, denied, now))?;
-        // A request is taken whole from the limit or from the grant: what one may have.
-        Ok(Report { remaining: report.remaining.max(state.granted(now)), ..report })
+        // A request is taken whole from either the limit or the grant, so the larger one remains.
+        let remaining = report.remaining.max(state.granted(now));
+        Ok(Report { remaining, beyond: if remaining > 0 { 0 } else { report.beyond }, ..report })
     }
 
-    /// The instant from which the counter is as if never used.
+    /// Returns the instant from which the counter equals an unused one.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -328,7 +339,7 @@ impl Limit {
 }
 
 impl Algorithm {
-    /// The windows, in the order of the policy; never empty.
+    /// Returns the windows in policy order; never empty.
     pub fn windows(&self) -> &[Window] {
         match self {
             Self::FixedWindow(algorithm) => algorithm.windows(),
@@ -340,13 +351,13 @@ impl Algorithm {
 }
 
 impl State {
-    /// A clock that stepped back is read as the latest instant at which the counter was written. So it grants nothing, and the
-    /// counter stands still, with its times reckoned from that instant, until the clock has caught up.
+    /// Clamps `now` to the last write, so that a clock that steps back grants nothing: the counter
+    /// does not move, and its times count from that write, until the clock catches up.
     fn clamp(&self, now: Timestamp) -> Timestamp {
         now.max(self.last())
     }
 
-    /// The latest instant at which it was written.
+    /// Returns the latest instant at which the counter was written.
     pub fn last(&self) -> Timestamp {
         match &self.0 {
             Inner::FixedWindow(state) => state.last,
@@ -357,7 +368,7 @@ impl State {
         }
     }
 
-    /// Bytes that the counter has on the heap, besides its own size.
+    /// Returns the heap size of the counter in bytes, its own size excluded.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Inner::FixedWindow(state) => state.heap_bytes(),
@@ -368,7 +379,7 @@ impl State {
         }
     }
 
-    /// Bytes that the next charge may make it grow by.
+    /// Returns the number of bytes by which the next charge may grow the counter.
     pub fn growth_bytes(&self) -> usize {
         match self.inner() {
             Inner::SlidingWindow(state) => state.growth_bytes(),
@@ -378,10 +389,10 @@ impl State {
     }
 }
 
-/// Bytes that one more element may make a growing list allocate: such lists double, and begin with four.
+/// Returns the bytes that a push may allocate: a `Vec` doubles its capacity, starting with four.
 fn growth_of<T>(len: usize, capacity: usize) -> usize {
     if len < capacity { 0 } else { capacity.max(4).saturating_mul(size_of::<T>()) }
 }
 
-/// How long a counter is kept after it stops mattering, so that a clock that steps back finds it again.
+/// Time for which a counter outlives its last effect, so that a clock that steps back finds it.
 pub const GRACE: Micros = Micros::from_secs(60);

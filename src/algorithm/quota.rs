@@ -1,24 +1,24 @@
-//! How much, in how long: the windows that a limit is made of, with constructors that refuse what cannot work.
+//! The windows of a limit, with constructors that reject what cannot work.
 
 use std::fmt;
 
 use super::calendar::Calendar;
 use super::time::{Micros, Timestamp};
 
-/// Hits that a counter holds at most, 2^53 - 1: the largest count that a double in a Lua script is exact for.
+/// Maximum number of hits in a counter, 2^53 - 1: the largest count that is exact as a Lua double.
 pub const MAX_HITS: u64 = (1 << 53) - 1;
-/// Windows that one limit may have.
+/// Maximum number of windows in one limit.
 pub const MAX_WINDOWS: usize = 8;
 /// The shortest period.
 pub const MIN_PERIOD: Micros = Micros::new(1_000);
-/// The longest period, ten years of 365 days.
+/// The longest period: ten years of 365 days.
 pub const MAX_PERIOD: Micros = Micros::from_secs(3_650 * 86_400);
-/// Buckets that a sliding window may have.
+/// Maximum number of buckets in a sliding window.
 pub const MAX_BUCKETS: u32 = 1_000;
-/// Hits that a sliding log may admit in one period: each may be an entry of its own in memory.
+/// Maximum amount of a sliding log per period: each hit may be an entry of its own in memory.
 pub const MAX_LOG_LIMIT: u32 = 10_000;
 
-/// An amount of hits in a period of time. An amount of 0 is a ban.
+/// An amount of hits per period. An amount of 0 is a ban.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     limit: u32,
@@ -27,10 +27,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// `limit` hits in every `period`.
+    /// Creates a window of `limit` hits in every `period`.
     ///
     /// # Errors
-    /// Where the period is outside [`MIN_PERIOD`] ..= [`MAX_PERIOD`].
+    /// If the period is outside [`MIN_PERIOD`] ..= [`MAX_PERIOD`].
     pub fn new(limit: u32, period: Micros) -> Result<Self, QuotaError> {
         if (MIN_PERIOD..=MAX_PERIOD).contains(&period) {
             Ok(Self { limit, period, calendar: None })
@@ -39,32 +39,33 @@ impl Window {
         }
     }
 
-    /// `limit` hits in every day, week, month or year of a calendar.
+    /// Creates a window of `limit` hits in every day, week, month or year of a calendar.
     pub fn on_calendar(limit: u32, calendar: Calendar) -> Self {
         Self { limit, period: calendar.nominal_length(), calendar: Some(calendar) }
     }
 
-    /// The same window with another amount.
+    /// Returns the window with another amount.
     pub(super) fn with_limit(&self, limit: u32) -> Self {
         Self { limit, ..self.clone() }
     }
 
-    /// Hits that the window admits.
+    /// Returns the number of hits that the window admits.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Its length; of a calendar's window the usual one (a month: 30 days).
+    /// Returns the period; for a calendar window the nominal one (a month: 30 days).
     pub fn period(&self) -> Micros {
         self.period
     }
 
-    /// The calendar that sets its boundaries; without one they are multiples of the period since the epoch.
+    /// Returns the calendar that sets the boundaries; without one they are multiples of the period
+    /// since the epoch.
     pub fn calendar(&self) -> Option<&Calendar> {
         self.calendar.as_ref()
     }
 
-    /// Where the window that `now` is in begins, and where the next one does.
+    /// Returns the start of the window that contains `now`, and the start of the next one.
     pub(super) fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
         match &self.calendar {
             Some(calendar) => calendar.bounds(now),
@@ -77,7 +78,7 @@ impl Window {
 }
 
 impl fmt::Display for Window {
-    /// In words: `100 hits in 1m`, `1 hit in each calendar day of Europe/Berlin`.
+    /// Formats in words: `100 hits in 1m`, `1 hit in each calendar day of Europe/Berlin`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
             0 => f.write_str("nothing (a ban)")?,
@@ -91,7 +92,7 @@ impl fmt::Display for Window {
     }
 }
 
-/// Why a limit cannot work. Each variant names the word of a policy that has to change.
+/// An error for a limit that cannot work. Each variant names the policy field to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum QuotaError {
@@ -119,30 +120,37 @@ pub enum QuotaError {
     Debt { found: u64, allowed: u64 },
 }
 
-/// What one window says of itself after a request.
+/// The state of one window after a request.
 pub(super) struct WindowReport {
     pub(super) remaining: u64,
     pub(super) reset_after: Micros,
-    /// Only asked for where the limit denied; `None`: never.
+    /// Computed only if the limit denied the hits; `None`: never.
     pub(super) retry_after: Option<Micros>,
 }
 
-/// What a limit says of itself after a request.
+/// The state of a limit after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Hits that are left, of all windows the fewest.
+    /// Remaining hits, the fewest over all windows.
     pub remaining: u64,
-    /// Which of the limit's windows the report is about, by its index: the one that binds.
+    /// Hits counted beyond the limit of a fixed window with one period. 0 for every other limit,
+    /// and while any hits are left.
+    pub beyond: u64,
+    /// Index of the binding window, which the times refer to.
     pub window: u8,
-    /// Time until the counter is as if never used; absent for a ban.
+    /// Time until the counter equals an unused one; absent for a ban.
     pub reset_after: Option<Micros>,
-    /// Time until the same hits would be admitted if nobody else came. Absent: not denied, or never.
+    /// Time until the same hits are admitted, without other traffic. Absent: not denied, or never.
     pub retry_after: Option<Micros>,
+    /// Time until the end of the first window of a ban, for proxies that show an absent time as
+    /// zero. Absent for every other limit.
+    pub ban_window_ends_after: Option<Micros>,
 }
 
 impl Report {
-    /// The report of the window that binds: of a denial the one to wait longest for, else the one with the fewest
-    /// hits left; ties go to the longer period. Hits left are those of all windows.
+    /// Returns the report of the binding window: of a denial the one with the longest wait, else
+    /// the one with the fewest remaining hits; ties go to the longer period. Remaining hits are
+    /// those of all windows.
     pub(super) fn of_binding(windows: &[Window], denied: bool, reports: impl Iterator<Item = WindowReport>) -> Self {
         // The larger the rank, the more the window binds.
         let rank = |report: &WindowReport| match (denied, report.retry_after) {
@@ -153,16 +161,26 @@ impl Report {
         let mut remaining = u64::MAX;
         let reports = reports.inspect(|report| remaining = remaining.min(report.remaining));
         let binding = windows.iter().zip(reports).enumerate().max_by(|(a, (wa, ra)), (b, (wb, rb))| {
-            (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a)) // equal in all: the one written first
+            // equal in all: the first one in policy order
+            (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a))
         });
         match binding {
             Some((window, (_, report))) => Self {
                 remaining,
+                beyond: 0,
                 window: u8::try_from(window).unwrap_or_default(), // at most MAX_WINDOWS
                 reset_after: Some(report.reset_after),
                 retry_after: report.retry_after.filter(|_| denied),
+                ban_window_ends_after: None,
             },
-            None => Self { remaining: 0, window: 0, reset_after: None, retry_after: None },
+            None => Self {
+                remaining: 0,
+                beyond: 0,
+                window: 0,
+                reset_after: None,
+                retry_after: None,
+                ban_window_ends_after: None,
+            },
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Sliding log: exactly at most L hits in any period P, by remembering each.
+//! Sliding log: at most L hits in any period P, exactly, by logging each charge.
 //!
-//! Idea: an entry (time, hits) for every charge; it leaves when `time <= now - P`. A hit is allowed iff `used + n <= L`.
-//! Exact, and as large as what it admits, so L is bounded. Several windows share one log, since every charge counts in all.
+//! Idea: each charge is an entry (time, hits) that expires when `time <= now - P`. A hit is allowed
+//! iff `used + n <= L`. The log is exact, and as large as the number of hits it admits, so L is
+//! bounded. Several windows share one log, since every charge counts in all of them.
 //!
-//! Representation: each entry keeps the running total of hits up to and including it, so that the hits since any instant are
-//! one subtraction after a binary search.
+//! Representation: each entry stores the running total of hits up to and including itself, so the
+//! hits since any instant are one subtraction after a binary search.
 //!
-//! Example, L = 2 per 10 s: hits at 0:00 and 0:03; at 0:05 the next is denied, and is admitted at 0:10, when the first left.
+//! Example, L = 2 per 10 s: hits at 0:00 and 0:03 are admitted; at 0:05 the next one is denied. It
+//! is admitted at 0:10, when the first entry expires.
 
 use std::collections::VecDeque;
 
@@ -14,11 +16,11 @@ use super::quota::{MAX_LOG_LIMIT, MAX_WINDOWS, QuotaError, Report, Window, Windo
 use super::time::{Micros, Timestamp};
 use super::{Receipt, growth_of};
 
-/// Entries in one log. Only charges past the limit (`charge: blamed`) can fill it; then the two oldest become one, at the
-/// later instant, which never admits more.
+/// Maximum number of entries in one log. Only charges past the limit (`charge: blamed`) can fill
+/// it; then the two oldest are merged at the later instant, which never admits more.
 const MAX_ENTRIES: usize = 20_000;
 
-/// The parameters: one or more windows, all of which must allow.
+/// The parameters: one or more windows, all of which must allow the hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     windows: Box<[Window]>,
@@ -29,24 +31,24 @@ pub struct SlidingLog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(super) last: Timestamp,
-    /// Oldest first.
+    /// Logged charges, oldest first.
     entries: VecDeque<Entry>,
-    /// The running total before the oldest entry.
+    /// Running total before the oldest entry.
     base: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: Timestamp,
-    /// Hits of this entry and of all before it.
+    /// Hits of this entry and all entries before it.
     total: u64,
 }
 
 impl SlidingLog {
-    /// A limit of one or more windows.
+    /// Creates a limit of one or more windows.
     ///
     /// # Errors
-    /// Where there are too few or too many windows, or one that allows more than [`MAX_LOG_LIMIT`] hits.
+    /// If there are too few or too many windows, or one allows more than [`MAX_LOG_LIMIT`] hits.
     pub fn new(windows: Vec<Window>) -> Result<Self, QuotaError> {
         if windows.is_empty() || windows.len() > MAX_WINDOWS {
             return Err(QuotaError::Windows { found: windows.len() });
@@ -82,9 +84,9 @@ impl SlidingLog {
         state.last = now;
     }
 
-    /// Gives hits back, newest entry first. Says whether there was anything to take.
+    /// Refunds hits, newest entry first. Returns `true` if it took any.
     ///
-    /// One log serves all windows: what is newest in the longest is newest in each.
+    /// One log serves all windows: the newest entries of the longest window are the newest of each.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
         let part = hits.min(state.used(self.longest, now));
         if part == 0 {
@@ -102,9 +104,9 @@ impl SlidingLog {
         true
     }
 
-    /// Undoes a charge, or a part of it, in the entries of its instant, oldest first, where they still count.
+    /// Undoes all or part of a charge in the entries of its instant, oldest first, if they count.
     ///
-    /// Entries of one instant leave together, so it does not matter which of them the hits are taken of.
+    /// Entries of one instant expire together, so it does not matter which of them loses the hits.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
         let first = state.entries.partition_point(|entry| entry.at < receipt.at);
         let before = state.total_before(first);
@@ -127,7 +129,7 @@ impl SlidingLog {
         Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now))
     }
 
-    /// Hits that count at `now`, of each window.
+    /// Returns the hits that count at `now`, per window.
     pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
         self.windows.iter().map(move |window| state.used(window.period(), now))
     }
@@ -159,17 +161,17 @@ impl State {
         self.entries.back().map_or(self.base, |newest| newest.total)
     }
 
-    /// The number of entries that have left a window of this length.
+    /// Returns the number of entries that have expired from a window of this length.
     fn gone(&self, period: Micros, now: Timestamp) -> usize {
         self.entries.partition_point(|entry| entry.at + period <= now)
     }
 
-    /// The running total before entry number `index`.
+    /// Returns the running total before entry number `index`.
     fn total_before(&self, index: usize) -> u64 {
         index.checked_sub(1).and_then(|before| self.entries.get(before)).map_or(self.base, |entry| entry.total)
     }
 
-    /// Where there is a newest entry, the running total before it.
+    /// Returns the running total before the newest entry, if there is one.
     fn before_newest(&self) -> Option<u64> {
         let newest = self.entries.len().checked_sub(1)?;
         Some(self.total_before(newest))
@@ -183,7 +185,7 @@ impl State {
         self.entries.back().map_or(self.last, |newest| newest.at + period)
     }
 
-    /// Time until at most `room` hits count; `None`: never.
+    /// Returns the time until at most `room` hits count; `None`: never.
     fn retry_after(&self, room: u64, period: Micros, now: Timestamp) -> Option<Micros> {
         if self.used(period, now) <= room {
             return Some(Micros::ZERO);
@@ -193,19 +195,20 @@ impl State {
         self.entries.get(last_to_leave).map(|entry| (entry.at + period).since(now))
     }
 
-    /// Drops the entries that have left the longest window. Only for a write at `now`: to an earlier clock they still count.
+    /// Drops the entries that have expired from the longest window. Called only by a write at
+    /// `now`: for an earlier clock they still count.
     fn forget(&mut self, longest: Micros, now: Timestamp) {
         let gone = self.gone(longest, now);
         self.base = self.total_before(gone);
         self.entries.drain(..gone);
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.entries.capacity().saturating_mul(size_of::<Entry>())
     }
 
-    /// Bytes that the next charge may allocate.
+    /// Returns the number of bytes that the next charge may allocate.
     pub(super) fn growth_bytes(&self) -> usize {
         growth_of::<Entry>(self.entries.len(), self.entries.capacity())
     }

@@ -1,38 +1,39 @@
-//! Sliding window: at most L hits in any period P, remembered in B buckets.
+//! Sliding window: at most L hits in any period P, counted in B buckets.
 //!
-//! Idea: time is cut into buckets of width `b = ceil(P / B)`, and the window is the current bucket `c = floor(now / b)` with
-//! the B before it. `strict` counts the oldest of them whole, so that no half-open interval of length P admits more than L;
-//! `weighted` counts the part of it that is still in the period, `ceil(k * (b - now mod b) / b)`. A hit is allowed iff
+//! Idea: time is divided into buckets of width `b = ceil(P / B)`, and the window is the current
+//! bucket `c = floor(now / b)` with the B buckets before it. `strict` counts the oldest bucket
+//! whole, so that no half-open interval of length P admits more than L; `weighted` counts the part
+//! of it that is still in the period, `ceil(k * (b - now mod b) / b)`. A hit is allowed iff
 //! `used + n <= L`. Memory is bounded by B, whatever L is.
 //!
-//! Example, L = 3 per minute, B = 6 (b = 10 s): hits at 0:05, 0:15 and 0:25; at 0:30 the next is denied, and is admitted
-//! when bucket 0 leaves, at (0 + 6 + 1) * 10 s = 1:10.
+//! Example, L = 3 per minute, B = 6 (b = 10 s): hits at 0:05, 0:15 and 0:25 are admitted; at 0:30
+//! the next one is denied. It is admitted when bucket 0 expires, at (0 + 6 + 1) * 10 s = 1:10.
 
 use super::quota::{MAX_BUCKETS, MAX_HITS, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
 use super::{Receipt, growth_of};
 
-/// How the oldest bucket counts.
+/// The weight of the oldest bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Estimate {
-    /// Whole: never more than the limit in any period.
+    /// Whole: never admits more than the limit in any period.
     #[default]
     Strict,
-    /// By the part of it that is still in the period: closer to the limit, sometimes above it.
+    /// The part that is still in the period: closer to the limit, sometimes above it.
     Weighted,
 }
 
-/// The parameters: one or more windows, all of which must allow.
+/// The parameters: one or more windows, all of which must allow the hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     windows: Box<[Window]>,
-    /// Bucket widths in the order of the windows.
+    /// Bucket widths in window order.
     widths: Box<[Micros]>,
     buckets: u32,
     estimate: Estimate,
 }
 
-/// The counter: for each window the used buckets, oldest first.
+/// The counter: the used buckets of each window, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(super) last: Timestamp,
@@ -45,23 +46,23 @@ struct Bucket {
     hits: u64,
 }
 
-/// One window at one instant.
+/// A view of one window at one instant.
 struct View<'a> {
     window: &'a Window,
     width: Micros,
     span: u64,
     estimate: Estimate,
-    /// Only the buckets that still count, oldest first.
+    /// Buckets that still count, oldest first.
     live: &'a [Bucket],
     now: Timestamp,
 }
 
 impl SlidingWindow {
-    /// A limit of one or more windows with `buckets` buckets each.
+    /// Creates a limit of one or more windows with `buckets` buckets each.
     ///
     /// # Errors
-    /// Where there are too few or too many windows or buckets, where buckets of whole microseconds would lengthen a period
-    /// by more than 1 %, or where a weighted estimate has buckets of uneven width.
+    /// If there are too few or too many windows or buckets, if buckets of whole microseconds would
+    /// lengthen a period by more than 1 %, or if a weighted estimate has buckets of uneven width.
     pub fn new(windows: Vec<Window>, buckets: u32, estimate: Estimate) -> Result<Self, QuotaError> {
         if windows.is_empty() || windows.len() > MAX_WINDOWS {
             return Err(QuotaError::Windows { found: windows.len() });
@@ -85,17 +86,17 @@ impl SlidingWindow {
         Ok(Self { windows: windows.into(), widths, buckets, estimate })
     }
 
-    /// Buckets in each window.
+    /// Returns the number of buckets per window.
     pub fn buckets(&self) -> u32 {
         self.buckets
     }
 
-    /// The width of a bucket, in the order of the windows.
+    /// Returns the bucket widths in window order.
     pub fn widths(&self) -> &[Micros] {
         &self.widths
     }
 
-    /// How the oldest bucket counts.
+    /// Returns the estimate for the oldest bucket.
     pub fn estimate(&self) -> Estimate {
         self.estimate
     }
@@ -124,7 +125,7 @@ impl SlidingWindow {
         state.last = now;
     }
 
-    /// Gives hits back, newest bucket first, in each window on its own. Says whether there was anything to take.
+    /// Refunds hits in each window separately, newest bucket first. Returns `true` if it took any.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
         let mut took = false;
         for (ring, width) in state.rings.iter_mut().zip(&self.widths) {
@@ -142,7 +143,7 @@ impl SlidingWindow {
         took
     }
 
-    /// Undoes a charge in the bucket that it was made in, where that still counts.
+    /// Undoes a charge in the bucket that it was made in, if that bucket still counts.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
         let mut took = false;
         for (ring, width) in state.rings.iter_mut().zip(&self.widths) {
@@ -161,7 +162,7 @@ impl SlidingWindow {
         Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now))
     }
 
-    /// Hits that count at `now`, of each window.
+    /// Returns the hits that count at `now`, per window.
     pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
         self.views(state, now).map(|view| view.used())
     }
@@ -186,7 +187,7 @@ impl SlidingWindow {
             .unwrap_or(state.last)
     }
 
-    /// Whether a bucket counts while `current` is the current one.
+    /// Returns `true` if bucket `index` counts while `current` is the current bucket.
     fn is_live(&self, index: u64, current: u64) -> bool {
         index.saturating_add(u64::from(self.buckets)) >= current
     }
@@ -203,7 +204,7 @@ impl SlidingWindow {
 }
 
 impl View<'_> {
-    /// Hits that count now.
+    /// Returns the hits that count now.
     fn used(&self) -> u64 {
         self.live.iter().fold(0, |sum: u64, bucket| sum.saturating_add(self.counted(bucket)))
     }
@@ -217,12 +218,12 @@ impl View<'_> {
         scaled(bucket.hits, self.width - gone, self.width, u128::div_ceil)
     }
 
-    /// The first instant at which the bucket does not count any more.
+    /// Returns the first instant at which the bucket no longer counts.
     fn leaves(&self, bucket: &Bucket) -> Timestamp {
         Timestamp::at_index(bucket.index.saturating_add(self.span).saturating_add(1), self.width)
     }
 
-    /// Time until `hits` fit, found by letting the buckets leave, oldest first; `None`: never.
+    /// Returns the time until `hits` fit, expiring buckets from the oldest on; `None`: never.
     fn retry_after(&self, hits: u64) -> Option<Micros> {
         let room = u64::from(self.window.limit()).checked_sub(hits)?;
         if self.used() <= room {
@@ -238,10 +239,11 @@ impl View<'_> {
         None
     }
 
-    /// The first instant at which no more than `room` hits of the oldest bucket count.
+    /// Returns the first instant at which at most `room` hits of the oldest bucket count.
     fn fits(&self, oldest: &Bucket, room: u64) -> Timestamp {
         let leaves = self.leaves(oldest);
-        // Weighted, it counts ceil(k * left / b) while `left` of it is in the period: room enough iff left <= room * b / k.
+        // A weighted bucket counts ceil(k * left / b) while `left` of it is in the period: enough
+        // room iff left <= room * b / k.
         match self.estimate {
             Estimate::Strict => leaves,
             Estimate::Weighted => {
@@ -251,20 +253,20 @@ impl View<'_> {
     }
 }
 
-/// `hits * part / whole`, rounded by `divide`, without overflow.
+/// Returns `hits * part / whole`, rounded by `divide`, without overflow.
 fn scaled(hits: u64, part: Micros, whole: Micros, divide: impl Fn(u128, u128) -> u128) -> u64 {
     let product = u128::from(hits).saturating_mul(u128::from(part.get()));
     u64::try_from(divide(product, u128::from(whole.get()).max(1))).unwrap_or(u64::MAX)
 }
 
 impl State {
-    /// Bytes on the heap.
+    /// Returns the heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let rings = self.rings.iter().map(|ring| ring.capacity().saturating_mul(size_of::<Bucket>()));
         rings.fold(size_of_val::<[Vec<Bucket>]>(&self.rings), usize::saturating_add)
     }
 
-    /// Bytes that the next charge may allocate.
+    /// Returns the number of bytes that the next charge may allocate.
     pub(super) fn growth_bytes(&self) -> usize {
         self.rings.iter().map(|ring| growth_of::<Bucket>(ring.len(), ring.capacity())).fold(0, usize::saturating_add)
     }

@@ -1,49 +1,51 @@
-//! Tallies: which entries of requests used a counter up. They stand beside its state and are bounded.
+//! Tallies of the request entries that used a counter, stored beside its state and bounded.
 //!
-//! Each entry that a limit records has the hits that were charged for it and those that were denied; hits that are denied and
-//! charged all the same are in both. So many entries have a tally of their own; then the one with the fewest hits makes way, into
-//! the tally of all others, whose entry is empty. So those stay who use much.
+//! Each recorded entry has the hits charged for it and the hits denied; hits that are denied but
+//! still charged are in both. At most `PLACES` entries have a tally of their own. The next one
+//! evicts the entry with the fewest hits, whose hits move to the tally of all other entries, which
+//! has an empty name. Heavy users thus keep their tallies.
 //!
-//! Example, with room for two: ann is charged 5 hits, bob 1, cy 2; bob makes way, and the tallies are ann 5, cy 2, all others 1.
+//! Example, with space for two: ann is charged 5 hits, bob 1, cy 2. bob is evicted, and the tallies
+//! are ann 5, cy 2, all others 1.
 //!
-//! `lua/decide.lua` takes the same steps.
+//! `lua/decide.lua` performs the same steps.
 
 use super::amend::Extended;
 use super::quota::MAX_HITS;
 use super::{Limit, State};
 
-/// Entries with a tally of their own.
+/// Maximum number of entries with a tally of their own.
 const PLACES: usize = 40;
-/// The entry of all that have none.
+/// Name of the tally of all other entries.
 const OTHERS: &[u8] = b"";
-/// Bytes that an allocator takes for itself.
+/// Overhead of one heap allocation in bytes.
 const ALLOCATION: usize = 16;
 
-/// Hits of one entry.
+/// The hits of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// `key=value`; empty: all that are not named.
+    /// Entry as `key=value`; empty for all entries without a tally of their own.
     pub entry: Box<[u8]>,
-    /// Hits that were charged to the counter.
+    /// Hits charged to the counter.
     pub charged: u64,
-    /// Hits that the limit denied; where it charges them all the same, they are in both.
+    /// Hits that the limit denied; hits that are denied but still charged are in both.
     pub denied: u64,
 }
 
-/// Entries of a request to tally with a counter.
+/// The entries of a request to tally with a counter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recorded<'a> {
-    /// The entries, as `key=value`.
+    /// Entries as `key=value`.
     pub entries: &'a [Vec<u8>],
-    /// Whether there is memory for entries that have no tally yet; without it they count among all others.
+    /// `true` if there is memory for new tallies; otherwise new entries count among all others.
     pub may_grow: bool,
 }
 
-/// The tallies of one counter, in no order.
+/// The tallies of one counter, unordered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tallies(Vec<Tally>);
 
-/// Sorts tallies: those of entries before that of all others, and those who used most first.
+/// Sorts tallies by charged, then denied hits, highest first, with that of all others last.
 pub fn ranked(mut tallies: Vec<Tally>) -> Vec<Tally> {
     tallies.sort_by(|one, other| {
         let rank = |tally: &Tally| (tally.is_named(), tally.charged, tally.denied);
@@ -53,7 +55,7 @@ pub fn ranked(mut tallies: Vec<Tally>) -> Vec<Tally> {
 }
 
 impl Limit {
-    /// Adds hits to the tallies of entries. Says whether the counter changed.
+    /// Adds hits to the tallies of entries. Returns `true` if the counter changed.
     pub fn tally(&self, state: &mut State, recorded: Recorded<'_>, charged: u64, denied: u64) -> bool {
         let Recorded { entries, may_grow } = recorded;
         let is_nothing = entries.is_empty() || (charged, denied) == (0, 0);
@@ -66,7 +68,7 @@ impl Limit {
         true
     }
 
-    /// Takes hits off the tallies of entries that a charge was made for, which is undone.
+    /// Subtracts the hits of an undone charge from the tallies of its entries.
     pub fn untally(&self, state: &mut State, entries: &[Vec<u8>], charged: u64) {
         if !entries.is_empty() && !state.tallies().is_empty() {
             state.extend(self, |Extended { tallies, .. }| {
@@ -77,19 +79,19 @@ impl Limit {
 }
 
 impl State {
-    /// The tallies, in no order.
+    /// Returns the tallies, unordered.
     pub fn tallies(&self) -> &[Tally] {
         self.extended().map_or(&[], |extended| &extended.tallies.0)
     }
 
-    /// Bytes that tallying these entries may make the counter grow by.
+    /// Returns the number of bytes by which tallying these entries may grow the counter.
     pub fn tallying_bytes(&self, entries: &[Vec<u8>]) -> usize {
         let is_new = |entry: &&Vec<u8>| self.tallies().iter().all(|tally| *tally.entry != ***entry);
         let bytes = |entry: &Vec<u8>| Tally::bytes_of(entry);
         let new = entries.iter().filter(is_new).map(bytes).fold(0, usize::saturating_add);
         match (new, self.extended()) {
             (0, _) => 0,
-            // The tally of all others comes with the first that makes way.
+            // The first eviction adds the tally of all other entries.
             (_, Some(_)) => new.saturating_add(Tally::bytes_of(OTHERS)),
             (_, None) => new.saturating_add(size_of::<Extended>()).saturating_add(ALLOCATION),
         }
@@ -129,7 +131,7 @@ impl Tallies {
         self.add_to(entry, charged, denied);
     }
 
-    /// Counts the entry with the fewest hits among all others.
+    /// Evicts the entry with the fewest hits into the tally of all others.
     fn make_way(&mut self) {
         let named = self.0.iter().enumerate().filter(|(_, tally)| tally.is_named());
         if let Some((least, _)) = named.min_by_key(|(_, tally)| tally.hits()) {
@@ -151,7 +153,7 @@ impl Tallies {
         }
     }
 
-    /// Where the entry has made way since, its hits are among all others.
+    /// Subtracts hits from the entry; if it has been evicted, from the tally of all others.
     fn take_off(&mut self, entry: &[u8], charged: u64) {
         let entry = if self.find(entry).is_some() { entry } else { OTHERS };
         if let Some(own) = self.find(entry) {
@@ -181,7 +183,7 @@ mod tests {
         format!("user={number:02}")
     }
 
-    /// As many entries as have tallies of their own, the first with one hit, the next with two.
+    /// Returns as many tallies as fit, the first with one hit, the next with two, and so on.
     fn full() -> Tallies {
         let mut tallies = Tallies::default();
         (1..=PLACES).for_each(|number| tallies.add(names(number).as_bytes(), number as u64, 0, true));
@@ -205,7 +207,7 @@ mod tests {
         tallies.add(b"user=newer", 3, 0, true);
         let ranked = ranked(tallies.0);
         assert_eq!(ranked.len(), PLACES + 1);
-        // The first to make way had one hit, and so has the new one, which then goes before the one with two.
+        // The first one evicted had one hit, as has the new one, which is evicted next.
         assert_eq!(ranked.last(), of(&[("", 1, 1)]).first());
         assert!(ranked.iter().any(|tally| *tally.entry == *b"user=02"));
         assert!(!ranked.iter().any(|tally| [&b"user=01"[..], b"user=new"].contains(&&*tally.entry)));

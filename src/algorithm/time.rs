@@ -1,39 +1,39 @@
-//! Instants and lengths of time in whole microseconds, with arithmetic that saturates instead of failing.
+//! Instants and durations in whole microseconds, with saturating arithmetic.
 //!
-//! Values stay below 2^53, so that a Lua script computes the same with doubles.
+//! Values stay below 2^53, so that a Lua script gets the same results with doubles.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// An instant: whole microseconds since the Unix epoch, UTC.
+/// An instant in whole microseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
-/// A length of time in whole microseconds.
+/// A duration in whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(u64);
 
 impl Timestamp {
-    /// The Unix epoch: earlier than every instant at which a counter is written.
+    /// The Unix epoch: earlier than any instant at which a counter is written.
     pub const EPOCH: Self = Self(0);
 
-    /// The instant `us` microseconds after the Unix epoch.
+    /// Creates the instant `us` microseconds after the Unix epoch.
     pub const fn from_micros(us: u64) -> Self {
         Self(us)
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to this instant; zero where `earlier` is later.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// The number of whole `width`s since the epoch, the index of the window or bucket that this instant is in.
+    /// Returns the number of whole `width`s since the epoch: the index of a window or bucket.
     pub const fn index(self, width: Micros) -> u64 {
         match self.0.checked_div(width.0) {
             Some(index) => index,
@@ -41,37 +41,37 @@ impl Timestamp {
         }
     }
 
-    /// The beginning of window or bucket number `index` of this `width`.
+    /// Returns the start of window or bucket number `index` of this `width`.
     pub const fn at_index(index: u64, width: Micros) -> Self {
         Self(index.saturating_mul(width.0))
     }
 }
 
 impl Micros {
-    /// No time at all.
+    /// A duration of zero.
     pub const ZERO: Self = Self(0);
 
-    /// A length of `us` microseconds.
+    /// Creates a duration of `us` microseconds.
     pub const fn new(us: u64) -> Self {
         Self(us)
     }
 
-    /// A length of `seconds` whole seconds.
+    /// Creates a duration of `seconds` whole seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000))
     }
 
-    /// Whole microseconds.
+    /// Returns the whole microseconds.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds, rounded up: a proxy truncates, and must not be told to come back too early.
+    /// Returns the seconds, rounded up: proxies truncate, and clients must not retry too early.
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
 
-    /// Seconds, where they are whole.
+    /// Returns the seconds, if they are whole.
     pub const fn as_whole_secs(self) -> Option<u64> {
         if self.0.is_multiple_of(1_000_000) { Some(self.0 / 1_000_000) } else { None }
     }
@@ -112,7 +112,7 @@ impl From<Micros> for Duration {
 }
 
 impl fmt::Display for Micros {
-    /// As a policy writes it: the largest unit that divides the length, `90s`, `15m`, `250ms`.
+    /// Formats as in a policy, in the largest unit that divides it: `90s`, `15m`, `250ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 6] = [
             (86_400_000_000, "d"),

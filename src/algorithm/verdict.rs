@@ -1,62 +1,63 @@
-//! How the verdicts of several limits become one, and which of them are charged: two rules without state.
+//! Combining the verdicts of several limits, and selecting the limits to charge.
 //!
-//! A Redis script mirrors both; a table of them is tested against it.
+//! Both rules are stateless. A Redis script implements both; a table of them is tested against it.
 
 use super::{Charge, OnStoreError};
 
-/// A limit's part in the request.
+/// The role of a limit in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Its denial denies the request.
     Enforce,
-    /// It is judged and counted, and never denies.
+    /// Judged and counted, but never denies (shadow mode).
     Shadow,
-    /// It votes: the request is denied where all that vote deny.
+    /// A vote in quota mode: the request is denied if all votes deny.
     Quota,
-    /// A rule in both modes: a vote that passes.
+    /// Shadow and quota mode on one rule: a vote that passes.
     QuotaShadow,
 }
 
-/// What one limit says of its hits.
+/// The verdict of one limit on its hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// There is room.
+    /// The hits fit.
     Allowed,
-    /// There is none.
+    /// The hits do not fit.
     Denied,
-    /// Hits are given back: no vote.
+    /// A refund, which has no vote.
     Refund,
-    /// The store failed for this counter; the limit says what then.
+    /// The store failed for this counter; the limit's failure mode applies.
     Unknown(OnStoreError),
 }
 
-/// What a layer above knows of the request already.
+/// A decision on the request that a layer above has already made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Prior {
-    /// Nothing: the limits decide.
+    /// None: the limits decide.
     #[default]
     Open,
-    /// It is denied.
+    /// Denied.
     Denied,
-    /// It is admitted whatever they say: global shadow mode.
+    /// Admitted whatever the limits decide: global shadow mode.
     Admitted,
 }
 
-/// The verdict on a request.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overall {
     /// Admitted.
     Admitted,
     /// Over limit.
     Denied,
-    /// Nobody decided: the call fails.
+    /// No decision: the call fails.
     Failed,
 }
 
-/// The verdict on a request, from those of its limits.
+/// Combines the verdicts of the limits into the decision on the request.
 ///
-/// A certain denial of an enforced limit wins; else a limit that must not be guessed fails the request; else it is denied
-/// where an enforced limit counts as denying, or where there are votes and all of them deny.
+/// A certain denial of an enforced limit wins. Else, a limit whose decision must not be guessed
+/// fails the request. Else, the request is denied if an enforced limit counts as denying, or if
+/// there are votes and all of them deny.
 pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) -> Overall {
     let (mut denied, mut failed, mut presumed, mut votes, mut passes) = (false, false, false, 0u32, 0u32);
     for (role, verdict) in limits {
@@ -64,7 +65,7 @@ pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) 
             (_, Verdict::Refund) => continue,
             (Role::Enforce, Verdict::Denied) => denied = true,
             (Role::Enforce, Verdict::Unknown(OnStoreError::Deny)) => presumed = true,
-            // A rule that only watches must not be able to stop anybody, by failing neither.
+            // A limit in shadow mode must never stop a request, not even by failing.
             (Role::Enforce | Role::Quota, Verdict::Unknown(OnStoreError::Error | OnStoreError::Local)) => failed = true,
             (Role::Enforce | Role::Shadow | Role::Quota | Role::QuotaShadow, _) => {}
         }
@@ -86,7 +87,7 @@ pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) 
     }
 }
 
-/// Whether a limit's hits are written, given its own verdict and that on the request.
+/// Returns `true` if a limit's hits are written, given its own verdict and the overall decision.
 pub fn charges(mode: Charge, allowed: bool, overall: Overall) -> bool {
     let admitted = overall == Overall::Admitted;
     match mode {
@@ -96,8 +97,8 @@ pub fn charges(mode: Charge, allowed: bool, overall: Overall) -> bool {
     }
 }
 
-/// Whether a later check of the same counter in the same request sees these hits: those that will be written for all that
-/// is known before the other limits are judged.
+/// Returns `true` if a later check of the same counter in the same request counts these hits: those
+/// that are written as far as is known before the other limits are judged.
 pub fn is_seen(mode: Charge, allowed: bool) -> bool {
     charges(mode, allowed, Overall::Admitted)
 }

@@ -1,43 +1,45 @@
-//! Policies that are tried out beside those in force, as files bring them. Whatever is wrong with them, the service goes on.
+//! Candidate policies from files, tried out beside the policies in force. Errors in them never
+//! affect the service.
 
 use std::io;
-use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
+use super::policies::Installer;
 use super::threads;
-use crate::limiter::InForce;
 use crate::policy::source::files;
 use crate::policy::source::watch::{self, Reading};
-use crate::policy::{self, Options};
+use crate::policy::{Loaded, Options, Report};
 use crate::settings::PolicySettings;
 
-/// Tries out what there is, and from now on what changes. To compile it takes time, and is done on a thread of its own.
+/// Tries out the candidates now and after each change. Changes are compiled on a separate thread,
+/// since that takes time.
 ///
 /// # Errors
-/// The system has no thread to give.
-pub(super) fn begin(settings: &PolicySettings, policies: &Arc<InForce>) -> io::Result<JoinHandle<()>> {
+/// The thread cannot be started.
+pub(super) fn begin(settings: &PolicySettings, installer: &Installer) -> io::Result<JoinHandle<()>> {
     let places = settings.candidates.clone();
     if places.paths.is_empty() {
         return Ok(tokio::spawn(async {}));
     }
     let options = Options { are_candidates: true, ..settings.options };
-    let policies = Arc::clone(policies);
+    let installer = installer.clone();
     let read = files::read(&places);
-    try_out(read.clone(), &options, &policies);
+    try_out(&read, &options, &installer);
     threads::spawn("candidates", move || async move {
-        watch::watch(places, read, |read| try_out(read, &options, &policies)).await;
+        watch::watch(places, read, |read| try_out(&read, &options, &installer)).await;
     })
 }
 
-fn try_out(read: Reading, options: &Options, policies: &InForce) {
-    match read.and_then(|sources| policy::load(&sources, options)) {
-        Ok(loaded) => {
-            let rules = loaded.policies.rules().count();
-            info!(version = loaded.policies.version(), rules, "policies tried out");
-            policies.try_out(loaded.policies);
-        }
-        Err(report) => error!("policies to be tried out are refused, and those before go on being tried:\n{report}"),
+fn try_out(read: &Reading, options: &Options, installer: &Installer) {
+    let try_out = |loaded: Loaded| {
+        let rules = loaded.policies.rules().count();
+        info!(version = loaded.policies.version(), rules, "policies tried out");
+        installer.policies.try_out(loaded.policies);
+    };
+    let read = read.as_ref().map_err(Report::clone);
+    if let Err(report) = read.and_then(|sources| installer.compiler.load(sources, options, try_out)) {
+        error!("policies to be tried out are refused, and those before go on being tried:\n{report}");
     }
 }

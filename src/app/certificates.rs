@@ -1,4 +1,4 @@
-//! The certificates of the gRPC listener: loaded at the start, exchanged when their files change.
+//! The certificates of a listener: loaded at startup, and replaced when their files change.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::telemetry::metrics::Metrics;
 use crate::transport::tls::{Contents, Tls, TlsFiles};
 use crate::watch;
 
-/// Certificates that can be used, and what they were read from.
+/// A valid TLS configuration with the file contents that it was built from.
 pub(super) struct Certificates {
     files: TlsFiles,
     contents: Contents,
-    /// What connections are opened with.
+    /// TLS configuration for new connections.
     pub(super) tls: Tls,
 }
 
@@ -20,14 +20,15 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// All problems with the files.
     pub(super) fn load(files: TlsFiles) -> Result<Self, Vec<String>> {
         let contents = files.read();
         let tls = Tls::new(files.configure(&contents)?);
         Ok(Self { files, contents, tls })
     }
 
-    /// Puts changes in force, for ever. What cannot be used is told, and what was in force stays.
+    /// Applies changes, forever. Invalid files are logged, and the current certificates stay in
+    /// force.
     pub(super) async fn follow(self, metrics: Arc<Metrics>) {
         let Self { files, contents, tls } = self;
         metrics.tls_load(true);

@@ -1,4 +1,5 @@
-//! Policies of a control plane, with overlays from files: two things that change, one set of policies.
+//! Policies from a control plane with overlays from files: one policy set from two sources that
+//! change independently.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::policy::{self, Report, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, Update};
 
-/// Follows both for ever, and compiles what they bring: for a thread of its own. `overlays`: as they were read at the start.
+/// Follows both sources forever and compiles their updates; must run on a thread of its own.
+/// `overlays` holds the overlay files as read at startup.
 pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Reading, installer: Installer) {
     let metrics = Arc::clone(&installer.metrics);
     let feed = Feed { options: settings.options, installer, remote: None, refused: None, overlays: overlays.clone() };
@@ -26,15 +28,17 @@ pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overla
     tokio::join!(watch, xds::follow(plane, &metrics, |update| feed.lock().updated(update)));
 }
 
-/// What the policies are made of.
+/// The sources of the policy set.
 struct Feed {
     options: policy::Options,
     installer: Installer,
-    /// What the control plane said last that could be used; `None` before.
+    /// The last valid update of the control plane; `None` before the first.
     remote: Option<Vec<Source>>,
-    /// What it has said since, if that could be read: other overlays may make it good, and it may not say it again.
+    /// A later update that was rejected although it could be parsed. Changed overlays may make it
+    /// valid, and the control plane may not send it again.
     refused: Option<Vec<Source>>,
-    /// Without them nothing is put in force: it would be without what they say.
+    /// The overlays. If they cannot be read, no update is put in force, since it would lack their
+    /// changes.
     overlays: Reading,
 }
 
@@ -66,8 +70,8 @@ impl Feed {
         }
         let installed = match &self.remote {
             Some(remote) => self.install(By::Files, remote, &overlays),
-            // Nothing to lie over yet; they can be wrong in themselves.
-            None => policy::load(&overlays, &self.options).map(drop),
+            // There is no update to overlay yet, but the overlays themselves may be invalid.
+            None => self.installer.compiler.load(&overlays, &self.options, drop),
         };
         match installed {
             Ok(()) => self.overlays = Ok(overlays),
@@ -81,7 +85,7 @@ impl Feed {
 
     fn install(&self, by: By, remote: &[Source], overlays: &[Source]) -> Result<(), Report> {
         let sources = [remote, overlays].concat();
-        self.installer.install(by, &sources, policy::load(&sources, &self.options)?);
-        Ok(())
+        let install = |loaded| drop(self.installer.install(by, &sources, loaded));
+        self.installer.compiler.load(&sources, &self.options, install)
     }
 }

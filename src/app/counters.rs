@@ -1,4 +1,4 @@
-//! One counter, for administration: how it stands, and what is done to it.
+//! Operations on one counter for the admin API: inspect, reset, refund and grant.
 
 use std::time::{Duration, Instant};
 
@@ -20,16 +20,17 @@ use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
 
-/// Time for a question to the store: a person waits, not a proxy.
+/// Timeout for a call to the store. Longer than on the hot path, since a person waits and not a
+/// proxy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// When a person's question that is asked now has to be answered.
+/// Returns the deadline of a call that starts now on behalf of an operator.
 pub(super) fn deadline() -> Instant {
     let now = Instant::now();
     now.checked_add(PATIENCE).unwrap_or(now)
 }
 
-/// Who used the counter up that a descriptor leads to.
+/// Returns the callers that used up the counter of a descriptor.
 pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
@@ -44,7 +45,7 @@ pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Re
     Ok(Who { rule: rule_path, tallies: tallies(service, &key).await? })
 }
 
-/// How the counter stands that a descriptor leads to, and who used it up.
+/// Returns the state of the counter of a descriptor, and the callers that used it up.
 pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -> Result<CounterView, Refusal> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
@@ -71,7 +72,7 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
     })
 }
 
-/// Does something to the counter that a descriptor leads to.
+/// Resets, refunds or grants hits to the counter of a descriptor.
 pub(super) async fn change(
     service: &Service,
     stores: &Stores,
@@ -100,12 +101,12 @@ pub(super) async fn change(
     })
 }
 
-/// The entries of a descriptor as `tollgate denials` shows it.
+/// Parses a descriptor in the format of `tollgate denials`.
 fn read(descriptor: &str) -> Result<OwnedEntries, Refusal> {
     read_text(descriptor).map_err(|wrong| Refusal::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
 }
 
-/// The counter that a descriptor leads to, its rule, and what the journal calls it.
+/// Returns the rule and the counter of a descriptor, and the name of the counter in the journal.
 fn find<'a>(
     live: Option<&'a Live>,
     domain: &'a str,
@@ -124,13 +125,13 @@ fn find<'a>(
     Ok((rule, key, text))
 }
 
-/// That an entry has no value, which few counters are meant for.
+/// Returns a warning if an entry has no value, which is rarely intended.
 fn bare(entries: &[Entry<'_>]) -> Option<String> {
     let key = entries.iter().find(|entry| entry.value.is_empty()).map(|entry| String::from_utf8_lossy(entry.key))?;
     Some(format!("`{key}` has no value: this is the counter of `{key}=`; is the key right?"))
 }
 
-/// A limit that counts something.
+/// Returns the limit of a rule, or a refusal if the rule counts nothing.
 fn limit_of(rule: &Rule) -> Result<&Limit, Refusal> {
     match rule.imposes() {
         Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
@@ -150,7 +151,7 @@ async fn amend(service: &Service, rule: &Rule, key: CounterKey<'_>, amendment: A
     })
 }
 
-/// The tallies of a counter, as administration shows them.
+/// Returns the tallies of a counter in the form of the admin API.
 async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Vec<TallyView>, Refusal> {
     let tallies = service.limiter().store().tallies(key).await;
     let view = |tally: Tally| TallyView {
@@ -161,8 +162,9 @@ async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Vec<TallyVie
     tallies.map(|all| all.into_iter().map(view).collect()).map_err(|error| Refusal::Unavailable(error.to_string()))
 }
 
-/// How long processes may go on by what they knew, and the same in words: others remember denials, and all of them, this one too, use
-/// hits that they took before.
+/// Returns the maximum time for which processes may act on state from before a change, and an
+/// explanation: other replicas remember denials, and all replicas, including this one, use hits
+/// that they leased before.
 fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
     let Some(remembered) = stores.remembered() else {
         let own = "counters live in each process: other replicas have their own, which stay as they are";

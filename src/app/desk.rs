@@ -1,5 +1,5 @@
-//! What administration asks of the part that decides: the services of all workers, the servers of the store, the source of the
-//! policies.
+//! The operations of the admin API, implemented with the services of all workers, the servers of
+//! the store and the policy sources.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,22 +26,23 @@ use crate::grpc::request::RequestBounds;
 use crate::limiter::{Decision, Standing, Status};
 use crate::settings::Settings;
 
-/// Who knows.
+/// The implementation of [`Desk`].
 pub(super) struct Everybody {
-    /// The service of HTTP, on whose runtime this is asked.
+    /// The HTTP service, on whose runtime the operations run.
     service: Arc<Service>,
-    /// Those of all workers.
+    /// The services of all workers.
     services: Services,
     stores: Stores,
     bounds: RequestBounds,
-    /// `None`: policies come from a control plane.
+    /// `None` if policies come from a control plane.
     reloads: Option<Reloads>,
     installer: Installer,
     telling: Telling,
 }
 
 impl Everybody {
-    /// `service`: that of HTTP; `serving` made it and makes those of the workers.
+    /// Creates the operations. `service` is the HTTP service; `serving` created it and also creates
+    /// those of the workers.
     pub(super) fn new(
         settings: &Settings,
         service: &Arc<Service>,
@@ -140,25 +141,13 @@ fn descriptor(tried: &Tried) -> Descriptor<'_> {
     Descriptor { entries: entries.collect(), hits: Hits::Peek(tried.hits), limit: None }
 }
 
-/// The bounds of every request.
+/// Checks the bounds that apply to every request.
 fn check(question: &Question, bounds: RequestBounds) -> Result<(), Refusal> {
-    let (found, entries) =
-        (question.descriptors.len(), question.descriptors.iter().map(|tried| tried.entries.len()).max());
-    let what = match (question.domain.as_str(), found, entries.unwrap_or_default()) {
-        ("", ..) => "domain must not be empty".to_owned(),
-        (_, 0, _) => "descriptors must not be empty".to_owned(),
-        (_, found, _) if found > bounds.descriptors => {
-            format!("a request has at most {} descriptors, found {found}", bounds.descriptors)
-        }
-        (_, _, found) if found > bounds.entries => {
-            format!("a descriptor has at most {} entries, found {found}", bounds.entries)
-        }
-        _ => return Ok(()),
-    };
-    Err(Refusal::Invalid(what))
+    let entries = question.descriptors.iter().map(|tried| tried.entries.len());
+    bounds.check(&question.domain, entries).map_err(|invalid| Refusal::Invalid(invalid.to_string()))
 }
 
-/// The decision and how each descriptor stands with its limit.
+/// Converts a decision, with the status of each descriptor, to the type of the API.
 fn peeked(decision: &Decision<'_>) -> Peeked {
     Peeked { would_admit: !decision.is_over_limit(), statuses: decision.statuses().iter().map(peeked_status).collect() }
 }

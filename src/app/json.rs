@@ -1,33 +1,68 @@
-//! Decisions for those who ask in JSON, over HTTP.
+//! Decisions in JSON over HTTP.
 
+use std::io;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::serving::Service;
+use super::threads;
 use crate::admin::{Decide, Decided};
 use crate::grpc::json;
 use crate::grpc::rights::Rights;
 use crate::grpc::service::{Answered, is_callers_fault};
 use crate::settings::LimitSettings;
+use crate::transport::Budget;
 
-/// Decides by `service`. Nothing where clients of gRPC have rights of their own: HTTP does not know who asks, and would be the way
-/// around them.
-pub(super) fn decide(service: &Arc<Service>, limits: &LimitSettings, clients_have_rights: bool) -> Decide {
+/// Capacity of the queue to the thread. `Decide` bounds how many requests are decided concurrently.
+const MAX_WAITING: usize = 16;
+/// Response while the process shuts down.
+const ENDED: &str = "the process is ending";
+
+/// A body with the channel for its response.
+type Asked = (Bytes, oneshot::Sender<Decided>);
+
+/// Decides requests with `service`. Bodies are charged to `budget`.
+///
+/// Refuses all requests if gRPC clients have individual rights: HTTP does not authenticate clients,
+/// and would bypass those rights.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn decide(
+    service: &Arc<Service>,
+    limits: &LimitSettings,
+    budget: Arc<Budget>,
+    clients_have_rights: bool,
+) -> io::Result<Decide> {
     let service = Arc::clone(service);
-    // HTTP has a thread of its own, on which probes are answered: decisions are made beside it.
-    let runtime = Handle::current();
-    Decide::new(limits.message.max_bytes, move |body| {
-        let service = Arc::clone(&service);
-        let runtime = runtime.clone();
+    let (asking, mut asked) = mpsc::channel::<Asked>(MAX_WAITING);
+    // Parsing JSON is slow. Neither probes nor new gRPC connections should wait for it.
+    let thread = threads::spawn("json", move || async move {
+        while let Some((body, reply)) = asked.recv().await {
+            let service = Arc::clone(&service);
+            tokio::spawn(async move { reply.send(answer(&service, &body).await) });
+        }
+    })?;
+    let thread = AbortOnDropHandle::new(thread);
+    let decide = Decide::new(limits.message.max_bytes, move |body| {
+        // The thread ends when the last handle is dropped.
+        let _ = &thread;
+        let asking = asking.clone();
         async move {
             if clients_have_rights {
                 return Decided::Forbidden("with --allow decisions are by gRPC, which knows who asks".to_owned());
             }
-            let deciding = runtime.spawn(async move { answer(&service, &body).await });
-            deciding.await.unwrap_or_else(|error| Decided::Undecided(error.to_string()))
+            let (reply, replied) = oneshot::channel();
+            if asking.send((body, reply)).await.is_err() {
+                return Decided::Undecided(ENDED.to_owned());
+            }
+            replied.await.unwrap_or_else(|_| Decided::Undecided(ENDED.to_owned()))
         }
-    })
+    });
+    Ok(decide.charged_by(move |bytes| budget.hold(bytes).ok()))
 }
 
 async fn answer(service: &Service, body: &[u8]) -> Decided {

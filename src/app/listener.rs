@@ -1,33 +1,49 @@
-//! Where gRPC is listened for: an address, or a socket in the file system.
+//! The listener for gRPC: a TCP address or a Unix socket.
 
 use std::fs;
 use std::io::{self, Error, ErrorKind};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 use tracing::debug;
 
 use crate::settings::Endpoint;
 use crate::transport::socket::Carrier;
 
-/// Accepts connections until dropped.
+/// Maximum number of connections that wait to be accepted, as in the standard library.
+pub(super) const BACKLOG: u32 = 1024;
+
+/// A bound endpoint. A TCP socket does not listen yet, so that clients are refused and try another
+/// replica.
 #[derive(Debug)]
-pub enum Listener {
-    /// At an address.
-    Tcp(TcpListener),
-    /// At a path. The file goes first, so that it never leads to a listener that is gone.
+pub enum Bound {
+    /// A TCP address.
+    Tcp(TcpSocket),
+    /// A path. Clients already wait here, since a Unix socket cannot exist in the file system
+    /// without listening.
     Unix(SocketFile, UnixListener),
 }
 
-impl Listener {
-    /// Listens. A socket that another process left behind is replaced; one that somebody listens on is not.
+/// A listener that accepts connections until dropped.
+#[derive(Debug)]
+pub enum Listener {
+    /// A TCP address.
+    Tcp(TcpListener),
+    /// A path. The file is dropped first, so that it never refers to a closed listener.
+    Unix(SocketFile, UnixListener),
+}
+
+impl Bound {
+    /// Binds an endpoint. Replaces a socket left behind by another process, unless a process still
+    /// listens on it.
     ///
     /// # Errors
-    /// Where the endpoint cannot be had.
+    /// The endpoint cannot be bound.
     pub async fn bind(endpoint: &Endpoint) -> io::Result<Self> {
         match endpoint {
-            Endpoint::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            Endpoint::Tcp(address) => bind(*address).map(Self::Tcp),
             Endpoint::Unix(path) => {
                 remove_leftover(path).await?;
                 let listener = UnixListener::bind(path)?;
@@ -36,10 +52,35 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that was taken.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// Where the system does not say.
+    /// Another process bound the same address in the meantime and listens on it.
+    pub fn listen(self) -> io::Result<Listener> {
+        match self {
+            Self::Tcp(socket) => socket.listen(BACKLOG).map(Listener::Tcp),
+            Self::Unix(file, listener) => Ok(Listener::Unix(file, listener)),
+        }
+    }
+}
+
+/// Binds an address without listening.
+///
+/// # Errors
+/// The address cannot be bound.
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections left over from a previous process must not block the address.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+impl Listener {
+    /// Returns the local endpoint, with the actual port.
+    ///
+    /// # Errors
+    /// The system does not report the address.
     pub fn endpoint(&self) -> io::Result<Endpoint> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Endpoint::Tcp),
@@ -47,13 +88,13 @@ impl Listener {
         }
     }
 
-    /// The next connection, which any runtime may take.
+    /// Accepts the next connection. It can be moved to any runtime.
     pub(super) async fn accept(&self) -> io::Result<Carrier> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 debug!(%peer, "accepted");
-                // Without it answers wait for the peer's delayed acknowledgement, 40 ms.
+                // Without `TCP_NODELAY`, responses wait for the delayed ACK of the peer, 40 ms.
                 stream.set_nodelay(true)?;
                 stream.into_std().map(Carrier::Tcp)
             }
@@ -62,7 +103,7 @@ impl Listener {
     }
 }
 
-/// A socket in the file system, removed when dropped.
+/// A socket file, removed when dropped.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -77,7 +118,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another process may have put its own in the place of ours.
+        // Another process may have replaced the file with its own.
         if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }

@@ -1,13 +1,15 @@
-//! The composition root: the only room that names every concrete type.
+//! The composition root: the only module that names every concrete type.
 //!
-//! Settings in, a running service out: listeners are bound and policies loaded first, with everything that is wrong said at
-//! once; then the service runs until it is told to stop, and drains.
+//! Builds a running service from the settings. Listeners are bound and policies loaded first, and
+//! all errors are reported together; then the service runs until shutdown, and drains.
 
 mod candidates;
 mod certificates;
+mod compiler;
 mod control_plane;
 mod counters;
 mod desk;
+mod files;
 mod json;
 pub mod listener;
 mod observation;
@@ -29,6 +31,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, join_all};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -39,6 +42,7 @@ use self::observation::Observation;
 use self::policies::Installer;
 use self::prepare::Listeners;
 pub use self::prepare::{CannotStart, Prepared, prepare};
+use self::rights::Admission;
 use self::serving::Serving;
 use self::statistics::Statistics;
 use self::stores::Stores;
@@ -51,13 +55,13 @@ use crate::limiter::InForce;
 use crate::policy::source::watch;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
 use crate::telemetry::metrics::Metrics;
-use crate::transport::permits::ConnectionPermits;
+use crate::transport::registry::Registry;
 use crate::xds::ControlPlane;
 
-/// Time to tell other processes what was denied last.
+/// Timeout for publishing the last denials to other replicas.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What all parts of the process share.
+/// State shared by all parts of the process.
 #[derive(Clone)]
 struct Shared {
     metrics: Arc<Metrics>,
@@ -68,10 +72,10 @@ struct Shared {
 }
 
 impl Shared {
-    /// Nothing is loaded, connected to or known yet.
+    /// Creates the state before policies are loaded or stores are connected.
     fn new(settings: &Settings, metrics: Arc<Metrics>) -> Self {
         let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
-        // HTTP has a service as each worker has.
+        // HTTP has a service of its own, like each worker.
         let services = settings.limits.workers.saturating_add(1);
         Self {
             policies: InForce::new(Arc::clone(&metrics)),
@@ -83,38 +87,39 @@ impl Shared {
     }
 }
 
-/// Serves until `shutdown`, then drains.
+/// Serves until `shutdown` completes, then drains.
 ///
 /// # Errors
-/// Where threads or runtimes cannot be had.
+/// A thread or a runtime cannot be created, or a listener fails to listen.
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
     let statistics = Statistics::new(settings.stats.clone());
     let metrics = statistics.metrics(settings.observation.max_rules);
     let sending = statistics.send(&metrics)?;
     let (shared, health) = (Shared::new(&settings, metrics), Health::new().await);
-    let (installer, facts) = (Installer::new(&shared), Arc::clone(&shared.facts));
+    let (installer, facts) = (Installer::new(&shared, &settings.policy.options), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
-    let try_out = candidates::begin(&settings.policy, &shared.policies)?;
-    let (telling, ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
+    let try_out = candidates::begin(&settings.policy, &installer)?;
+    let ((telling, is_serving), ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
     let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
-    let while_store = settings.readiness.ready_while_store;
-    let follow_store = readiness::follow_store(&shared, serving.all_connected(), Arc::clone(&service), while_store);
+    let follow_store = readiness::follow_store(&shared, serving.all_connected(), &service, &settings.readiness);
     let telling_others = Telling::new(shared.stores.id(), &shared.observation.journal, &service);
     let desk = Everybody::new(&settings, &service, &serving, installer.clone(), telling_others.clone());
+    let connections = prepared.connections;
+    let registry = Registry::new(connections.grpc, Arc::clone(&serving.budget), Arc::clone(&shared.metrics));
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
-    prepared.listeners.announce(settings.policy.are_examples);
-    let Listeners { grpc, http, admin } = prepared.listeners;
+    connections.announce();
+    let (Listeners { public, admin }, are_examples) = (prepared.listeners, settings.policy.are_examples);
     let end = || ended.clone().cancelled_owned();
-    let decide = json::decide(&service, &settings.limits, !settings.allowances.is_empty());
+    let decide = json::decide(&service, &settings.limits, registry.budget(), !settings.allowances.is_empty())?;
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
-    let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), tls };
-    let mut background = vec![web.serve_public(http, decide, end())?, web.serve_admin(admin, end())];
-    background.extend(statistics.serve(prepared.stats, &shared.metrics, end()).into_iter().chain(sending_spans));
-    let permits = ConnectionPermits::new(settings.limits.max_connections, Arc::clone(&shared.metrics));
+    let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), connections, tls };
+    let mut background = vec![web.serve_admin(admin, end())];
+    let stats = statistics.serve(prepared.stats, connections.stats, &shared.metrics, end());
+    background.extend(stats.into_iter().chain(sending_spans));
     let tasks = [
         follow_store,
         try_out,
@@ -123,16 +128,19 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         tokio::spawn(telling_others.clone().tell()),
         tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
         tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
-        tokio::spawn(follow(prepared.certificates, Arc::clone(&shared.metrics))),
-        tokio::spawn(follow(prepared.admin_certificates, Arc::clone(&shared.metrics))),
-        tokio::spawn(prepared.admission.follow()),
+        follow_files([prepared.certificates, prepared.admin_certificates], prepared.admission, &shared.metrics),
     ];
 
+    let serve = async {
+        let (grpc, http) = public.open(is_serving, are_examples).await?;
+        background.push(web::serve_public(&shared, http, connections.http, decide, end())?);
+        let ((), ()) = tokio::join!(workers.accept(&grpc, &registry), registry.relieve());
+        std::io::Result::Ok(())
+    };
     tokio::select! {
-        () = workers.accept(&grpc, &permits) => {}
+        served = serve => served?,
         () = stopping(shutdown, telling, &facts, &health, &settings.shutdown) => {}
     }
-    drop(grpc);
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
     tasks.iter().for_each(JoinHandle::abort);
@@ -145,7 +153,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     Ok(())
 }
 
-/// Follows what brings policies: files, or a control plane.
+/// Follows the source of policies: files, or a control plane.
 fn follow_policies(
     settings: PolicySettings,
     plane: Option<ControlPlane>,
@@ -158,7 +166,8 @@ fn follow_policies(
     }
 }
 
-/// Waits to be told to stop, says so to everybody who asks, and gives them time to go elsewhere.
+/// Waits for `shutdown`, reports NOT_SERVING to all probes, and gives clients time to move to
+/// another replica.
 async fn stopping(
     shutdown: impl Future<Output = ()>,
     telling: JoinHandle<()>,
@@ -169,7 +178,8 @@ async fn stopping(
     shutdown.await;
     info!(delay = ?settings.delay, "draining");
     facts.drain();
-    // Told from here, so that it is before this goes on; who else tells has to have ended.
+    // Set here, so that health is updated before this function continues. The task that also
+    // updates it must end first.
     telling.abort();
     let _ = telling.await;
     health.set(false).await;
@@ -182,8 +192,13 @@ async fn futures_all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
-async fn follow(certificates: Option<Certificates>, metrics: Arc<Metrics>) {
-    if let Some(certificates) = certificates {
-        certificates.follow(metrics).await;
-    }
+/// Reloads certificates and tokens when their files change, forever.
+fn follow_files(
+    certificates: [Option<Certificates>; 2],
+    admission: Admission,
+    metrics: &Arc<Metrics>,
+) -> JoinHandle<()> {
+    let certificates = certificates.map(|certificates| certificates.map(|them| them.follow(Arc::clone(metrics))));
+    let all = certificates.into_iter().flatten().map(FutureExt::boxed).chain([admission.follow().boxed()]);
+    tokio::spawn(join_all(all.collect::<Vec<_>>()).map(drop))
 }

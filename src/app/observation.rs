@@ -1,4 +1,4 @@
-//! What is watched while requests are decided: rates of rules, the journal of denials, and what both of them take.
+//! Observation of decisions: rates of rules, the journal of denials, and their metrics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::journal::{Journal, Lost};
 use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
 
-/// How often it is looked what rules have counted.
+/// Interval at which the counts of rules are sampled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is known of what was decided.
+/// The observed state of decisions.
 #[derive(Clone)]
 pub(super) struct Observation {
     pub(super) journal: Arc<Journal>,
@@ -22,12 +22,12 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// Nothing is known yet. `journal_bytes`: room for denials, which `workers` take down.
+    /// Creates an empty state. `journal_bytes` is the memory for denials, divided among `workers`.
     pub(super) fn new(journal_bytes: usize, workers: usize) -> Self {
         Self { journal: Journal::new(journal_bytes, workers), rates: Arc::default() }
     }
 
-    /// Looks on, for ever.
+    /// Samples rates and updates metrics, forever.
     pub(super) async fn follow(self, policies: Arc<InForce>, metrics: Arc<Metrics>) {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! What the administration shows as text.
+//! The plain-text pages of the admin port.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::admin::Page;
 use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
 
-/// The pages.
+/// Returns all pages.
 pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<Page> {
     let (policies, metrics) = (Arc::clone(policies), Arc::clone(metrics));
     let rlconfig = move || policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing());

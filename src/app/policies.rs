@@ -1,4 +1,4 @@
-//! The policies of the process: the first ones, and those that files or a control plane bring later.
+//! The policies of the process: the initial set, and later ones from files or a control plane.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
 use super::Shared;
+use super::compiler::Compiler;
 use crate::admin::loads::{By, Load, MAX_TOLD, Outcome};
 use crate::admin::{Facts, PolicyFacts};
 use crate::limiter::InForce;
@@ -17,15 +18,15 @@ use crate::policy::{self, Loaded, Report, Source};
 use crate::settings::{PolicySettings, Settings};
 use crate::telemetry::metrics::Metrics;
 
-/// The policies at the start.
+/// The policies at startup.
 pub(super) struct First {
     read: Reading,
-    /// `None`: a control plane is yet to say them.
+    /// `None` if a control plane has yet to send them.
     loaded: Result<Option<Loaded>, String>,
 }
 
 impl First {
-    /// Reads and compiles what there is.
+    /// Reads and compiles the configured files.
     pub(super) fn load(settings: &Settings) -> Self {
         let (policy, is_remote) = (&settings.policy, settings.xds.is_some());
         if policy.places.paths.is_empty() && !is_remote {
@@ -41,21 +42,21 @@ impl First {
         }
     }
 
-    /// Why there are none, where there should be.
+    /// Returns the reason why there are no policies, if some are required.
     pub(super) fn problem(&self) -> Option<&str> {
         self.loaded.as_ref().err().map(String::as_str)
     }
 }
 
-/// Reads the policy files when somebody asks for it.
+/// Reloads the policy files on request.
 #[derive(Clone)]
 pub(super) struct Reloads(pub(super) PolicySettings);
 
 impl Reloads {
-    /// Reads them and puts them in force.
+    /// Reads the files and puts the policies in force.
     ///
     /// # Errors
-    /// The report on what is wrong with them.
+    /// The report on the problems found.
     pub(super) async fn now(self, installer: Installer) -> Result<Load, String> {
         let Self(settings) = self;
         let reload = move || installer.reload(&settings);
@@ -64,14 +65,14 @@ impl Reloads {
     }
 }
 
-/// Follows files for ever. `known`: what was read at the start.
+/// Follows the files forever. `known` holds their contents at startup.
 pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: Installer) {
     if settings.places.paths.is_empty() {
         return;
     }
     let (found, mut finds) = tokio::sync::watch::channel(None);
     let look = watch::watch(settings.places, known, |read| drop(found.send_replace(Some(read))));
-    // To compile and compare them takes time, in which others have to be answered.
+    // Compiling and comparing policies takes time, and must not block other tasks of this runtime.
     let load = async {
         while finds.changed().await.is_ok() {
             let (read, installer, options) = (finds.borrow_and_update().clone(), installer.clone(), settings.options);
@@ -84,25 +85,34 @@ pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: 
     tokio::join!(look, load);
 }
 
-/// Puts policies in force and tells of it.
+/// Puts policies in force, and logs and records the outcome.
 #[derive(Clone)]
 pub(super) struct Installer {
     pub(super) policies: Arc<InForce>,
     pub(super) facts: Arc<Facts>,
     pub(super) metrics: Arc<Metrics>,
-    /// What the files held when they were read last for a load: who finds the same has nothing to tell.
+    pub(super) compiler: Compiler,
+    /// The contents of the files at the last load, so that the file watcher and a reload do not
+    /// report the same contents twice.
     handled: Arc<Mutex<Reading>>,
 }
 
 impl Installer {
-    /// For all parts that share this.
-    pub(super) fn new(shared: &Shared) -> Self {
+    /// Creates an installer for the shared state.
+    pub(super) fn new(shared: &Shared, options: &policy::Options) -> Self {
         let Shared { policies, facts, metrics, .. } = shared;
         let handled = Arc::new(Mutex::new(Ok(Vec::new())));
-        Self { policies: Arc::clone(policies), facts: Arc::clone(facts), metrics: Arc::clone(metrics), handled }
+        Self {
+            compiler: Compiler::new(Arc::clone(policies), options),
+            policies: Arc::clone(policies),
+            facts: Arc::clone(facts),
+            metrics: Arc::clone(metrics),
+            handled,
+        }
     }
 
-    /// Puts the first policies in force, or says why there are none; what was read for them.
+    /// Puts the initial policies in force, or reports why there are none. Returns the contents that
+    /// they were compiled from.
     pub(super) fn begin(&self, first: First) -> Reading {
         match first.loaded {
             Ok(Some(loaded)) => drop(self.install(By::Start, first.read.as_deref().unwrap_or_default(), loaded)),
@@ -113,31 +123,32 @@ impl Installer {
         first.read
     }
 
-    /// Reads the files, since somebody asks for it. Meanwhile nobody else puts others in force.
+    /// Reads and loads the files on request. Holds the lock, so that no other change of the files
+    /// is loaded meanwhile.
     fn reload(&self, settings: &PolicySettings) -> Result<Load, Report> {
         let mut handled = self.handled.lock();
         *handled = files::read(&settings.places);
         self.load(By::Admin, &handled, &settings.options)
     }
 
-    /// The files hold something else, unless a reload has found that before.
+    /// Loads changed files, unless a reload has already handled the same contents.
     fn changed(&self, read: Reading, options: &policy::Options) {
         let mut handled = self.handled.lock();
         if *handled != read {
             *handled = read;
-            // A refusal is told there.
+            // `load` reports a rejection.
             let _ = self.load(By::Files, &handled, options);
         }
     }
 
     fn load(&self, by: By, read: &Reading, options: &policy::Options) -> Result<Load, Report> {
         let sources = read.as_ref().map_err(Report::clone);
-        let loaded = sources.and_then(|sources| Ok((sources, policy::load(sources, options)?)));
-        let (sources, loaded) = loaded.inspect_err(|report| self.refuse(by, report))?;
-        Ok(self.install(by, sources, loaded))
+        let install =
+            |sources: &[Source]| self.compiler.load(sources, options, |loaded| self.install(by, sources, loaded));
+        sources.and_then(|sources| install(sources)).inspect_err(|report| self.refuse(by, report))
     }
 
-    /// Puts them in force, and then tells what differs.
+    /// Puts policies in force, then computes the differences from the previous ones.
     pub(super) fn install(&self, by: By, sources: &[Source], loaded: Loaded) -> Load {
         let before = self.policies.snapshot();
         let policies = loaded.policies;
@@ -158,6 +169,7 @@ impl Installer {
         }
         info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
         self.policies.install(policies);
+        self.compiler.warn_of_little_room();
         self.metrics.policy_load(true);
         let (at, version) = (facts.loaded_at.clone(), facts.version.clone());
         self.facts.loaded(facts);

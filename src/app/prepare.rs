@@ -1,52 +1,79 @@
-//! What has to be there before the service can run: listeners, policies, certificates and tokens.
+//! Preparation: binds the listeners and loads policies, certificates and tokens before the service
+//! starts.
 
-use std::fmt;
+use std::net::SocketAddr;
+use std::{fmt, io};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
 use tracing::info;
 
 use super::certificates::Certificates;
-use super::listener::Listener;
+use super::files::{self, ConnectionLimits};
+use super::listener::{self, BACKLOG, Bound, Listener};
 use super::policies::First;
 use super::rights::Admission;
-use super::statistics;
+use super::{readiness, statistics};
 use crate::settings::{Endpoint, ListenSettings, Settings};
 
-/// What has to be there before the service can run.
+/// Everything that must be ready before the service can run.
 pub struct Prepared {
     pub(super) listeners: Listeners,
     pub(super) policies: First,
     pub(super) certificates: Option<Certificates>,
-    /// Who may do what on the admin port, and what it shakes hands by.
+    /// Tokens and rights of the admin port.
     pub(super) admission: Admission,
     pub(super) admin_certificates: Option<Certificates>,
-    /// Where Prometheus reads the statistics of envoyproxy/ratelimit, if anywhere.
+    /// Maximum number of connections per listener.
+    pub(super) connections: ConnectionLimits,
+    /// Listener for Prometheus to scrape the statistics of envoyproxy/ratelimit, if configured.
     pub(super) stats: Option<TcpListener>,
 }
 
-/// Where is listened.
+/// Bound addresses. The admin port already listens: it responds at once.
 pub(super) struct Listeners {
-    pub(super) grpc: Listener,
-    pub(super) http: TcpListener,
+    /// gRPC and HTTP, which serve decisions and health.
+    pub(super) public: Public,
     pub(super) admin: TcpListener,
 }
 
-impl Listeners {
-    /// Logs where they listen, and what to try where they serve examples.
-    pub(super) fn announce(&self, are_examples: bool) {
-        announce("grpc", self.grpc.endpoint());
-        announce("http", self.http.local_addr());
-        announce("admin", self.admin.local_addr());
-        if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, self.grpc.endpoint()) {
+/// Bound addresses that do not listen yet.
+pub(super) struct Public {
+    grpc: Bound,
+    http: TcpSocket,
+    /// Local address of the admin port, for the log.
+    admin: Option<SocketAddr>,
+}
+
+impl Public {
+    /// Starts to listen for gRPC and HTTP once health is SERVING or the wait for it times out. Logs
+    /// the addresses and, if the example policies are served, a command to try.
+    ///
+    /// # Errors
+    /// Another process listens on one of the addresses.
+    pub(super) async fn open(
+        self,
+        is_serving: watch::Receiver<bool>,
+        are_examples: bool,
+    ) -> io::Result<(Listener, TcpListener)> {
+        readiness::wait_to_open(is_serving).await;
+        let cannot = |flag: &str, error: io::Error| io::Error::new(error.kind(), format!("error: {flag}: {error}"));
+        let grpc = self.grpc.listen().map_err(|error| cannot("--grpc-listen", error))?;
+        let http = self.http.listen(BACKLOG).map_err(|error| cannot("--http-listen", error))?;
+        announce("grpc", grpc.endpoint());
+        announce("http", http.local_addr());
+        self.admin.into_iter().for_each(|address| announce("admin", Ok(address)));
+        if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
             let port = address.port();
             info!(
                 "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
             );
         }
+        Ok((grpc, http))
     }
 }
 
-/// Everything that keeps the service from starting.
+/// All errors that prevent the service from starting.
 #[derive(Debug, Default)]
 pub struct CannotStart(pub(super) Vec<String>);
 
@@ -58,12 +85,13 @@ impl fmt::Display for CannotStart {
 
 impl std::error::Error for CannotStart {}
 
-/// Binds the listeners, loads the policies and the certificates.
+/// Binds the listeners, and loads policies, certificates and tokens.
 ///
 /// # Errors
-/// All that failed, not only the first.
+/// All failures, not only the first.
 pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
+    let open_files = files::raise_limit();
     let policies = First::load(settings);
     if let (Some(problem), false) = (policies.problem(), settings.readiness.start_without_policy) {
         problems.0.push(problem.to_owned());
@@ -74,9 +102,10 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let certificates = settings.tls.clone().map(Certificates::load).transpose().map_err(&mut told);
     let admin_certificates = settings.admin.tls.clone().map(Certificates::load).transpose().map_err(&mut told);
     let admission = Admission::load(&settings.admin, settings.listen.admin.ip().is_loopback()).map_err(&mut told);
-    match (listeners, certificates, admin_certificates, admission, problems.0.as_slice()) {
-        (Some(listeners), Ok(certificates), Ok(admin_certificates), Ok(admission), []) => {
-            Ok(Prepared { listeners, policies, certificates, admission, admin_certificates, stats })
+    let connections = ConnectionLimits::new(settings, open_files).map_err(|what| told(vec![what]));
+    match (listeners, certificates, admin_certificates, admission, connections, problems.0.as_slice()) {
+        (Some(listeners), Ok(certificates), Ok(admin_certificates), Ok(admission), Ok(connections), []) => {
+            Ok(Prepared { listeners, policies, certificates, admission, admin_certificates, connections, stats })
         }
         (..) => Err(problems),
     }
@@ -86,13 +115,15 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
     let mut cannot = |flag: &str, endpoint: &dyn fmt::Display, error: std::io::Error| {
         problems.0.push(format!("error: {flag} {endpoint}: {error}"));
     };
-    let grpc = Listener::bind(&settings.grpc).await;
+    let grpc = Bound::bind(&settings.grpc).await;
     let grpc = grpc.map_err(|error| cannot("--grpc-listen", &settings.grpc, error));
-    let http = TcpListener::bind(settings.http).await;
+    let http = listener::bind(settings.http);
     let http = http.map_err(|error| cannot("--http-listen", &settings.http, error));
     let admin = TcpListener::bind(settings.admin).await;
     let admin = admin.map_err(|error| cannot("--admin-listen", &settings.admin, error));
-    Some(Listeners { grpc: grpc.ok()?, http: http.ok()?, admin: admin.ok()? })
+    let admin = admin.ok()?;
+    let public = Public { grpc: grpc.ok()?, http: http.ok()?, admin: admin.local_addr().ok() };
+    Some(Listeners { public, admin })
 }
 
 pub(super) fn announce(protocol: &str, address: std::io::Result<impl fmt::Display>) {

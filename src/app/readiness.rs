@@ -1,11 +1,12 @@
-//! Whether the process should be asked: what makes it so, and that every probe tells the same.
+//! Readiness: the conditions for it, and reporting it consistently to all probes.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::Shared;
@@ -15,10 +16,14 @@ use crate::admin::{Facts, Needs, StoreState};
 use crate::grpc::health::Health;
 use crate::settings::ReadinessSettings;
 
-/// How often the state of the store is looked at.
+/// Time after which the ports open even if the process is not ready. The first connection to a
+/// store takes a few milliseconds.
+const OPEN_AFTER: Duration = Duration::from_secs(1);
+/// Polling interval for the state of the store.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Nothing is there yet, but for a store that nobody has to wait for.
+/// Creates the initial state: no policies loaded, and the store not reached unless readiness does
+/// not depend on it.
 pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts> {
     let facts = Arc::new(Facts::new(needs(settings)));
     if stores.are_ready_at_once() {
@@ -27,7 +32,7 @@ pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts>
     facts
 }
 
-/// What of policies has to be there.
+/// Returns the policy state that readiness requires.
 fn needs(settings: &ReadinessSettings) -> Needs {
     match (settings.ready_while_policy, settings.ready_without_policy) {
         (true, _) => Needs::Policy,
@@ -36,28 +41,42 @@ fn needs(settings: &ReadinessSettings) -> Needs {
     }
 }
 
-/// Says over gRPC what is said over HTTP: at once, and then whenever it changes.
-pub(super) async fn tell(facts: &Facts, health: &Health) -> JoinHandle<()> {
+/// Mirrors the readiness of HTTP in the gRPC health service: once immediately, then on every
+/// change. Returns the task that does so, and a channel with the last state set.
+pub(super) async fn tell(facts: &Facts, health: &Health) -> (JoinHandle<()>, watch::Receiver<bool>) {
     let (mut readiness, health) = (facts.readiness(), health.clone());
     let is_ready = readiness.borrow_and_update().is_ready();
     health.set(is_ready).await;
-    tokio::spawn(async move {
+    let (said, is_serving) = watch::channel(is_ready);
+    let telling = tokio::spawn(async move {
         while readiness.changed().await.is_ok() {
             let is_ready = readiness.borrow_and_update().is_ready();
             health.set(is_ready).await;
+            said.send_replace(is_ready);
         }
-    })
+    });
+    (telling, is_serving)
 }
 
-/// Follows the store for ever: the process is ready once it has been reached and all who ask it are connected, but not while
-/// the server is a replica; with `ready_while_store` only while a connection to it is open.
+/// Waits until health is SERVING, for at most [`OPEN_AFTER`]. Earlier clients would see
+/// NOT_SERVING.
+pub(super) async fn wait_to_open(mut is_serving: watch::Receiver<bool>) {
+    let _ = timeout(OPEN_AFTER, is_serving.wait_for(|is_serving| *is_serving)).await;
+}
+
+/// Follows the state of the store forever.
+///
+/// The process is ready once the store has been reached and all services are connected to it,
+/// except while the server is a replica or denies required commands; with `ready_while_store`, only
+/// while a connection to it is open.
 pub(super) fn follow_store(
     shared: &Shared,
     all_connected: impl Future<Output = ()> + Send + 'static,
-    service: Arc<Service>,
-    ready_while_store: bool,
+    service: &Arc<Service>,
+    settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let (stores, facts) = (shared.stores.clone(), Arc::clone(&shared.facts));
+    let (service, ready_while_store) = (Arc::clone(service), settings.ready_while_store);
     tokio::spawn(async move {
         let Some(store) = service.limiter().store().redis() else { return };
         let mut reached = std::pin::pin!(async {
@@ -72,15 +91,17 @@ pub(super) fn follow_store(
                 () = &mut reached, if !is_reached => is_reached = true,
                 _ = ticks.tick() => {}
             }
-            let replica = store.replica();
-            let state = match &replica {
-                Some(_) => StoreState::Replica,
-                None if !is_reached => StoreState::NotReached,
-                None if ready_while_store && !store.is_connected() => StoreState::Lost,
-                None => StoreState::Ready,
+            let (replica, missing_rights) = (store.replica(), store.missing_rights());
+            let state = match (&replica, &missing_rights) {
+                (Some(_), _) => StoreState::Replica,
+                (None, Some(_)) => StoreState::Forbidden,
+                (None, None) if !is_reached => StoreState::NotReached,
+                (None, None) if ready_while_store && !store.is_connected() => StoreState::Lost,
+                (None, None) => StoreState::Ready,
             };
             if state != before {
-                log(before, state, replica);
+                let missing = missing_rights.map(|(address, rights)| format!("{address}: {rights}"));
+                log(before, state, replica.or(missing));
                 if !stores.are_ready_at_once() {
                     facts.set_store(state);
                 }
@@ -90,13 +111,20 @@ pub(super) fn follow_store(
     })
 }
 
-fn log(before: StoreState, state: StoreState, replica: Option<String>) {
+/// Logs a change of state. `detail` is the master's address if the server is a replica, or the
+/// missing permissions.
+fn log(before: StoreState, state: StoreState, detail: Option<String>) {
     match (before, state) {
         (_, StoreState::Replica) => {
-            warn!(address = replica, "redis is a replica, which takes no writes; waiting for a master at this address");
+            warn!(address = detail, "redis is a replica, which takes no writes; waiting for a master at this address");
+        }
+        (_, StoreState::Forbidden) => {
+            warn!(error = detail, "redis refuses commands that decisions need; not ready until its user may send them");
         }
         (_, StoreState::Lost) => warn!("no connection to the store is open: not ready"),
-        (StoreState::Lost | StoreState::Replica, StoreState::Ready) => info!("the store is connected again"),
+        (StoreState::Lost | StoreState::Replica | StoreState::Forbidden, StoreState::Ready) => {
+            info!("the store is connected again")
+        }
         (_, StoreState::Ready | StoreState::NotReached) => {}
     }
 }

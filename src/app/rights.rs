@@ -1,4 +1,5 @@
-//! Who may do what on the admin port: tokens from files, read at the start and whenever they change.
+//! Rights on the admin port: tokens from files, loaded at startup and reloaded when the files
+//! change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use crate::admin::rights::{Right, Rights, Token};
 use crate::settings::AdminSettings;
 use crate::watch;
 
-/// Bytes that a file of tokens may have.
+/// Maximum size of a token file in bytes.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// What the files held at one time, or why it cannot be told.
+/// The contents of the files, or the errors from reading them.
 type Contents = Vec<Result<String, String>>;
 
-/// Tokens in force, and what they were read from.
+/// Tokens in force, with the file contents that they were parsed from.
 pub(super) struct Admission {
     settings: AdminSettings,
     contents: Contents,
@@ -23,11 +24,12 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Reads the tokens; where there are none to be had, everybody who reaches the port may do everything, and for a port that
-    /// other machines reach nobody.
+    /// Loads the tokens. If neither tokens nor client certificates are configured, every client of
+    /// a loopback port has all rights, and clients of a port reachable from other machines have
+    /// none.
     ///
     /// # Errors
-    /// All that is wrong with the files.
+    /// All problems with the files.
     pub(super) fn load(settings: &AdminSettings, is_loopback: bool) -> Result<Self, Vec<String>> {
         let contents = read(settings);
         let tokens = tokens(settings, &contents)?;
@@ -38,7 +40,7 @@ impl Admission {
         Ok(Self { settings: settings.clone(), contents, rights: Arc::new(rights) })
     }
 
-    /// Puts changes in force, for ever. What cannot be used is told, and what was in force stays.
+    /// Applies changes, forever. Invalid files are logged, and the current tokens stay in force.
     pub(super) async fn follow(self) {
         let Self { settings, contents, rights } = self;
         if settings.token_file.is_none() && settings.read_token_file.is_none() {

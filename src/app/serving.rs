@@ -1,5 +1,5 @@
-//! What one worker serves: a service of its own, made on its own runtime, since connections to a store belong to that. HTTP has
-//! one like it.
+//! The service of one worker. Each worker creates its own on its own runtime, since connections to
+//! a store belong to a runtime. HTTP has a service of the same kind.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -13,8 +13,9 @@ use tracing::error;
 use super::Shared;
 use super::stores::Stores;
 use crate::grpc::health::Health;
+use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
-use crate::grpc::server::Services as GrpcServices;
+use crate::grpc::server::{Offered, Services as GrpcServices};
 use crate::grpc::service::Rls;
 use crate::limiter::Limiter;
 use crate::settings::{AnswerSettings, LimitSettings, Settings};
@@ -27,45 +28,45 @@ use crate::transport::server::Server;
 use crate::transport::socket::Accepted;
 use crate::transport::tls::Tls;
 
-/// How long the end of a worker waits for charges that have to be undone: the runtime takes them with it.
+/// Timeout for pending charges to be undone when a worker ends. Afterwards they are lost with the
+/// runtime.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes that clients can make the process hold by calls that wait: for the rest of a message, for the store, for a window.
-const MAX_HELD: usize = 64 << 20;
-
-/// What all services are made of.
+/// A factory for services, with the state that they share.
 pub(super) struct Serving {
     shared: Shared,
     limits: LimitSettings,
     tls: Option<Tls>,
     allowances: Arc<[Allowance]>,
-    /// Memory that clients of gRPC can make the process hold.
-    budget: Arc<Budget>,
+    /// Bound on the memory that gRPC clients can make the process hold.
+    pub(super) budget: Arc<Budget>,
     tracer: Option<Tracer>,
+    request_log: Option<Arc<RequestLog>>,
     answers: AnswerSettings,
     health: Health,
-    /// A permit for each service that can ask its store.
+    has_reflection: bool,
+    /// One permit for each service that is connected to its store.
     connected: Arc<Semaphore>,
-    /// All that were made.
+    /// All services created so far.
     pub(super) services: Services,
 }
 
-/// A service, for the runtime that it was made in.
+/// A service, tied to the runtime on which it was created.
 pub(super) type Service = Rls<AnyStore<SystemClock>>;
 
-/// The services of all workers, for who wants to look at them.
+/// The services of all workers.
 #[derive(Clone, Default)]
 pub(super) struct Services(Arc<Mutex<Vec<Weak<Service>>>>);
 
 impl Services {
-    /// Those that are there still.
+    /// Returns the services that still exist.
     pub(super) fn all(&self) -> Vec<Arc<Service>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
 impl Serving {
-    /// No service is made yet.
+    /// Creates a factory.
     pub(super) fn new(
         settings: &Settings,
         shared: &Shared,
@@ -78,28 +79,32 @@ impl Serving {
             limits: settings.limits,
             tls,
             allowances: settings.allowances.clone().into(),
-            budget: Arc::new(Budget::new(budget_bytes(&settings.limits))),
+            budget: Arc::new(Budget::new(settings.memory.clients)),
             tracer,
+            request_log: request_log(),
             answers: settings.answers.clone(),
             health,
+            has_reflection: settings.listen.has_reflection,
             connected: Arc::new(Semaphore::new(0)),
             services: Services::default(),
         }
     }
 
-    /// What services are connected by.
+    /// Returns the stores that services connect to.
     pub(super) fn stores(&self) -> &Stores {
         &self.shared.stores
     }
 
-    /// A service that begins to connect to its store at once. To be called within a runtime.
+    /// Creates a service that starts to connect to its store at once. Must be called within a
+    /// runtime.
     pub(super) fn service(&self) -> Arc<Service> {
         let Shared { policies, stores, metrics, observation, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
         let limiter = limiter.with_pen(observation.journal.pen());
         let (metrics, style) = (Arc::clone(metrics), self.answers.style.clone());
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
-        let service = Arc::new(service.with_tracer(self.tracer.clone()));
+        let service = service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
+        let service = Arc::new(service.with_request_log(self.request_log.clone()));
         self.services.0.lock().push(Arc::downgrade(&service));
         let (asking, connected) = (Arc::clone(&service), Arc::clone(&self.connected));
         tokio::spawn(async move {
@@ -109,13 +114,14 @@ impl Serving {
         service
     }
 
-    /// Serves connections until there are no more; from `drain` on they finish what is under way.
+    /// Serves connections until there are no more; once `drain` is cancelled, they only finish
+    /// their pending calls.
     pub(super) async fn serve(self: Arc<Self>, incoming: mpsc::Receiver<Accepted>, drain: CancellationToken) {
         let (service, metrics) = (self.service(), Arc::clone(&self.shared.metrics));
         let (bounds, allowances) = (self.limits.message, Arc::clone(&self.allowances));
         let budget = Arc::clone(&self.budget);
-        let services =
-            GrpcServices::new(Arc::clone(&service), &self.health, bounds, allowances, budget, Arc::clone(&metrics));
+        let offered = Offered { bounds, allowances, has_reflection: self.has_reflection };
+        let services = GrpcServices::new(Arc::clone(&service), &self.health, offered, budget, Arc::clone(&metrics));
         match services {
             Ok(services) => {
                 let (lifetime, budget) = (self.limits.lifetime, Arc::clone(&self.budget));
@@ -128,7 +134,7 @@ impl Serving {
         settle(&service).await;
     }
 
-    /// Waits until the services of all workers, and that of HTTP, can ask their stores.
+    /// Waits until the services of all workers and of HTTP are connected to their stores.
     pub(super) fn all_connected(&self) -> impl Future<Output = ()> + use<> {
         let (connected, services) = (Arc::clone(&self.connected), self.limits.workers.saturating_add(1));
         async move {
@@ -137,12 +143,15 @@ impl Serving {
     }
 }
 
-/// Bytes that clients of gRPC can make the process hold. One message of the largest size is never too much.
-fn budget_bytes(limits: &LimitSettings) -> usize {
-    MAX_HELD.max(limits.message.max_bytes.saturating_mul(4))
+/// Starts the request log, if enabled.
+fn request_log() -> Option<Arc<RequestLog>> {
+    let log =
+        RequestLog::begin().inspect_err(|error| error!(%error, "requests are not logged: no thread to write them"));
+    log.ok().flatten().map(Arc::new)
 }
 
-/// Waits for what goes on after answers; its runtime may end then.
+/// Waits for work that continues after responses, for at most [`SETTLE_TIMEOUT`]. The runtime may
+/// end afterwards.
 pub(super) async fn settle(service: &Service) {
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, service.limiter().store().settled()).await;
 }

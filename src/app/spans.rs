@@ -1,4 +1,4 @@
-//! Spans, where they are wanted: what records them, and the task that sends them.
+//! Tracing spans: creates the tracer and the export task, if tracing is configured.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::settings::TracingSettings;
 use crate::spans::Tracer;
 use crate::telemetry::metrics::Metrics;
 
-/// Begins to send spans to where the settings say, until `ended`.
+/// Starts to export spans to the configured collector, until `ended` is cancelled.
 pub(super) fn begin(
     settings: Option<TracingSettings>,
     metrics: &Arc<Metrics>,

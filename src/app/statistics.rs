@@ -1,4 +1,4 @@
-//! The statistics of envoyproxy/ratelimit: kept, shown and sent as the settings say.
+//! The statistics of envoyproxy/ratelimit: collected, exposed and sent according to the settings.
 
 use std::io;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::telemetry::metrics::{Metrics, Options};
 use crate::telemetry::stats::Stats;
 use crate::telemetry::statsd::{self, Sending};
 
-/// Time for what is sent at the end.
+/// Timeout for the last send at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What statistics are wanted.
+/// The configured statistics.
 pub(super) struct Statistics {
     settings: StatsSettings,
     mappings: Mappings,
 }
 
-/// Binds where Prometheus shall read, if anywhere.
+/// Binds the listener for Prometheus, if configured.
 pub(super) async fn bind(settings: &StatsSettings, problems: &mut CannotStart) -> Option<TcpListener> {
     let addresses = settings.prometheus.as_ref()?.listen.as_slice();
     let bound = TcpListener::bind(addresses).await;
@@ -34,13 +34,14 @@ pub(super) async fn bind(settings: &StatsSettings, problems: &mut CannotStart) -
 }
 
 impl Statistics {
-    /// Reads the mapping; what is wrong with it is a warning, and the built-in one stands in for a file that cannot be read.
+    /// Loads the mapping. Problems are logged as warnings; the built-in mapping replaces a file
+    /// that cannot be read or parsed.
     pub(super) fn new(settings: StatsSettings) -> Self {
         let mappings = settings.prometheus.as_ref().map(mappings).unwrap_or_default();
         Self { settings, mappings }
     }
 
-    /// All metrics, with the statistics where somebody wants them.
+    /// Creates the metrics of the process, including the statistics if they are enabled.
     pub(super) fn metrics(&self, max_rules: usize) -> Arc<Metrics> {
         let buckets_of = |timer: &str| self.mappings.buckets_of(timer);
         let stats = self.settings.are_on().then(|| Stats::new(self.settings.options, buckets_of));
@@ -48,27 +49,29 @@ impl Statistics {
         Metrics::with(Options { max_rules, near_limit_ratio }, stats)
     }
 
-    /// Shows them to Prometheus until `shutdown`, where there is a listener for that.
+    /// Exposes the statistics to Prometheus until `shutdown` completes, if there is a listener for
+    /// them.
     pub(super) fn serve(
         self,
         listener: Option<TcpListener>,
-        metrics: &Metrics,
+        connections: usize,
+        metrics: &Arc<Metrics>,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Option<JoinHandle<()>> {
         let (listener, stats) = (listener?, Arc::clone(metrics.stats()?));
         announce("stats", listener.local_addr());
         let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
         let path = self.settings.prometheus?.path;
-        Some(tokio::spawn(admin::serve_stats(listener, path, exposition, shutdown)))
+        Some(tokio::spawn(admin::serve_stats(listener, connections, path, exposition, Arc::clone(metrics), shutdown)))
     }
 
-    /// Begins to send them, where they shall be.
+    /// Starts to send the statistics to statsd, if configured.
     pub(super) fn send(&self, metrics: &Metrics) -> io::Result<Option<Sending>> {
         let wanted = self.settings.statsd.clone().zip(metrics.stats().cloned());
         wanted.map(|(options, stats)| statsd::start(stats, options)).transpose()
     }
 
-    /// Sends what is left.
+    /// Sends the remaining statistics.
     pub(super) fn end(sending: Option<Sending>) {
         if let Some(sending) = sending
             && !sending.stop(LAST_WORDS)

@@ -1,4 +1,4 @@
-//! The stores of a process: one handle a worker, and one that looks after what they share.
+//! The stores of a process: one handle per worker, and the tasks that maintain their shared state.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerTold, Time};
 use crate::telemetry::metrics::Metrics;
 
-/// How often expired counters are looked for, and the store's metrics brought up to date.
+/// Interval at which expired counters are removed and the metrics of the memory store are updated.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// How often this process says in the store that it is alive.
+/// Interval at which this process reports to the store that it is alive, and queries the servers.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
-/// A master and one of its replicas, by their addresses.
+/// The addresses of a master and one of its replicas.
 type Followed = (String, String);
 
-/// What the stores of all workers are made of.
+/// A factory for the stores of all workers, with the state that they share.
 #[derive(Clone)]
 pub(super) struct Stores {
     settings: StoreSettings,
-    /// What this process is called among those on the same store.
+    /// Unique id of this process among those on the same store.
     id: Arc<str>,
     memory: Arc<MemoryStore<SystemClock>>,
     replicas: Arc<Replicas>,
-    /// What the workers remember together; `None` where nothing shall be.
+    /// The denials remembered by all workers; `None` if the cache is disabled.
     denials: Option<Arc<Denials>>,
     metrics: Arc<Metrics>,
-    /// What the servers said of themselves last, by their addresses.
+    /// The last report of each server, by address.
     told: Arc<Mutex<HashMap<String, Told>>>,
 }
 
 impl Stores {
-    /// Nothing is connected to yet.
+    /// Creates a factory. Does not connect to any server yet.
     pub(super) fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
@@ -58,17 +58,18 @@ impl Stores {
         Self { settings, id, memory, replicas, denials, metrics, told: Arc::default() }
     }
 
-    /// What this process is called among those on the same store.
+    /// Returns the unique id of this process among those on the same store.
     pub(super) fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// Time for a decision where the caller sets none.
+    /// Returns the timeout of a decision if the caller sets none.
     pub(super) fn timeout(&self) -> Duration {
         self.settings.timeout
     }
 
-    /// How long a process that shares these counters may remember a denial; `None`: nobody shares them.
+    /// Returns the maximum time for which a process on the same store may remember a denial, or
+    /// `None` if counters are not shared.
     pub(super) fn remembered(&self) -> Option<Duration> {
         match self.settings.place {
             Place::Redis(_) => Some(self.settings.deny_cache_max),
@@ -76,10 +77,10 @@ impl Stores {
         }
     }
 
-    /// A handle for the runtime that this is called in: connections belong to it.
+    /// Creates a handle for the current runtime, which its connections belong to.
     pub(super) fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {
-            // Hits in advance would save nothing here.
+            // Leases would save nothing here.
             Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
             Place::Redis(options) => {
                 let (store, metrics) = (self.connect_redis(options), || Arc::clone(&self.metrics));
@@ -99,12 +100,12 @@ impl Stores {
         RedisStore::connect(options.clone(), Time::Server, metrics()).with_fallback(fallback)
     }
 
-    /// Whether nobody has to wait for a store.
+    /// Returns `true` if readiness does not depend on a store.
     pub(super) fn are_ready_at_once(&self) -> bool {
         self.settings.ready_without || matches!(self.settings.place, Place::Memory)
     }
 
-    /// Waits until decisions can be had, and says what is wrong with the servers.
+    /// Waits until the store can decide, and logs problems with the configuration of the servers.
     pub(super) async fn ready(&self) {
         let Place::Redis(options) = &self.settings.place else { return };
         let store = self.connect_redis(options);
@@ -115,7 +116,7 @@ impl Stores {
         info!("the store is connected");
     }
 
-    /// Looks after what the workers share, for ever.
+    /// Maintains the state shared by the workers, forever.
     pub(super) async fn tend(self) {
         tokio::join!(self.sweep(), self.count_replicas());
     }
@@ -131,12 +132,13 @@ impl Stores {
         }
     }
 
-    /// What the servers said of themselves last, by their addresses.
+    /// Returns the last report of each server, by address.
     pub(super) fn told(&self) -> HashMap<String, Told> {
         self.told.lock().clone()
     }
 
-    /// Asks the servers, by the handle of a service, how they are, for ever, and tells of what breaks a promise.
+    /// Polls the servers through the store of a service, forever. Records their reports, and warns
+    /// of restarts, which may lose counters.
     pub(super) async fn listen(self, asked: Arc<Service>) {
         let Some(store) = asked.limiter().store().redis() else { return };
         let (mut runs, mut replicas) = (HashMap::<String, String>::new(), HashSet::new());
@@ -168,7 +170,8 @@ impl Stores {
         }
     }
 
-    /// Exposes the clocks of replicas, and forgets those that are not known any more. Returns the replicas that are.
+    /// Exports the clock offsets of replicas, and removes those of replicas that are no longer
+    /// known. Returns the known replicas.
     fn report_replicas(&self, servers: &[ServerTold], before: HashSet<Followed>) -> HashSet<Followed> {
         let mut known = HashSet::new();
         for server in servers {
@@ -183,7 +186,7 @@ impl Stores {
         known
     }
 
-    /// Counts the processes on the same store, unless their number is given.
+    /// Counts the processes on the same store, unless their number is configured.
     async fn count_replicas(&self) {
         let (Place::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
         let store = self.connect_redis(options);

@@ -1,4 +1,5 @@
-//! The journals of all processes on a store as one: each leaves there what it denied, and reads what others left when asked.
+//! Exchange of denials between the processes on a store: each publishes its own denials there, and
+//! fetches those of the others on demand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -15,43 +16,44 @@ use crate::journal::{Journal, Told};
 use crate::store::StoreError;
 use crate::store::redis::{Left, RedisStore};
 
-/// How often what was denied is left for others: they are behind by no more.
+/// Interval at which denials are published; other processes lag behind by no more.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// What others left is forgotten when nobody has asked for so long.
+/// Time after which fetched denials are dropped.
 const ASKED_FOR: Duration = Duration::from_secs(60);
 
-/// A process among those on its store.
+/// A process that exchanges denials with others on its store.
 #[derive(Clone)]
 pub(super) struct Telling {
-    /// What this one is called there.
+    /// Unique id of this process on the store.
     id: Arc<str>,
     journal: Arc<Journal>,
-    /// The service of HTTP, whose store is asked.
+    /// The HTTP service, whose store is used.
     service: Arc<Service>,
-    /// What this one has left, by minutes.
+    /// Denials published by this process, by minute.
     told: Arc<Mutex<BTreeMap<u64, String>>>,
-    /// What others have, by minutes: many who ask at once wait for one who reads.
+    /// Denials fetched from other processes, by minute. Concurrent readers wait for a single fetch.
     read: Arc<Mutex<BTreeMap<u64, Minute>>>,
 }
 
-/// What others left of a minute.
+/// Denials of other processes for one minute.
 struct Minute {
-    /// When that was read.
+    /// Time of the fetch.
     at: Instant,
-    /// Whether nobody will leave more.
+    /// `true` if no process will publish more for this minute.
     is_over: bool,
-    /// The processes, and what they told; `None`: it cannot be read.
+    /// Denials by process; `None` if they cannot be parsed.
     told: Vec<(String, Option<Told>)>,
 }
 
 impl Telling {
-    /// `id`: one that no other process has.
+    /// Creates the exchange. `id` must be unique among the processes on the store.
     pub(super) fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<Service>) -> Self {
         let (id, journal, service) = (Arc::clone(id), Arc::clone(journal), Arc::clone(service));
         Self { id, journal, service, told: Arc::default(), read: Arc::default() }
     }
 
-    /// Tells what was denied, for ever; where counters are in this process there is nobody to tell.
+    /// Publishes denials, forever. Returns at once if counters live in this process, since no other
+    /// process shares them.
     pub(super) async fn tell(self) {
         if self.store().is_none() {
             return;
@@ -65,11 +67,11 @@ impl Telling {
         }
     }
 
-    /// Tells what is new.
+    /// Publishes new denials.
     pub(super) async fn tell_now(&self) {
         let Some(store) = self.store().filter(|_| self.journal.is_on()) else { return };
         let (mut told, last) = (self.told.lock().await, *Journal::minutes().end());
-        // The minute before may have ended since it was told.
+        // The previous minute may have ended after the last publish.
         let minutes = last.saturating_sub(1)..=last;
         told.retain(|minute, _| minutes.contains(minute));
         let denials = self.journal.read();
@@ -77,13 +79,13 @@ impl Telling {
             let Some(text) = denials.tell(minute).filter(|text| told.get(&minute) != Some(text)) else { continue };
             match store.leave(&self.id, minute, &text).await {
                 Ok(()) => drop(told.insert(minute, text)),
-                // Why it refused, or that it is away, is in the log already.
+                // The reason, a refusal or an unreachable store, is already in the log.
                 Err(error) => debug!(%error, "what was denied was not left for other processes"),
             }
         }
     }
 
-    /// What others have told of these minutes.
+    /// Returns the denials that other processes published for `minutes`.
     pub(super) async fn others(self, minutes: RangeInclusive<u64>) -> Others {
         let Some(store) = self.store() else { return Others::default() };
         let mut read = self.read.lock().await;
@@ -99,7 +101,7 @@ impl Telling {
         Others { is_shared: true, told, processes: processes.len(), missing: missing.or(unread) }
     }
 
-    /// Reads those minutes of which there may be more than was read.
+    /// Fetches those minutes that may have changed since the last fetch.
     async fn read_again(
         &self,
         store: &RedisStore,
@@ -114,7 +116,7 @@ impl Telling {
         let (at, last) = (Instant::now(), *Journal::minutes().end());
         let left = store.left(wanted.iter().copied()).await?;
         let own = Arc::clone(&self.id);
-        // On a thread of its own: it may be megabytes, and this one answers probes.
+        // Parses on a blocking thread: the reply may have megabytes, and this thread serves probes.
         let parsed = tokio::task::spawn_blocking(move || parse(left, &own)).await.unwrap_or_default();
         for minute in wanted {
             let is_over = minute.saturating_add(1) < last;
@@ -133,7 +135,7 @@ impl Telling {
     }
 }
 
-/// What others than `own` told, of which minutes.
+/// Parses the denials of all processes except `own`, with their minutes.
 fn parse(left: Vec<Left>, own: &str) -> Vec<(u64, String, Option<Told>)> {
     let others = left.into_iter().filter(|left| *left.by != *own);
     others.map(|Left { by, minute, text }| (minute, by, Told::read(minute, &text))).collect()

@@ -1,4 +1,4 @@
-//! What is served over HTTP.
+//! The HTTP servers of the process.
 
 use std::future::Future;
 use std::io;
@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tracing::error;
 
 use super::desk::Everybody;
+use super::files::ConnectionLimits;
 use super::{Shared, pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::Rights;
@@ -16,37 +17,40 @@ use crate::admin::server::{Handshake, Secured};
 use crate::admin::{self, Administration, Decide};
 use crate::transport::tls::{Tls, client_name};
 
-/// What is told over HTTP.
+/// The parts of the admin server.
 pub(super) struct Web {
     pub(super) shared: Shared,
     pub(super) desk: Everybody,
     pub(super) rights: Arc<Rights>,
-    /// What administration shakes hands by; `None`: it speaks in the clear.
+    pub(super) connections: ConnectionLimits,
+    /// TLS of the admin port; `None` for plaintext.
     pub(super) tls: Option<Tls>,
 }
 
-impl Web {
-    /// Probes, metrics and decisions, until `end`: by a thread of their own, so that probes wait for nothing else.
-    ///
-    /// # Errors
-    /// The system has no thread to give.
-    pub(super) fn serve_public(
-        &self,
-        listener: TcpListener,
-        decide: Decide,
-        end: impl Future<Output = ()> + Send + 'static,
-    ) -> io::Result<JoinHandle<()>> {
-        let (facts, metrics) = (Arc::clone(&self.shared.facts), Arc::clone(&self.shared.metrics));
-        let listener = listener.into_std()?;
-        threads::spawn("http", move || async move {
-            match TcpListener::from_std(listener) {
-                Ok(listener) => admin::serve_public(listener, facts, metrics, decide, end).await,
-                Err(error) => error!(%error, "HTTP is not served"),
-            }
-        })
-    }
+/// Serves probes, metrics and decisions until `end` completes. Runs on a thread of its own, so that
+/// probes do not wait for other work.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn serve_public(
+    shared: &Shared,
+    listener: TcpListener,
+    connections: usize,
+    decide: Decide,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let (facts, metrics) = (Arc::clone(&shared.facts), Arc::clone(&shared.metrics));
+    let listener = listener.into_std()?;
+    threads::spawn("http", move || async move {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => admin::serve_public(listener, connections, facts, metrics, decide, end).await,
+            Err(error) => error!(%error, "HTTP is not served"),
+        }
+    })
+}
 
-    /// Administration, until `end`.
+impl Web {
+    /// Serves the admin port until `end` completes.
     pub(super) fn serve_admin(
         self,
         listener: TcpListener,
@@ -55,6 +59,8 @@ impl Web {
         let Shared { metrics, policies, facts, observation, .. } = self.shared;
         let administration = Administration {
             pages: pages::all(&policies, &metrics),
+            metrics,
+            connections: self.connections.admin,
             api: Api {
                 facts,
                 policies,

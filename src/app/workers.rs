@@ -1,9 +1,11 @@
-//! One thread and current-thread runtime a core, with connections dealt to them in turn.
+//! Workers: one thread with a current-thread runtime per core. Connections are assigned to them
+//! round-robin.
 //!
-//! Measured: on a shared multi-thread runtime each answer is a write of its own and costs twice the CPU; with the kernel dealing
-//! connections (SO_REUSEPORT) cores are used unevenly.
+//! Measured: on a shared multi-thread runtime each response is a separate write and costs twice the
+//! CPU; if the kernel distributes connections (`SO_REUSEPORT`), the load on the cores is uneven.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,30 +14,31 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::listener::Listener;
-use crate::transport::permits::ConnectionPermits;
+use crate::telemetry::seldom::Seldom;
+use crate::transport::registry::Registry;
 use crate::transport::socket::Accepted;
 
-/// Accepted connections that may wait for a worker.
+/// Maximum number of accepted connections that wait for a worker.
 const BACKLOG: usize = 256;
-/// Pause after a failed accept, which is mostly a lack of file descriptors.
+/// Pause after a failed accept, which is mostly caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Running workers.
+/// The running workers.
 pub struct Workers {
     queues: Vec<mpsc::Sender<Accepted>>,
     threads: Vec<JoinHandle<()>>,
-    /// Send GOAWAY, finish what is under way.
+    /// Makes workers send GOAWAY and finish pending calls.
     drain: CancellationToken,
-    /// Drop what is under way.
+    /// Makes workers drop pending calls.
     abort: CancellationToken,
 }
 
 impl Workers {
-    /// Starts `count` workers, each of which runs `serve` on its connections until there are no more. The token tells when they shall
-    /// end.
+    /// Starts `count` workers. Each runs `serve` on its connections until there are no more; the
+    /// token is cancelled when they should drain.
     ///
     /// # Errors
-    /// Where threads or runtimes cannot be had.
+    /// A thread or a runtime cannot be created.
     pub fn start<F: Future<Output = ()>>(
         count: usize,
         serve: impl Fn(mpsc::Receiver<Accepted>, CancellationToken) -> F + Clone + Send + 'static,
@@ -45,9 +48,9 @@ impl Workers {
         for number in 0..count {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (queue, incoming) = mpsc::channel(BACKLOG);
-            // A token of its own, whose lock no other core takes.
+            // A child token has a lock of its own, so cores do not contend for it.
             let (serve, drain, abort) = (serve.clone(), workers.drain.child_token(), workers.abort.clone());
-            // Made on its own thread, so that what a worker runs need not be able to leave it.
+            // Created on the worker thread, so that the future of a worker need not be `Send`.
             let work = move || async move {
                 tokio::select! {
                     () = serve(incoming, drain) => {}
@@ -61,15 +64,19 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Accepts connections and deals them to the workers in turn, until dropped. Those without a permit are closed.
-    pub async fn accept(&self, listener: &Listener, permits: &ConnectionPermits) {
+    /// Accepts connections and assigns them to the workers round-robin, until dropped. Connections
+    /// beyond the bounds are closed.
+    pub async fn accept(&self, listener: &Listener, registry: &Arc<Registry>) {
+        let failed = Seldom::default();
         for queue in self.queues.iter().cycle() {
             let accepted = loop {
-                match listener.accept().await.map(|carrier| (carrier, permits.take())) {
-                    Ok((carrier, Some(permit))) => break Accepted { carrier, permit },
-                    Ok((_, None)) => {}
+                match listener.accept().await.map(|carrier| (registry.register(carrier.peer()), carrier)) {
+                    Ok((Some(registration), carrier)) => break Accepted { carrier, registration },
+                    Ok((None, _)) => {}
                     Err(error) => {
-                        warn!(%error, "a connection could not be accepted");
+                        if let Some(times) = failed.times() {
+                            warn!(%error, times, "a connection could not be accepted");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -80,17 +87,53 @@ impl Workers {
         }
     }
 
-    /// Ends all connections, gracefully within `timeout`; says whether that was enough.
+    /// Closes all connections gracefully. Returns `true` if that completed within `timeout`;
+    /// otherwise pending calls are dropped.
     pub async fn stop(self, timeout: Duration) -> bool {
         self.drain.cancel();
         drop(self.queues);
         let threads = self.threads;
-        let mut joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
+        // A worker that panicked has ended; the others have calls to finish all the same.
+        let mut joined = tokio::task::spawn_blocking(move || {
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        });
         if tokio::time::timeout(timeout, &mut joined).await.is_ok() {
             return true;
         }
         self.abort.cancel();
         let _ = joined.await;
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_panics_does_not_end_the_wait_for_the_others() {
+        let (panicked, finished) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let workers = Workers::start(2, {
+            let finished = Arc::clone(&finished);
+            move |_, drain: CancellationToken| {
+                let (panicked, finished) = (panicked.clone(), Arc::clone(&finished));
+                async move {
+                    drain.cancelled().await;
+                    if std::thread::current().name() == Some("grpc-0") {
+                        let _panicked = panicked.drop_guard();
+                        panic!("the first worker panics");
+                    }
+                    panicked.cancelled().await;
+                    for _ in 0..10_000 {
+                        tokio::task::yield_now().await;
+                    }
+                    finished.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        assert!(workers.unwrap().stop(Duration::from_secs(60)).await);
+        assert!(finished.load(Ordering::Relaxed), "the second worker has finished its calls");
     }
 }

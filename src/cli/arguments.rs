@@ -1,4 +1,5 @@
-//! The command line before it is parsed: in the place of envoyproxy/ratelimit, its variables are flags.
+//! Expansion of the command line before it is parsed: in place of envoyproxy/ratelimit, its
+//! variables become flags.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -6,15 +7,15 @@ use std::path::Path;
 use super::settings::complaints;
 use crate::settings::envoyproxy::{Flag, Translation, translate};
 
-/// The name that the process has where it runs in the place of envoyproxy/ratelimit.
+/// Name of the program when it runs in place of envoyproxy/ratelimit.
 const THEIR_NAME: &str = "ratelimit";
-/// The flag that asks for the same under our name.
+/// Flag that enables the same under Tollgate's own name.
 const FLAG: &str = "--envoyproxy-env";
 
-/// Puts flags in the place of [`FLAG`], so that those which follow it win; returns what has to be noted as well.
+/// Replaces [`FLAG`] with flags, so that later flags override them; also returns the notes to log.
 ///
 /// # Errors
-/// Everything that the variables ask for and that cannot be.
+/// All variables that cannot be honored.
 pub(super) fn expanded(
     mut arguments: Vec<OsString>,
     variables: &crate::settings::envoyproxy::Variables,

@@ -1,4 +1,4 @@
-//! `tollgate check`: whether policies can be used, before they are.
+//! `tollgate check`: validates policies before they are deployed.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::load;
+use super::said::say;
 use crate::policy::{Imposes, PolicySet, Report, Rule};
 use crate::settings::Reading;
 
-/// Check policy files: exit status 0, or 1 with a report of everything that is wrong
+/// Check policy files: exit status 0, or 1 with a report of all problems
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  tollgate check config/policies/\n\nErrors are printed to standard error, with file, line and \
                         column; warnings too, and do not change the exit status."
 )]
 pub struct Check {
-    /// Policy files, or directories that hold them (*.yaml, *.yml)
+    /// Policy files, or directories that contain them (*.yaml, *.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -24,13 +25,13 @@ pub struct Check {
 }
 
 impl Check {
-    /// Prints what was found.
+    /// Runs the check and prints the result.
     pub fn run(self) -> ExitCode {
         match self.check() {
             Ok((found, warnings)) => {
-                // Nobody left to tell is no reason to fail.
+                // A closed standard error is no reason to fail.
                 let _ = write!(io::stderr(), "{warnings}");
-                let _ = writeln!(io::stdout(), "{found}");
+                say(format_args!("{found}\n"));
                 ExitCode::SUCCESS
             }
             Err(report) => {
@@ -46,12 +47,12 @@ impl Check {
     }
 }
 
-/// `1 thing`, `7 things`.
+/// Returns `1 thing` or `7 things`.
 fn counted(things: usize) -> String {
     if things == 1 { "1 thing".to_owned() } else { format!("{things} things") }
 }
 
-/// What there is, in numbers.
+/// Summary of the policies, in numbers.
 #[derive(Debug)]
 struct Found {
     files: usize,

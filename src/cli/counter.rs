@@ -1,4 +1,4 @@
-//! What the subcommands share that are about one counter: which one, and how it stands, in words.
+//! Shared parts of the subcommands about one counter: how to select it, and how to print its state.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -7,23 +7,24 @@ use super::api::Server;
 use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::counter::{Changed, StateView};
+use crate::printable::escaped;
 
-/// Which counter, and whom to ask about it.
+/// The counter to select, and the service that has it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Which {
     #[command(flatten)]
     pub(super) server: Server,
-    /// Print the answer as it comes.
+    /// Print the response as JSON.
     #[arg(long)]
     pub(super) json: bool,
-    /// The domain.
+    /// Domain of the counter.
     pub(super) domain: String,
-    /// The descriptor that leads to the counter, as `tollgate denials` shows it: key=value,key=value.
+    /// Descriptor that leads to the counter, as `tollgate denials` shows it: key=value,key=value.
     #[arg(value_name = "KEY=VALUE,...")]
     pub(super) descriptor: String,
 }
 
-/// A change to ask for: which counter, and what of it.
+/// A request for a change of one counter.
 #[derive(Serialize)]
 struct Asked<'a, T> {
     domain: &'a str,
@@ -33,7 +34,7 @@ struct Asked<'a, T> {
 }
 
 impl Which {
-    /// Asks for a change and says what came of it; the exit code is 0 or 2.
+    /// Requests a change and prints the result; the exit code is 0 or 2.
     pub(super) fn change(&self, what: &str, with: impl Serialize) -> std::process::ExitCode {
         let asked = Asked { domain: &self.domain, descriptor: &self.descriptor, what: with };
         let changed = self.server.post::<Changed>(what, &asked);
@@ -46,7 +47,7 @@ impl Which {
         }
     }
 
-    /// A command line of this program for the same counter, to be typed as it is.
+    /// Returns a command line of this program for the same counter, quoted for a shell.
     pub(super) fn command(&self, words: &str) -> String {
         let Self { server, domain, descriptor, .. } = self;
         format!("tollgate {words}{} {} {}", server.flags(), quoted(domain), quoted(descriptor))
@@ -59,7 +60,7 @@ fn told(changed: &Changed) -> String {
         let used: Vec<_> = state.windows.iter().map(|window| window.used.to_string()).collect();
         used.join(" and ")
     };
-    let (domain, rule, key) = (&changed.domain, &changed.rule, table::clean(&changed.key));
+    let (domain, rule, key) = (escaped(&changed.domain), escaped(&changed.rule), escaped(&changed.key));
     let rows = [("before", before), ("now", after)];
     let rows = rows.map(|(word, state)| {
         let granted =
@@ -67,11 +68,11 @@ fn told(changed: &Changed) -> String {
         [word.to_owned(), used(state), granted.unwrap_or_else(|| "none".to_owned()), state.remaining.to_string()]
     });
     let table = table::of(["", "used", "granted", "left"], rows.into_iter());
-    let notes: String = changed.notes.iter().map(|note| format!("note: {}\n", table::clean(note))).collect();
+    let notes: String = changed.notes.iter().map(|note| format!("note: {}\n", escaped(note))).collect();
     format!("{key}, rule {rule} in {domain}\n{table}{notes}this process knows; {}\n", changed.elsewhere)
 }
 
-/// An instant as a time of day, with its date where that is another than that of `now`. UTC.
+/// Formats an instant as a time of day in UTC, with the date if it differs from that of `now`.
 pub(super) fn when(text: &str, now: &str) -> String {
     let (Ok(at), Ok(now)) = (text.parse::<Timestamp>(), now.parse::<Timestamp>()) else { return text.to_owned() };
     let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
@@ -79,7 +80,7 @@ pub(super) fn when(text: &str, now: &str) -> String {
     if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
 }
 
-/// The time from one instant to another, to the second.
+/// Formats the time from one instant to another, rounded up to whole seconds.
 pub(super) fn length(from: &str, to: &str) -> String {
     let (Ok(from), Ok(to)) = (from.parse::<Timestamp>(), to.parse::<Timestamp>()) else { return String::new() };
     let seconds = to.duration_since(from).as_millis_f64() / 1_000.0;
@@ -87,7 +88,7 @@ pub(super) fn length(from: &str, to: &str) -> String {
     format!("{seconds:#}")
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,@%+-".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {

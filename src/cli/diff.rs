@@ -1,4 +1,5 @@
-//! `tollgate diff`: what changes for whom, and which counters start anew.
+//! `tollgate diff`: lists the changes between two policy sets, the affected descriptors, and the
+//! counters that restart.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,20 +8,22 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::load;
+use super::said::{say, say_json};
 use crate::policy::PolicySet;
 use crate::policy::diff::{Change, Counters, Detail, Kind, diff, text_of};
 use crate::settings::Reading;
 
-/// Say what differs between two sets of policies: exit status 0 where nothing does, 1 where something does
+/// Show the differences between two sets of policies: exit status 0 if there are none, 1 if there
+/// are some
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  tollgate diff /etc/tollgate config/policies\n\nExit status 2 where policies cannot be read."
 )]
 pub struct Diff {
-    /// The policies in force: a file or a directory
+    /// Policies in force: a file or a directory
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// Those that are to follow
+    /// Policies to replace them
     #[arg(value_name = "NEW")]
     new: PathBuf,
     #[command(flatten)]
@@ -31,16 +34,18 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Prints the differences. Exit 0 where there are none, 1 where there are some, 2 where policies cannot be read.
+    /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if policies
+    /// cannot be read.
     pub fn run(self) -> ExitCode {
         let both = self.policies(&self.old).and_then(|old| Ok((old, self.policies(&self.new)?)));
         match both {
             Ok((old, new)) => {
                 let changes = diff(&old, &new);
-                let told =
-                    if self.json { json_of(&old, &new, &changes).to_string() } else { text_of(&changes, usize::MAX) };
-                // Nobody left to tell is no reason to fail.
-                let _ = writeln!(io::stdout(), "{told}");
+                if self.json {
+                    say_json(format_args!("{}\n", json_of(&old, &new, &changes)));
+                } else {
+                    say(format_args!("{}\n", text_of(&changes, usize::MAX)));
+                }
                 ExitCode::from(u8::from(!changes.is_empty()))
             }
             Err(report) => {

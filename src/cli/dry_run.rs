@@ -1,4 +1,4 @@
-//! Policies that decide in memory at times that are told, for whoever asks what they would do.
+//! Evaluation of policies in memory, at given times, without a running service.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 
-/// Time for one decision, which memory does not take.
+/// Timeout of one decision, which a store in memory does not reach.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of counters: millions of keys at once, and a bound.
+/// Memory bounds of counters: enough for millions of keys at once.
 const ROOM: Bounds = Bounds { max_bytes: 4 << 30, domain_max_bytes: 4 << 30 };
 
-/// Policies, with counters of their own and a clock that is told.
+/// Policies with counters and a manual clock of their own.
 pub(super) struct DryRun {
     limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
     clock: Arc<ManualClock>,
@@ -25,14 +25,14 @@ pub(super) struct DryRun {
 }
 
 impl DryRun {
-    /// No counters yet.
+    /// Creates a dry run without counters.
     pub(super) fn new(policies: PolicySet) -> Self {
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies);
         Self::of(in_force)
     }
 
-    /// The same policies, without counters.
+    /// Returns a dry run of the same policies, without counters.
     pub(super) fn anew(&self) -> Self {
         Self::of(Arc::clone(&self.policies))
     }
@@ -43,7 +43,7 @@ impl DryRun {
         Self { limiter: Limiter::new(Arc::clone(&policies), store, Modes::default()), clock, policies }
     }
 
-    /// The policies, to decide by.
+    /// Returns a snapshot of the policies.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.limiter.snapshot()
     }
@@ -51,7 +51,7 @@ impl DryRun {
     /// Decides a request at an instant.
     ///
     /// # Errors
-    /// None that policies and memory have.
+    /// The request could not be decided, which policies and a store in memory do not cause.
     pub(super) async fn decide<'a>(
         &self,
         at: Timestamp,

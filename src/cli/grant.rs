@@ -1,4 +1,4 @@
-//! `tollgate grant`: hits beside a limit, until an instant.
+//! `tollgate grant`: grants hits in addition to a limit, until an instant.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::counter::Which;
 
-/// Grant hits beside the limit of a counter, for a time: they are used where the limit has no room.
+/// Grant hits in addition to the limit of a counter, for a time: they are used when the limit is
+/// exhausted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A grant takes the place of an earlier one, so that repeating it grants no more; one of 0 hits ends it.
@@ -18,7 +19,7 @@ Examples:
   tollgate grant 0 --for 1m gateway user=ann")]
 #[group(skip)]
 pub struct Grant {
-    /// So many.
+    /// Number of hits.
     hits: u32,
     #[command(flatten)]
     end: End,
@@ -26,14 +27,14 @@ pub struct Grant {
     which: Which,
 }
 
-/// Until when.
+/// End of the grant.
 #[derive(Debug, clap::Args, Serialize)]
 #[group(required = true, multiple = false)]
 struct End {
-    /// For so long, such as 10m.
+    /// Duration of the grant, such as 10m.
     #[arg(long, value_name = "DURATION")]
     r#for: Option<String>,
-    /// Until this instant, as RFC 3339.
+    /// End of the grant, as RFC 3339.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }
@@ -46,7 +47,7 @@ struct Asked {
 }
 
 impl Grant {
-    /// Asks and prints.
+    /// Requests the grant and prints the result.
     pub fn run(self) -> ExitCode {
         self.which.change("counter/grant", Asked { hits: self.hits, end: self.end })
     }

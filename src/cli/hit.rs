@@ -1,21 +1,21 @@
-//! `tollgate hit`: ask a running service, as a client.
+//! `tollgate hit`: sends requests to a running service, as a client.
 
-use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::block_on;
-use super::said::no_answer;
+use super::client_tls::{ClientTlsFlags, UnreadableFile};
+use super::said::{no_answer, try_say};
 use crate::descriptor;
-use crate::grpc::client::{Client, ClientError, ClientTls};
+use crate::grpc::client::{Client, ClientError};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::journal::key::{NoEntries, read_text};
+use crate::printable::escaped_json;
 
-/// Ask a running service.
+/// Send requests to a running service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit code: 0 OK, 1 over limit, 2 no answer. With --hits 0 also 1 where nothing is left: the next hit is denied.
@@ -26,42 +26,30 @@ Take one hit; look and take none; two descriptors, three times:
   tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3
   tollgate hit ratelimit.svc:8081 tiers plan=free,user=ann --tls --ca ca.crt")]
 pub struct Hit {
-    /// Where the service listens for gRPC, host:port.
+    /// gRPC address of the service, host:port.
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// The domain.
+    /// Domain of the descriptors.
     #[arg(value_name = "DOMAIN")]
     domain: String,
-    /// Descriptors, each `key=value,key=value`, as `tollgate denials` shows them: `\\,` is a comma of a value.
+    /// Descriptors, each `key=value,key=value`, as `tollgate denials` shows them: `\\,` is a comma
+    /// in a value.
     #[arg(value_name = "DESCRIPTOR", required = true)]
     descriptors: Vec<String>,
-    /// Hits that each descriptor takes; 0 only looks.
+    /// Number of hits that each descriptor charges; 0 only peeks.
     #[arg(long, value_name = "N")]
     hits: Option<u64>,
-    /// How often to ask.
+    /// Number of requests to send.
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u32,
-    /// Print the answer as proto3 JSON.
+    /// Print each response as proto3 JSON.
     #[arg(long)]
     json: bool,
-    /// Speak TLS; the system's authorities are trusted.
-    #[arg(long)]
-    tls: bool,
-    /// PEM file of an authority to trust as well.
-    #[arg(long, value_name = "FILE", requires = "tls")]
-    ca: Option<PathBuf>,
-    /// PEM file of the certificate to show.
-    #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
-    cert: Option<PathBuf>,
-    /// PEM file of its key.
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// The name that the server's certificate has to be for, where it is not the host.
-    #[arg(long, value_name = "NAME", requires = "tls")]
-    server_name: Option<String>,
+    #[command(flatten)]
+    tls: ClientTlsFlags,
 }
 
-/// Why there is no answer to print.
+/// The error of a request.
 #[derive(Debug, thiserror::Error)]
 enum HitError {
     #[error("{0}")]
@@ -70,12 +58,12 @@ enum HitError {
     Json(#[from] JsonError),
     #[error("descriptor `{text}`: {wrong}")]
     Descriptor { text: String, wrong: NoEntries },
-    #[error("{}: {error}", path.display())]
-    File { path: PathBuf, error: std::io::Error },
+    #[error("{0}")]
+    File(#[from] UnreadableFile),
 }
 
 impl Hit {
-    /// Asks, and prints each answer.
+    /// Sends the requests and prints each response.
     pub fn run(self) -> ExitCode {
         match block_on(self.ask()) {
             Ok(Ok(false)) => ExitCode::SUCCESS,
@@ -85,33 +73,26 @@ impl Hit {
         }
     }
 
-    /// Says whether any answer was over limit.
+    /// Returns `true` if any response was over limit.
     async fn ask(&self) -> Result<bool, HitError> {
         let request = self.request()?;
-        let tls = self.tls.then(|| self.client_tls()).transpose()?;
+        let tls = self.tls.read()?;
         let mut client = Client::connect(&self.address, tls.as_ref()).await?;
         let mut over = false;
         for _ in 0..self.count {
             let answer = client.should_rate_limit(request.clone()).await?;
             over |= answer.overall_code == i32::from(Code::OverLimit);
             over |= answer.statuses.iter().any(|status| self.is_used_up(status));
-            let text = if self.json { format!("{}\n", json::response_of(&answer)?) } else { self.text(&answer) };
-            // Nobody is left to tell: then nothing more is asked.
-            if io::stdout().write_all(text.as_bytes()).is_err() {
+            let text = match self.json {
+                true => format!("{}\n", escaped_json(&json::response_of(&answer)?.to_string())),
+                false => self.text(&answer),
+            };
+            // Standard output is closed: no further requests are needed.
+            if try_say(text).is_err() {
                 break;
             }
         }
         Ok(over)
-    }
-
-    fn client_tls(&self) -> Result<ClientTls, HitError> {
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| HitError::File { path: path.clone(), error });
-        let identity = self.cert.as_ref().zip(self.key.as_ref());
-        Ok(ClientTls {
-            authorities: self.ca.as_ref().map(read).transpose()?,
-            identity: identity.map(|(chain, key)| Ok::<_, HitError>((read(chain)?, read(key)?))).transpose()?,
-            name: self.server_name.clone(),
-        })
     }
 
     fn request(&self) -> Result<RateLimitRequest, HitError> {
@@ -132,12 +113,13 @@ impl Hit {
         std::iter::once(format!("{}\n", word(answer.overall_code))).chain(lines).collect()
     }
 
-    /// Whether a look has found nothing left. Of itself it would be OK: it is judged as no hits.
+    /// Returns `true` if a peek finds nothing left. The status itself is OK, as it is judged as 0
+    /// hits.
     fn is_used_up(&self, status: &DescriptorStatus) -> bool {
         self.hits == Some(0) && status.current_limit.is_some() && status.limit_remaining == 0
     }
 
-    /// `OK, 99 of 100 per minute left, as new in 42 s`.
+    /// Formats a status, such as `OK, 99 of 100 per minute left, as new in 42 s`.
     fn in_words(&self, status: &DescriptorStatus) -> String {
         let code = word(status.code);
         let Some(limit) = &status.current_limit else {
@@ -150,8 +132,8 @@ impl Hit {
         let (hits, wait) = (self.hits.unwrap_or(1), status.duration_until_reset.as_ref().map(|wait| wait.seconds));
         let is_over = status.code == i32::from(Code::OverLimit);
         let then = match (is_over, wait) {
-            (true, _) if limit.requests_per_unit == 0 => ": it is a ban".to_owned(),
-            // Only what never fits has to wait for nothing.
+            (_, _) if limit.requests_per_unit == 0 => ": it is a ban".to_owned(),
+            // Only hits that can never fit have no time to wait for.
             (true, Some(0)) => format!(": {hits} at once never fit"),
             (true, Some(_)) if hits > u64::from(limit.requests_per_unit) => {
                 format!(": {hits} at once are more than the limit")

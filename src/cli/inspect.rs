@@ -1,4 +1,5 @@
-//! `tollgate inspect`: how a counter stands, who used it up, when it denied, and how to let somebody through.
+//! `tollgate inspect`: shows the state of a counter, its users and denials, and how to admit a
+//! caller.
 
 use std::process::ExitCode;
 
@@ -10,14 +11,15 @@ use super::{block_on, table};
 use crate::admin::api::ask::TallyView;
 use crate::admin::api::counter::{CounterView, StateView};
 use crate::admin::api::denials::DenialView;
+use crate::printable::escaped;
 
-/// Those who used most that are shown.
+/// Maximum number of users to show, those with the most hits first.
 const SHOWN: usize = 10;
-/// Hits of the grant that is proposed, where no request wants more.
+/// Hits of the proposed grant, unless a request needs more.
 const USUAL: u64 = 10;
 const TEN_MINUTES: SignedDuration = SignedDuration::from_mins(10);
 
-/// Say how a counter stands, who used it up, when it denied, and how to let somebody through.
+/// Show the state of a counter, who used it up, when it denied, and how to admit a caller.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit code: 0 it has room, 1 it has none, 2 no answer. Times are UTC.
@@ -30,7 +32,7 @@ pub struct Inspect {
 }
 
 impl Inspect {
-    /// Asks and prints.
+    /// Queries the service and prints the state.
     pub fn run(self) -> ExitCode {
         let Which { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
@@ -46,7 +48,8 @@ impl Inspect {
     }
 
     fn text(&self, told: &CounterView) -> String {
-        let mut text: String = facts(told).iter().map(|(word, fact)| format!("{word:<9} {fact}\n")).collect();
+        let mut text: String =
+            facts(told).iter().map(|(word, fact)| format!("{word:<9} {}\n", escaped(fact))).collect();
         let tell = |command: &str, what: &str| format!("  {}\n      {what}\n", self.which.command(command));
         let wanted = told.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
@@ -69,7 +72,8 @@ impl Inspect {
     }
 }
 
-/// A grant of enough for what is wanted, and what it does. It takes the place of a live one, and so has its rest and its end too.
+/// Returns the command for a grant of enough hits, and its effect. The grant replaces a live one,
+/// so it includes the remaining hits of that one and ends no earlier.
 fn grant(wanted: u64, state: &StateView) -> (String, String) {
     let hits = wanted.max(USUAL);
     let Some(live) = &state.grant else {
@@ -90,12 +94,12 @@ fn grant(wanted: u64, state: &StateView) -> (String, String) {
     }
 }
 
-/// What there is to say, a line each.
+/// Returns the facts about a counter, one per line.
 fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
     let (state, now) = (&told.state, &told.state.at);
     let watches = if told.is_shadow { ", and only watches" } else { "" };
     let mut facts = vec![
-        ("counter", format!("{} in {}", table::clean(&told.key), told.domain)),
+        ("counter", format!("{} in {}", told.key, told.domain)),
         ("rule", format!("{}{watches}", told.rule)),
         ("limit", format!("{}, {}", told.limit, told.algorithm)),
         ("now", standing(told)),
@@ -118,7 +122,7 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
             let (first, last) = (when(&denials.first, now), when(&denials.last, now));
             let lately = match denials.recorded.as_slice() {
                 [] => String::new(),
-                recorded => format!(", lately: {}", table::clean(&recorded.join(" "))),
+                recorded => format!(", lately: {}", recorded.join(" ")),
             };
             let times = match denials.count {
                 1 => format!("once at {last}"),
@@ -127,7 +131,7 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
             facts.push(("denied", format!("{times}, {}{lately}", table::counted(denials.hits, "hit"))));
         }
     }
-    let missing = |why: &String| ("denied", format!("some may be missing: {}", table::clean(why)));
+    let missing = |why: &String| ("denied", format!("some may be missing: {why}"));
     facts.extend(told.denials_missing.iter().map(missing));
     facts.extend(told.who_unknown.clone().map(|why| ("used by", why)));
     facts.extend(told.who.iter().take(SHOWN).map(|tally| ("used by", user(tally))));
@@ -150,6 +154,6 @@ fn standing(told: &CounterView) -> String {
 }
 
 fn user(tally: &TallyView) -> String {
-    let who = tally.who.as_deref().map_or_else(|| "all others".to_owned(), table::clean);
+    let who = tally.who.as_deref().unwrap_or("all others");
     format!("{who}: {} charged, {} denied", tally.charged, tally.denied)
 }

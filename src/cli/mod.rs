@@ -1,8 +1,10 @@
-//! The command line: one file a subcommand, all of one shape, arguments and `run`.
+//! The command line: one module per subcommand, each with its arguments and a `run` method.
 
 pub mod api;
 mod arguments;
 pub mod check;
+pub mod check_store;
+mod client_tls;
 mod counter;
 pub mod denials;
 pub mod diff;
@@ -11,6 +13,7 @@ pub mod explain;
 pub mod grant;
 pub mod hit;
 pub mod inspect;
+pub mod migrate;
 pub mod refund;
 pub mod reload;
 pub mod replay;
@@ -34,7 +37,8 @@ use crate::policy::source::files;
 use crate::policy::{self, Loaded, Report};
 use crate::settings::Reading;
 
-/// Tollgate decides whether a request is within its limits. It speaks Envoy's rate limit protocol (RLS v3).
+/// Tollgate decides whether a request is within its limits. It implements Envoy's rate limit
+/// protocol (RLS v3).
 #[derive(Debug, Parser)]
 #[command(
     name = "tollgate",
@@ -57,42 +61,47 @@ pub struct Cli {
 enum Command {
     /// Serve decisions over gRPC (the default).
     Serve(Box<serve::Serve>),
-    /// Check policy files and say what is in them.
+    /// Check policy files and summarize their content.
     Check(check::Check),
-    /// Say what differs between two sets of policies, and for whom.
+    /// Show what a Redis or Valkey supports and what it lacks, before a service uses it.
+    CheckStore(check_store::CheckStore),
+    /// Show the differences between two sets of policies, and who is affected.
     Diff(diff::Diff),
-    /// Say which rule a descriptor hits, and why.
+    /// Show which rule a descriptor matches, and why.
     Explain(explain::Explain),
-    /// Ask a running service, as a client.
+    /// Send requests to a running service, as a client.
     Hit(hit::Hit),
     /// Decide a recorded trace in virtual time.
     Replay(replay::Replay),
-    /// Show what a running service limits right now, and whom it denies.
+    /// Show what a running service is limiting now, and who is denied.
     Top(top::Top),
-    /// Say who was denied in the last 15 minutes, and why.
+    /// List who was denied in the last 15 minutes, and why.
     Denials(denials::Denials),
-    /// Say how a counter stands, who used it up, and how to let somebody through.
+    /// Show the state of a counter, who used it up, and how to admit a caller.
     Inspect(inspect::Inspect),
-    /// Have a counter be as if never used.
+    /// Reset a counter to its unused state.
     Reset(reset::Reset),
     /// Give hits back to a counter.
     Refund(refund::Refund),
-    /// Grant hits beside the limit of a counter, for a time.
+    /// Grant hits in addition to the limit of a counter, for a time.
     Grant(grant::Grant),
-    /// Have a running service read its policies again.
+    /// Reload the policies of a running service.
     Reload(reload::Reload),
     /// Run the tests of policies.
     Test(test::Test),
-    /// Say who used a counter up.
+    /// Show who used a counter up.
     Who(who::Who),
-    /// Say what the variables of envoyproxy/ratelimit are here.
+    /// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the
+    /// switch.
+    Migrate(migrate::Migrate),
+    /// Show how the variables of envoyproxy/ratelimit map to flags.
     Settings(settings::Settings),
     /// Print the JSON Schema of policy files, for editors.
     Schema(schema::Schema),
 }
 
 impl Cli {
-    /// Reads the command line of the process; ends it where that cannot be read, or where help is asked for.
+    /// Parses the command line of the process; exits if it is invalid, or after printing help.
     pub fn of_process() -> Self {
         let written: Vec<_> = std::env::args_os().collect();
         let mut secrets = secrets::on_command_line(&written);
@@ -106,17 +115,18 @@ impl Cli {
         match &mut cli.command {
             Some(Command::Serve(serve)) => serve.note(notes),
             None => cli.serve.note(notes),
-            Some(_) => {}
+            Some(_) => notes.iter().for_each(|note| said::remark(format_args!("warning: {note}"))),
         }
         cli
     }
 
-    /// Does what the command line says, and says how it went.
+    /// Runs the subcommand and returns its exit code.
     pub fn run(self) -> ExitCode {
         match self.command {
             None => self.serve.run(),
             Some(Command::Serve(serve)) => serve.run(),
             Some(Command::Check(check)) => check.run(),
+            Some(Command::CheckStore(check)) => check.run(),
             Some(Command::Diff(diff)) => diff.run(),
             Some(Command::Explain(explain)) => explain.run(),
             Some(Command::Hit(hit)) => hit.run(),
@@ -130,6 +140,7 @@ impl Cli {
             Some(Command::Reload(reload)) => reload.run(),
             Some(Command::Test(test)) => test.run(),
             Some(Command::Who(who)) => who.run(),
+            Some(Command::Migrate(migrate)) => migrate.run(),
             Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),
         }
@@ -139,19 +150,19 @@ impl Cli {
 /// Runs `work` on a runtime of this thread.
 ///
 /// # Errors
-/// Where the system has no room for a runtime.
+/// The system lacks the resources for a runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
-    // Dropped, it would wait for a name that is being resolved or a file that is being read, however long.
+    // Dropping it would block on pending name resolution and file reads, however long they take.
     runtime.shutdown_background();
     Ok(done)
 }
 
-/// Reads and compiles policies: how many files there were, and what came of them.
+/// Reads and compiles policies; returns the number of files and the result.
 ///
 /// # Errors
-/// Everything that is wrong with them.
+/// All problems of the policies.
 fn load(reading: &Reading, paths: &[PathBuf]) -> Result<(usize, Loaded), Report> {
     let sources = files::read(&reading.places(paths))?;
     Ok((sources.len(), policy::load(&sources, &reading.options())?))

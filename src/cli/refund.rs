@@ -1,4 +1,4 @@
-//! `tollgate refund`: hits go back to a counter.
+//! `tollgate refund`: gives hits back to a counter.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ Exit code: 0 done, 2 refused, or no answer.
 Example:
   tollgate refund 5 gateway user=ann")]
 pub struct Refund {
-    /// So many.
+    /// Number of hits.
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     hits: u32,
     #[command(flatten)]
@@ -27,7 +27,7 @@ struct Asked {
 }
 
 impl Refund {
-    /// Asks and prints.
+    /// Requests the refund and prints the result.
     pub fn run(self) -> ExitCode {
         self.which.change("counter/refund", Asked { hits: self.hits })
     }

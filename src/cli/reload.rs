@@ -1,4 +1,4 @@
-//! `tollgate reload`: have a running service read its policies again, and say what came of it.
+//! `tollgate reload`: makes a running service reload its policies, and prints the result.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::policies::Reloaded;
 
-/// Have a running service read its policies again, and say what came of it.
+/// Reload the policies of a running service, and print the result.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Changed files are seen without it within two seconds; this tells what is wrong with them, and when they are in force.
@@ -18,7 +18,7 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Asks and prints.
+    /// Requests the reload and prints the result.
     pub fn run(self) -> ExitCode {
         let told = block_on(self.server.post::<Reloaded>("policies/reload", &()));
         match told.map_err(|error| error.to_string()).and_then(|told| told) {

@@ -1,10 +1,10 @@
-//! `tollgate reset`: a counter becomes as if never used.
+//! `tollgate reset`: resets a counter to its unused state.
 
 use std::process::ExitCode;
 
 use super::counter::Which;
 
-/// Have a counter be as if never used: nothing used, owed or granted.
+/// Reset a counter to its unused state: no hits used, no debt, no grant.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit code: 0 done, 2 refused, or no answer.
@@ -17,7 +17,7 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// Asks and prints.
+    /// Requests the reset and prints the result.
     pub fn run(self) -> ExitCode {
         self.which.change("counter/reset", ())
     }

@@ -1,11 +1,11 @@
-//! `tollgate schema`: the JSON Schema of policy files.
+//! `tollgate schema`: prints the JSON Schema of policy files.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::policy;
 
-/// Print a JSON Schema of policy files, for editors
+/// Print the JSON Schema of policy files, for editors
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  tollgate schema > tollgate.schema.json\n\nand in a policy file, for editors with the \
@@ -16,7 +16,7 @@ pub struct Schema {}
 impl Schema {
     /// Prints the schema.
     pub fn run(self) -> ExitCode {
-        // A reader that closes the pipe early has what it wanted.
+        // A reader may close the pipe early.
         let _ = writeln!(io::stdout(), "{:#}", policy::json_schema());
         ExitCode::SUCCESS
     }

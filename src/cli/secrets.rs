@@ -1,11 +1,14 @@
-//! Secrets on the command line, which everybody who may see the machine's processes can read there.
+//! Detection of secrets on the command line, which every user who can list the machine's processes
+//! can read.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 use crate::store::redis::RedisUrl;
 
-/// Flags whose values are secrets, and where those are to be instead.
-const SECRETS: [(&str, &str); 7] = [
+/// Flags whose values are secrets, and the safe alternatives.
+const SECRETS: [(&str, &str); 8] = [
+    ("--token", "--token-file or TOLLGATE_ADMIN_TOKEN"),
     ("--redis-password", "--redis-password-file or TOLLGATE_REDIS_PASSWORD"),
     ("--sentinel-password", "--sentinel-password-file or TOLLGATE_SENTINEL_PASSWORD"),
     ("--per-second-password", "--per-second-password-file or TOLLGATE_PER_SECOND_PASSWORD"),
@@ -14,27 +17,56 @@ const SECRETS: [(&str, &str); 7] = [
     ("--xds-header", "TOLLGATE_XDS_HEADER"),
     ("--otlp-header", "OTEL_EXPORTER_OTLP_HEADERS"),
 ];
-/// Flags whose URLs may have one in them.
-const URLS: [(&str, &str); 2] = [
+/// Flags whose URLs may contain a password, and the safe alternatives.
+const URLS: [(&str, &str); 3] = [
     ("--store", "--redis-password-file or TOLLGATE_REDIS_PASSWORD"),
     ("--per-second-store", "--per-second-password-file or TOLLGATE_PER_SECOND_PASSWORD"),
+    ("--admin", "--token-file or TOLLGATE_ADMIN_TOKEN"),
 ];
+/// The safe alternative for the URL of any other flag.
+const ENVIRONMENT: &str = "the environment variable of that flag";
 
-/// A warning for each secret among the words of a command line.
+/// Returns a warning for each flag with a secret among the words of a command line.
 pub(super) fn on_command_line(words: &[OsString]) -> Vec<String> {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let value_of = |flag: &str| {
-        words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(flag)? {
-            "" => words.get(at.saturating_add(1)).map(AsRef::as_ref),
-            rest => rest.strip_prefix('='),
-        })
-    };
-    let has_password = |url: &str| matches!(RedisUrl::parse(url), Some(Ok(url)) if url.password.is_some());
-    let secrets = SECRETS.iter().filter(|(flag, _)| value_of(flag).is_some());
-    let urls = URLS.iter().filter(|(flag, _)| value_of(flag).is_some_and(has_password));
-    let told = secrets.map(|place| ("a secret", place)).chain(urls.map(|place| ("a password", place)));
-    told.map(|(what, (flag, instead))| format!("{flag}: {what} on the command line is to be read there; use {instead}"))
-        .collect()
+    let mut warnings = Vec::new();
+    for (flag, value) in flags(&words) {
+        let is_it = |(secret, _): &&(&str, &str)| *secret == flag;
+        let (what, instead) = match SECRETS.iter().find(is_it) {
+            Some((_, instead)) => ("a secret", *instead),
+            None if has_password(value) => {
+                ("a password in a URL", URLS.iter().find(is_it).map_or(ENVIRONMENT, |(_, instead)| *instead))
+            }
+            None => continue,
+        };
+        let warning =
+            format!("{flag}: {what} on the command line can be read by every user of this machine; use {instead}");
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    warnings
+}
+
+/// Returns the flags of a command line with their values, written with `=` or as two words.
+fn flags<'a>(words: &'a [Cow<'a, str>]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let after = words.iter().skip(1).map(AsRef::as_ref).chain([""]);
+    words.iter().zip(after).filter(|(word, _)| word.starts_with("--")).filter_map(|(word, next)| {
+        match word.split_once('=') {
+            Some(written) => Some(written),
+            None => (!next.is_empty() && !next.starts_with("--")).then_some((word.as_ref(), next)),
+        }
+    })
+}
+
+/// Returns `true` for a URL with a password, of Redis or any other service.
+fn has_password(url: &str) -> bool {
+    if matches!(RedisUrl::parse(url), Some(Ok(url)) if url.password.is_some()) {
+        return true;
+    }
+    let authority = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    let login = authority.and_then(|authority| Some(authority.rsplit_once('@')?.0));
+    login.and_then(|login| login.split_once(':')).is_some_and(|(_, password)| !password.is_empty())
 }
 
 #[cfg(test)]
@@ -46,11 +78,35 @@ mod tests {
         let told = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
         let secrets = ["tollgate", "--redis-password=x", "--store", "redis://:x@h", "--xds-header", "a=b"];
         let told_of: Vec<_> = told(&secrets).iter().map(|line| line.split(':').next().unwrap().to_owned()).collect();
-        assert_eq!(told_of, ["--redis-password", "--xds-header", "--store"]);
+        assert_eq!(told_of, ["--redis-password", "--store", "--xds-header"]);
         assert!(told(&secrets)[0].contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"));
         assert_eq!(
             told(&["tollgate", "--store", "redis://h", "--redis-password-file", "x", "--hash-key-file=y"]),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn every_command_and_every_url_is_looked_at() {
+        let told = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        for (words, flag) in [
+            (&["top", "--token", "x"][..], "--token"),
+            (&["top", "--token=x", "--once"], "--token"),
+            (&["who", "--store", "memory", "--store", "redis://u:x@h"], "--store"),
+            (&["serve", "--otlp-endpoint=https://u:x@h/v1"], "--otlp-endpoint"),
+            (&["top", "--admin", "https://u:x@h:6070"], "--admin"),
+            (&["serve", "--statsd", "tcp://u:x@h"], "--statsd"),
+        ] {
+            let warnings = told(&[&["tollgate"], words].concat());
+            assert!(warnings.len() == 1 && warnings[0].starts_with(&format!("{flag}: a ")), "{words:?} {warnings:?}");
+        }
+        for words in [
+            &["hit", "h:1", "test", "url=http://a:b@c"][..],
+            &["top", "--token-file", "token"],
+            &["top", "--admin", "http://h:6070/@:"],
+            &["serve", "--otlp-endpoint", "http://user@h"],
+        ] {
+            assert_eq!(told(&[&["tollgate"], words].concat()), [""; 0], "{words:?}");
+        }
     }
 }

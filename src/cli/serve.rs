@@ -1,13 +1,16 @@
-//! `tollgate serve`: the service, until SIGTERM, SIGINT or SIGHUP.
+//! `tollgate serve`: runs the service until SIGTERM, SIGINT or SIGHUP.
 
-use std::process::ExitCode;
+use std::env;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::block_on;
 use super::said::remark;
-use crate::settings::{Flags, Problem, Settings};
+use crate::settings::{Flags, Problem, Settings, missing_allocator_variables};
 use crate::{app, telemetry};
 
 /// Serve decisions.
@@ -23,9 +26,9 @@ Examples:
 pub struct Serve {
     #[command(flatten)]
     flags: Flags,
-    /// Take the settings from the variables that envoyproxy/ratelimit reads, see `tollgate settings`; flags after this one win.
-    /// Under the name `ratelimit` that is so without it.
-    // Replaced by flags before these are read.
+    /// Read the settings from the variables of envoyproxy/ratelimit, see `tollgate settings`; later
+    /// flags override them. This is the default if the program is named `ratelimit`.
+    // Replaced with flags before clap parses them.
     #[arg(long, help_heading = "In the place of envoyproxy/ratelimit")]
     envoyproxy_env: bool,
     #[arg(skip)]
@@ -33,13 +36,18 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Keeps what has to be said of the settings once there is a log.
+    /// Stores notes on the settings until the log is initialized.
     pub(super) fn note(&mut self, notes: Vec<String>) {
         self.notes = notes;
     }
 
-    /// Serves. Exit 0 after a signal, 1 where it could not start.
+    /// Serves. Exits with 0 after a signal, 1 if it could not start or failed.
     pub fn run(self) -> ExitCode {
+        if let Err(error) = limit_address_space() {
+            remark(format_args!(
+                "warning: the allocators reserve much address space, of which there is a limit: {error}"
+            ));
+        }
         let (settings, problems) = self.flags.resolve();
         match block_on(serve(settings, &problems, &self.notes)) {
             Ok(Ok(())) => ExitCode::SUCCESS,
@@ -55,8 +63,25 @@ impl Serve {
     }
 }
 
+/// Executes this program again, in this process, if its address space is limited and its allocators
+/// would reserve most of it: they read their variables before `main`, and have no other safe
+/// interface. Returns only if that is not needed.
+///
+/// # Errors
+/// The program cannot be executed.
+fn limit_address_space() -> io::Result<()> {
+    let variables = missing_allocator_variables();
+    if variables.is_empty() {
+        return Ok(());
+    }
+    let mut arguments = env::args_os();
+    let mut again = Command::new(env::current_exe()?);
+    again.envs(variables).arg0(arguments.next().unwrap_or_default()).args(arguments);
+    Err(again.exec())
+}
+
 async fn serve(settings: Settings, problems: &[Problem], notes: &[String]) -> Result<(), Box<dyn std::error::Error>> {
-    // Goes on after a problem, to find those of the policies and the addresses too.
+    // Continues after a problem, to also find those of the policies and the addresses.
     let prepared = app::prepare(&settings).await;
     let prepared = match (prepared, problems) {
         (Ok(prepared), []) => prepared,
@@ -68,9 +93,12 @@ async fn serve(settings: Settings, problems: &[Problem], notes: &[String]) -> Re
     };
     telemetry::log::begin(&settings.log.filter, settings.log.format)?;
     notes.iter().for_each(|note| warn!("{note}"));
-    // Installed once and kept: a second signal is taken and changes nothing.
+    settings.memory.warnings().iter().for_each(|warning| warn!("{warning}"));
+    info!(memory = %settings.memory, request = settings.limits.message_room(), "bounds");
+    // Installed once and kept: a second signal is caught and has no effect.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    // Policies are read again when their files change: there is nothing else that it could ask for.
+    // SIGHUP shuts down as well: policies reload when their files change, so there is nothing to
+    // reload on it.
     let mut hang_up = signal(SignalKind::hangup())?;
     let shutdown = async {
         tokio::select! {

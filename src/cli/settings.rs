@@ -1,4 +1,4 @@
-//! `tollgate settings`: what the variables of envoyproxy/ratelimit are here.
+//! `tollgate settings`: maps the variables of envoyproxy/ratelimit to flags.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -6,24 +6,24 @@ use std::process::ExitCode;
 use super::said::remark;
 use crate::settings::envoyproxy::{self, Translation, Variables};
 
-/// Say what the variables of envoyproxy/ratelimit are here.
+/// Show how the variables of envoyproxy/ratelimit map to flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   tollgate settings                                   each variable, and the flags that it makes
   env $(cat ratelimit.env) tollgate settings --from-env    the command that does the same")]
 pub struct Settings {
-    /// Print the command that does what the variables of this environment ask for.
+    /// Print the command with the same effect as the variables of this environment.
     #[arg(long)]
     from_env: bool,
 }
 
 impl Settings {
-    /// Prints. Exit 1 where a variable cannot be honoured.
+    /// Prints the mapping. Exits with 1 if a variable cannot be honored.
     pub fn run(self) -> ExitCode {
         if !self.from_env {
             let lines: String = envoyproxy::guide().map(|(name, what)| format!("{name:<50} {what}\n")).collect();
-            // Nobody left to tell is no reason to fail.
+            // A closed standard output is no reason to fail.
             let _ = io::stdout().write_all(lines.as_bytes());
             return ExitCode::SUCCESS;
         }
@@ -33,7 +33,7 @@ impl Settings {
                 let _ = io::stdout().write_all(command(&translation).as_bytes());
                 ExitCode::SUCCESS
             }
-            // A command that leaves out what cannot be would do something else.
+            // A command without the invalid variables would behave differently.
             Some(complaints) => {
                 remark(complaints.trim_end());
                 ExitCode::FAILURE
@@ -42,14 +42,15 @@ impl Settings {
     }
 }
 
-/// The variables of the process; names and values that are not text are none of that service's.
+/// Returns the variables of the process. Those that are not UTF-8 are skipped: that service has
+/// none.
 pub(super) fn variables() -> Variables {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// Everything that cannot be, if there is anything.
+/// Returns all problems as one text, or `None` if there are none.
 pub(super) fn complaints(translation: &Translation) -> Option<String> {
     let complaints: String = translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
     (!complaints.is_empty()).then_some(complaints)
@@ -72,15 +73,12 @@ mod tests {
 
     #[test]
     fn the_command_is_one_for_a_shell() {
-        let set = [("REDIS_AUTH", "x"), ("TRACING_ENABLED", "true"), ("CACHE_KEY_PREFIX", "a b"), ("SHADOW_MODE", "1")];
+        let set = [("REDIS_AUTH", "x"), ("MEMCACHE_SRV", "x"), ("CACHE_KEY_PREFIX", "a b"), ("SHADOW_MODE", "1")];
         let variables = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
         let text = command(&envoyproxy::translate(&variables));
-        assert!(text.starts_with("# TRACING_ENABLED: spans are sent by gRPC only"), "{text}");
+        assert!(text.starts_with("# MEMCACHE_SRV: has no effect"), "{text}");
         assert!(text.contains("\ntollgate serve \\\n  --grpc-listen 0.0.0.0:8081 \\\n"), "{text}");
         assert!(text.contains("--redis-prefix 'a b'") && text.contains("--redis-password '***'"), "{text}");
-        assert!(
-            text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s \\\n  --no-spans\n"),
-            "{text}"
-        );
+        assert!(text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s\n"), "{text}");
     }
 }

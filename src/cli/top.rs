@@ -1,4 +1,4 @@
-//! `tollgate top`: what a running service limits right now, and whom it denies.
+//! `tollgate top`: shows what a running service is limiting now, and who is denied.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -13,11 +13,12 @@ use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleView, Rules};
 use crate::admin::api::store::Status;
+use crate::printable::escaped_lines;
 
-/// Clears a terminal and goes to its first line.
+/// Escape sequence that clears a terminal and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Show what a running service limits right now, and whom it denies.
+/// Show what a running service is limiting now, and who is denied.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,30 +28,30 @@ Examples:
 pub struct Top {
     #[command(flatten)]
     server: Server,
-    /// Of this domain alone.
+    /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Which rules are first: denied, allowed, policy.
+    /// Order of the rules: denied, allowed, policy.
     #[arg(long, value_name = "ORDER", default_value = "denied", value_parser = ["denied", "allowed", "policy"])]
     order: String,
-    /// Rules and keys that are shown.
+    /// Maximum number of rules, and of keys, to show.
     #[arg(long, value_name = "N", default_value_t = 15)]
     lines: usize,
-    /// Minutes of which the keys are that were denied.
+    /// Number of recent minutes to show denied keys of.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
     minutes: u64,
-    /// Time between two looks.
+    /// Refresh interval.
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     every: jiff::SignedDuration,
-    /// Look once.
+    /// Print once and exit.
     #[arg(long)]
     once: bool,
-    /// Print what is seen as JSON, once.
+    /// Print the data as JSON, once.
     #[arg(long)]
     json: bool,
 }
 
-/// What is seen at one time.
+/// The data of one refresh.
 #[derive(Serialize)]
 struct Seen {
     status: Status,
@@ -59,7 +60,7 @@ struct Seen {
 }
 
 impl Top {
-    /// Looks and prints, until it is ended. Exit 2 where there is no answer.
+    /// Queries and prints until it is interrupted. Exits with 2 if the service does not respond.
     pub fn run(self) -> ExitCode {
         match block_on(self.show()).map_err(|error| error.to_string()).and_then(|shown| shown) {
             Ok(()) => ExitCode::SUCCESS,
@@ -72,10 +73,10 @@ impl Top {
         let every = Duration::try_from(self.every).unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(100));
         loop {
             let seen = self.look().await?;
-            let text = if self.json { table::json(&seen) } else { self.text(&seen) };
+            let text = if self.json { table::json(&seen) } else { escaped_lines(&self.text(&seen)).into_owned() };
             let clear = if is_terminal && !self.once && !self.json { CLEAR } else { "" };
             let written = io::stdout().write_all(format!("{clear}{text}").as_bytes());
-            // Nobody left to tell is no reason to fail.
+            // A closed standard output is no reason to fail.
             if self.once || self.json || written.is_err() {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! `tollgate who`: who used a counter up, as a running service says, or the store itself.
+//! `tollgate who`: shows who used a counter up, from a running service or directly from the store.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,16 +11,17 @@ use crate::admin::api::ask::{TallyView, Who as Answer};
 use crate::algorithm::tallies::Tally;
 use crate::descriptor::KeyBuffer;
 use crate::journal::key::read_text;
+use crate::printable::escaped;
 use crate::settings::{Place, Reading, RedisFlags, place};
 use crate::store::redis::{RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
-/// Time to reach the store.
+/// Timeout for connecting to the store.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Entries that are shown by name.
+/// Maximum number of entries to list individually.
 const SHOWN: usize = 20;
 
-/// Say who used a counter up, where its limit has `record`.
+/// Show who used a counter up, if its limit has `record`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -29,12 +30,13 @@ Example:
 pub struct Who {
     #[command(flatten)]
     server: Server,
-    /// Without a service, by the policies and the store themselves: a policy file or directory. May be given again.
+    /// Policy file or directory, to read the store directly instead of through a service. May be
+    /// repeated.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
-    /// Where the counters live; without it the running service is asked.
+    /// Store of the counters; without it, the running service is queried.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
     #[command(flatten)]
@@ -42,15 +44,16 @@ pub struct Who {
     /// Show the tally of this entry only; its value is hashed as the limit hashes its values.
     #[arg(long, value_name = "KEY=VALUE", requires = "store")]
     only: Option<String>,
-    /// The domain.
+    /// Domain of the counter.
     domain: String,
-    /// The descriptor that leads to the counter: key=value,key=value.
+    /// Descriptor that leads to the counter: key=value,key=value.
     #[arg(value_name = "KEY=VALUE,...")]
     descriptor: String,
 }
 
 impl Who {
-    /// Prints the tallies. Exit 0 where there are any, 1 where there are none, 2 where they cannot be had.
+    /// Prints the tallies. Exits with 0 if there are any, 1 if there are none, 2 if they are not
+    /// available.
     pub fn run(self) -> ExitCode {
         let told = block_on(self.ask()).map_err(|error| error.to_string());
         match told.and_then(|told| told) {
@@ -112,7 +115,7 @@ fn text(tallies: &[Tally]) -> String {
     let (named, others): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| !tally.entry.is_empty());
     for tally in named.iter().take(SHOWN) {
         let who = String::from_utf8_lossy(&tally.entry);
-        text.push_str(&format!("{:>12} {:>12}  {}\n", tally.charged, tally.denied, who.escape_debug()));
+        text.push_str(&format!("{:>12} {:>12}  {}\n", tally.charged, tally.denied, escaped(&who)));
     }
     let rest = named.iter().skip(SHOWN).chain(&others);
     let sum = rest.fold((0u64, 0u64), |(charged, denied), tally| {

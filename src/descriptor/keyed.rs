@@ -1,6 +1,6 @@
-//! Values by which people are known, under names that only who has the key can make: HMAC-SHA256, truncated.
+//! Keyed hashes of personal values: HMAC-SHA256, truncated.
 //!
-//! A plain digest would hide nothing: addresses and mail addresses are few enough to try them all.
+//! A plain digest would hide nothing: IP and email addresses are few enough to try them all.
 
 use std::fmt;
 
@@ -10,9 +10,10 @@ use smallvec::SmallVec;
 
 use super::Entry;
 
-/// Bytes of a hashed value that is shown: 80 bits, in a tally or a log two alike among 10^9 by one in a million.
+/// Length of a displayed hash in bytes: with 80 bits, two among 10^9 values in a tally or log
+/// collide with a probability of one in a million.
 const SHOWN_BYTES: usize = 10;
-/// What it begins with.
+/// Prefix of a displayed hash.
 const MARK: &str = "hash-";
 
 /// The secret that values are hashed with.
@@ -20,10 +21,10 @@ const MARK: &str = "hash-";
 pub struct HashKey([u8; 32]);
 
 impl HashKey {
-    /// Bytes that a secret has at least.
+    /// Minimum length of a secret in bytes.
     pub const MIN_BYTES: usize = 16;
 
-    /// Of a secret text, without the white space around it.
+    /// Derives the key from a secret text, without the white space around it.
     pub fn of(secret: &[u8]) -> Self {
         Self(Sha256::digest(secret.trim_ascii()).into())
     }
@@ -35,11 +36,11 @@ impl fmt::Debug for HashKey {
     }
 }
 
-/// A key made ready, so that a value costs two rounds of SHA-256.
+/// A hasher with its key set up, so that hashing a value costs two rounds of SHA-256.
 #[derive(Clone)]
 pub struct Keyed(Hmac<Sha256>);
 
-/// What is hashed. The same text for another use is another hash.
+/// The use of a hash. The same text has a different hash for each use.
 #[derive(Clone, Copy)]
 enum Use {
     Counter = 0,
@@ -47,27 +48,28 @@ enum Use {
 }
 
 impl Keyed {
-    /// With this key.
+    /// Creates a hasher with this key.
     pub fn new(key: &HashKey) -> Self {
-        // A key of any length is one; the error is of other algorithms.
+        // HMAC accepts keys of any length; the error exists for other algorithms.
         let hmac = Hmac::new_from_slice(&key.0).unwrap_or_else(|_| Hmac::new(&Default::default()));
         Self(hmac)
     }
 
-    /// What stands for a value where people read it: in tallies, logs and names of series. The same for one value everywhere.
+    /// Returns the hash to display in place of a value in tallies, logs and metric names. It is the
+    /// same for one value everywhere.
     pub fn shown(&self, value: &[u8]) -> String {
         let digest: [u8; SHOWN_BYTES] = self.digest(Use::Shown, value);
         digest.iter().fold(MARK.to_owned(), |text, byte| text + &format!("{byte:02x}"))
     }
 
-    /// Whether a text is one that stands for a value, as far as can be seen.
+    /// Returns `true` if a text has the form of a displayed hash.
     pub fn is_shown(text: &[u8]) -> bool {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let digits = text.strip_prefix(MARK.as_bytes());
         digits.is_some_and(|digits| digits.len() == 2 * SHOWN_BYTES && digits.iter().all(is_digit))
     }
 
-    /// Calls `then` with entries as people may read them: their values hashed, where there is a key for that.
+    /// Calls `then` with entries as they may be displayed: with hashed values if there is a hasher.
     pub fn show<R>(keyed: Option<&Self>, entries: &[Entry<'_>], then: impl FnOnce(&[Entry<'_>]) -> R) -> R {
         let Some(keyed) = keyed else { return then(entries) };
         let values: SmallVec<[String; 4]> = entries.iter().map(|entry| keyed.shown(entry.value)).collect();
@@ -75,7 +77,7 @@ impl Keyed {
         then(&shown.collect::<SmallVec<[Entry<'_>; 4]>>())
     }
 
-    /// What stands for the text of a counter's key.
+    /// Returns the hash that replaces the text of a counter key.
     pub(super) fn of_counter<const BYTES: usize>(&self, text: &[u8]) -> [u8; BYTES] {
         self.digest(Use::Counter, text)
     }
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn it_is_hmac_sha256_as_others_reckon_it() {
-        // RFC 4231, case 2: by the primitive beneath, whose key is "Jefe".
+        // RFC 4231, test case 2, on the underlying primitive, because its key is "Jefe".
         let hmac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap().chain_update(b"what do ya want for nothing?");
         assert_eq!(hmac.finalize().into_bytes()[..4], [0x5b, 0xdc, 0xc1, 0x46]);
     }

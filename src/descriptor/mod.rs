@@ -1,6 +1,6 @@
-//! What a request asks about, and the key of the counter that answers: domains, descriptors, entries, counter keys.
+//! Requests and counter keys as values: domains, descriptors, entries and keys.
 //!
-//! Values only. Everything borrows from the request; a key is encoded once, hashed once, and passed on by reference.
+//! Everything borrows from the request. A key is encoded and hashed once, and passed by reference.
 
 mod keyed;
 
@@ -15,16 +15,17 @@ pub use self::keyed::{HashKey, Keyed};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Micros;
 
-/// One key and value, as bytes: proxies pass on header bytes that are not UTF-8.
+/// A key and a value, as bytes: proxies forward header bytes that are not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The entry's key.
+    /// Key of the entry.
     pub key: &'a [u8],
-    /// Its value; may be empty.
+    /// Value of the entry; may be empty.
     pub value: &'a [u8],
 }
 
-/// Reads `key=value,key=value` as entries; a key alone has an empty value, and a value may hold further `=`.
+/// Parses `key=value,key=value` into entries; a key alone has an empty value, and a value may
+/// contain further `=`.
 pub fn entries(text: &str) -> Vec<Entry<'_>> {
     let parts = text.split(',').filter(|part| !part.is_empty());
     let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
@@ -40,43 +41,46 @@ pub struct Override {
     pub period: Micros,
 }
 
-/// An ordered list of entries, and what the request wants of the limit that they lead to.
+/// An ordered list of entries, with the operation on the limit that they match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// The entries, in order; may be none.
+    /// Entries in order; may be empty.
     pub entries: SmallVec<[Entry<'a>; 4]>,
-    /// What is wanted.
+    /// Hits to charge, peek or refund.
     pub hits: Hits,
-    /// A limit that the request brings along.
+    /// Limit that the request itself sets.
     pub limit: Option<Override>,
 }
 
 /// A request: a domain and at least one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The namespace of policies.
+    /// Namespace of policies.
     pub domain: &'a str,
-    /// What to judge, in order.
+    /// Descriptors to judge, in order.
     pub descriptors: SmallVec<[Descriptor<'a>; 2]>,
 }
 
-/// Version of the key format; another one begins with empty counters.
+/// Version of the key format; a new version starts with empty counters.
 const FORMAT: u8 = 1;
-/// Key text up to this length stands in full, longer text as a digest.
+/// Maximum length of key text that is stored in full; longer text is stored as a digest.
 const MAX_TEXT: usize = 64;
-/// Bytes of a rule's identity: among a million rules, 80 bits make two alike once in 10^12 policies.
+/// Length of a rule's identity in bytes: of policies with 10^6 rules, one in 10^12 has a collision
+/// in 80 bits.
 const IDENTITY_BYTES: usize = 10;
-/// Bytes of the digest that stands for long text, which callers choose: 128 bits.
+/// Length of the digest of long text in bytes: 128 bits, because clients choose the text.
 const DIGEST_BYTES: usize = 16;
-/// The version and kind byte, and the rule's identity.
+/// Length of the version and kind byte and the rule's identity.
 const PREFIX_BYTES: usize = 1 + IDENTITY_BYTES;
 
-/// What a rule's counters have in common: 80 bits of a digest of its domain, its path as written, and its shape.
+/// The common part of a rule's counter keys: 80 bits of a digest of its domain, its path as
+/// written, and its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity([u8; IDENTITY_BYTES]);
 
 impl Identity {
-    /// The identity of `parts`, each of which counts with its length: no two lists of parts are one text.
+    /// Computes the identity of `parts`. Each part is hashed with its length, so that no two lists
+    /// of parts have the same input.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut digest = Sha256::new();
         for part in parts {
@@ -87,7 +91,7 @@ impl Identity {
     }
 }
 
-/// The key of one counter: injective in the format's version, the rule's identity and the matched values.
+/// The key of one counter: injective in the format version, the rule identity and the values.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterKey<'a> {
     domain: &'a str,
@@ -97,38 +101,38 @@ pub struct CounterKey<'a> {
 }
 
 impl<'a> CounterKey<'a> {
-    /// The key with these bytes, which another has given.
+    /// Creates a key from bytes that were encoded before.
     pub fn of(domain: &'a str, bytes: &'a [u8]) -> Self {
         Self { domain, bytes, hash: hash_of(bytes), in_one_slot: false }
     }
 
-    /// The same key, to live beside all others of its domain where `in_one_slot`.
+    /// Returns the key, to be kept in the same slot as all others of its domain if `in_one_slot`.
     pub fn in_one_slot(self, in_one_slot: bool) -> Self {
         Self { in_one_slot, ..self }
     }
 
-    /// Whether the counter has to live beside all others of its domain.
+    /// Returns `true` if the counter must be in the same slot as all others of its domain.
     pub fn is_in_one_slot(&self) -> bool {
         self.in_one_slot
     }
 
-    /// The domain, which shares a store's room with others.
+    /// Returns the domain, which shares the capacity of a store with other domains.
     pub fn domain(&self) -> &'a str {
         self.domain
     }
 
-    /// The key, at most 75 bytes.
+    /// Returns the key, at most 75 bytes.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// A hash of the bytes that callers cannot foresee, the same within this process only.
+    /// Returns a hash of the bytes that clients cannot predict, stable within this process only.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 }
 
-/// The same counter of a shared store: the key beside all others of its domain is another one there.
+/// Equality covers the slot: in another one, the same bytes are another counter of a shared store.
 impl PartialEq for CounterKey<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes && self.in_one_slot == other.in_one_slot
@@ -137,7 +141,7 @@ impl PartialEq for CounterKey<'_> {
 
 impl Eq for CounterKey<'_> {}
 
-/// A counter's key, kept beyond the request that named it. The domain, which the bytes identify, is not in it.
+/// The key of a counter, kept beyond the request. Leaves out the domain, which the bytes identify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedKey {
     bytes: Box<[u8]>,
@@ -145,7 +149,7 @@ pub struct OwnedKey {
 }
 
 impl OwnedKey {
-    /// The key in its domain.
+    /// Returns the key in its domain.
     pub fn within<'a>(&'a self, domain: &'a str) -> CounterKey<'a> {
         CounterKey::of(domain, &self.bytes).in_one_slot(self.in_one_slot)
     }
@@ -163,20 +167,21 @@ impl PartialEq<CounterKey<'_>> for OwnedKey {
     }
 }
 
-/// The text of all keys of one request, one after the other.
+/// A buffer for the encoded keys of one request.
 ///
-/// A key is begun, given the matched values part by part, and finished with the identity of the rule that they led to.
+/// A key is started, extended with the matched values part by part, and finished with the identity
+/// of the matched rule.
 #[derive(Debug, Default)]
 pub struct KeyBuffer {
     bytes: SmallVec<[u8; 192]>,
     start: usize,
 }
 
-/// Where in a [`KeyBuffer`] a key stands.
+/// The range of a key in a [`KeyBuffer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange(Range<usize>);
 
-/// What of a key is written out. The bit between is that of a period.
+/// The encoding of a key's text. The bit in between marks a period.
 #[derive(Clone, Copy)]
 enum Kind {
     Text = 0,
@@ -185,16 +190,16 @@ enum Kind {
 }
 
 impl KeyBuffer {
-    /// Begins a key; what was begun and not finished is dropped.
+    /// Starts a key; drops one that was started but not finished.
     pub fn begin(&mut self) {
         self.bytes.truncate(self.start);
         self.bytes.extend_from_slice(&[0; PREFIX_BYTES]);
     }
 
-    /// Adds a part, with its length before it.
+    /// Appends a part, prefixed with its length.
     pub fn push(&mut self, part: &[u8]) {
         let mut length = part.len();
-        // As protobuf writes a number: seven bits a byte, the lowest first.
+        // A protobuf varint: seven bits per byte, lowest first.
         while length >= 0x80 {
             self.bytes.push(u8::try_from(length & 0x7f).unwrap_or_default() | 0x80);
             length >>= 7;
@@ -203,12 +208,12 @@ impl KeyBuffer {
         self.bytes.extend_from_slice(part);
     }
 
-    /// Ends the key. `period`: that of an override which is not the rule's own.
+    /// Finishes the key. `period` is that of an override, if it differs from the rule's own.
     pub fn finish(&mut self, identity: &Identity, period: Option<Micros>) -> KeyRange {
         self.finish_keyed(identity, period, None)
     }
 
-    /// The same where the values must not be read in the key.
+    /// Like [`finish`](Self::finish), for values that must not be readable in the key.
     pub fn finish_keyed(&mut self, identity: &Identity, period: Option<Micros>, keyed: Option<&Keyed>) -> KeyRange {
         if let Some(period) = period {
             self.bytes.extend_from_slice(&period.get().to_be_bytes());
@@ -224,7 +229,8 @@ impl KeyBuffer {
             self.bytes.truncate(text_at);
             self.bytes.extend_from_slice(&digest);
         }
-        // The first byte tells apart what could otherwise read the same: full text, digest, with and without a period.
+        // The first byte distinguishes encodings that could otherwise collide: full text or digest,
+        // with or without a period.
         let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
         let prefix = std::iter::once(tag).chain(identity.0);
         self.bytes.iter_mut().skip(self.start).zip(prefix).for_each(|(byte, new)| *byte = new);
@@ -233,14 +239,14 @@ impl KeyBuffer {
         range
     }
 
-    /// A finished key.
+    /// Returns a finished key.
     pub fn key<'a>(&'a self, domain: &'a str, range: &KeyRange) -> CounterKey<'a> {
         let bytes = self.bytes.get(range.0.clone()).unwrap_or_default();
         CounterKey::of(domain, bytes)
     }
 }
 
-/// The hash of a key's bytes that [`CounterKey::hash`] gives.
+/// Returns the hash of a key's bytes, as [`CounterKey::hash`] does.
 pub fn hash_of(bytes: &[u8]) -> u64 {
     static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
     let mut hasher = SEED.build_hasher();

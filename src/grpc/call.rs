@@ -1,9 +1,12 @@
-//! One call of `ShouldRateLimit`: the frequent case read, decided and answered in place, anything else by tonic.
+//! A call of `ShouldRateLimit`: the common case is decoded, decided and answered in place, anything
+//! else is passed to tonic.
 //!
-//! The shortcut answers byte for byte as [tonic's service](super::method) does; a differential test holds that.
+//! The fast path's responses are byte-identical to those of [tonic's service](super::method); a
+//! differential test verifies this.
 
 use std::io::Read as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
@@ -17,53 +20,81 @@ use super::rights::Rights;
 use super::service::{Rls, budget};
 use crate::spans::Recording;
 use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::Stats;
 use crate::transport::{Answer, Budget, Exchange, Fields, Held};
 
-/// The method's path.
+/// Path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Bytes in front of a message: whether it is compressed (1), and its length (4).
+/// Length of a message's prefix: the compressed flag (1 byte) and the length (4).
 pub(super) const PREFIX: usize = 5;
-/// Bytes of values that are kept: `grpc-timeout` has at most 8 digits and a unit.
+/// Maximum lengths of header values that are kept; `grpc-timeout` has at most 8 digits and a unit.
 const MAX_TIMEOUT: usize = 9;
 const MAX_ENCODING: usize = 32;
 const MAX_TRACE_FIELD: usize = 512;
-/// Stands for an encoding with a longer name.
+/// Maximum ratio of a message's inflated to its compressed size; up to `ALWAYS_INFLATED` bytes are
+/// accepted at any ratio. Otherwise 1 KB could inflate to 1 MiB, which takes a worker over a
+/// millisecond: eight clients stalled all others.
+const MAX_INFLATION: usize = 32;
+const ALWAYS_INFLATED: usize = 64 << 10;
+/// Replaces an encoding with a longer name.
 const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 const TRACE_FIELDS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// Cost of answering a call through tonic, as the bytes of inflated message that take as long.
+const GENERAL_WORK: usize = 8 << 10;
+
+/// Bytes that calls of a connection have handled besides those that came.
+#[derive(Debug, Default)]
+pub(super) struct Work(AtomicUsize);
+
+impl Work {
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes since the last call. Connections without such work, nearly all, pay for
+    /// one read.
+    pub(super) fn take(&self) -> usize {
+        if self.0.load(Ordering::Relaxed) == 0 { 0 } else { self.0.swap(0, Ordering::Relaxed) }
+    }
+}
 
 /// State that the calls of a connection share.
 pub(super) struct CallContext<S> {
     pub(super) rls: Arc<Rls<S>>,
-    /// All services, by tonic.
+    /// All services, served by tonic.
     pub(super) routes: Routes,
-    /// Domains that the client may ask for.
+    /// Domains that the client may request.
     pub(super) rights: Rights,
-    /// Bytes of a message.
+    /// Maximum message size in bytes.
     pub(super) max_message: usize,
-    /// Counts and times calls, if that is wanted.
+    /// Counts and times calls, if enabled.
     pub(super) stats: Option<Arc<Stats>>,
-    /// Memory that clients can make the process hold.
+    /// Budget of the memory that clients can make the process hold.
     pub(super) budget: Arc<Budget>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) work: Work,
 }
 
-/// The name and the value of a field that says which trace a call is of.
+/// The name and value of a trace context header.
 type TraceField = (&'static str, Vec<u8>);
 
-/// The fields of a call's header list that its answer depends on.
+/// The headers of a call that affect its response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHead {
-    /// Time that the caller has; as it is, and less a margin.
+    /// The caller's timeout, as received and less a margin.
     timeout: Option<(HeaderValue, Duration)>,
     /// `grpc-encoding`, unless it is `identity`.
     encoding: Option<HeaderValue>,
-    /// Fields that say which trace the call is of, if calls are traced.
+    /// Trace context headers, if calls are traced.
     trace: Option<Arc<[TraceField]>>,
 }
 
 impl CallHead {
-    /// Reads a header list. What is longer than any such value is left out, since a call that waits keeps it.
+    /// Reads a header list. Values longer than any valid one are dropped, since a pending call
+    /// retains them.
     pub(super) fn read(fields: &Fields, is_traced: bool) -> Self {
         let value = |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
         let header = |name, max| HeaderValue::from_bytes(value(name, max)?).ok();
@@ -89,7 +120,7 @@ impl CallHead {
         trace.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_slice())
     }
 
-    /// The fields, for tonic.
+    /// Adds the headers to those of a request for tonic.
     fn write(&self, headers: &mut http::HeaderMap) {
         let trace = self.trace.iter().flat_map(|trace| trace.iter());
         let trace = trace.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
@@ -101,12 +132,15 @@ impl CallHead {
     }
 }
 
-/// Answers a call, all of whose body has come.
+/// Answers a call whose body is complete.
 pub(super) async fn answer<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
     let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
     let mut exchange = exchange;
-    // Kept until the call is answered.
-    let _held = match head.is_gzip().then(|| inflate(&mut exchange.request, context.max_message, &context.budget)) {
+    if claims_more_than(&exchange.request, context.max_message) {
+        context.metrics.guard.oversized_messages.inc();
+    }
+    // Held until the call is answered.
+    let _held = match head.is_gzip().then(|| inflate(&mut exchange.request, &context)) {
         Some(Err(status)) => return Answer::Response(Box::new(status.into_http())),
         Some(Ok(held)) => held,
         None => None,
@@ -138,6 +172,7 @@ async fn answer_message<S: Store>(context: &CallContext<S>, head: &CallHead, mut
 }
 
 async fn answer_by_tonic<S: Store>(context: &CallContext<S>, head: &CallHead, exchange: Exchange) -> Answer<Body> {
+    context.work.add(GENERAL_WORK);
     if has_more_messages(&exchange.request) {
         let status = Status::internal("a call has one message, found more");
         return Answer::Response(Box::new(status.into_http()));
@@ -150,52 +185,66 @@ async fn answer_by_tonic<S: Store>(context: &CallContext<S>, head: &CallHead, ex
     Answer::Response(Box::new(response))
 }
 
-/// Ends a recording with the status of its call.
+/// Finishes a recording with the status of its call.
 pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&Status>) {
     if let Some(mut recording) = recording {
         recording.told().status = Some(error.map_or(0, |status| status.code().into()));
     }
 }
 
-/// Puts a message in the place of its compressed form, and charges it. One that cannot be inflated stays as it is: tonic reports
-/// what is wrong with it. What tonic reads itself becomes lists of many times the bytes of the message.
+/// Replaces a compressed message with its inflated form, and charges its size to the budget. A
+/// message that cannot be inflated is left for tonic, which reports the error. Inflating here keeps
+/// messages on the fast path: tonic would decode them into lists of many times their size.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED: it has more than `max` bytes, in tonic's words; or clients hold as much as they may.
-fn inflate(body: &mut Vec<u8>, max: usize, budget: &Arc<Budget>) -> Result<Option<Held>, Status> {
+/// RESOURCE_EXHAUSTED, with tonic's error text if the inflated message is larger than allowed (for
+/// any message, or for its compressed size), or if the budget of clients is exhausted.
+fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Held>, Status> {
     let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if usize::try_from(u32::from_be_bytes(*length)) != Ok(compressed.len()) {
         return Ok(None);
     }
+    let max = context.max_message.min(compressed.len().saturating_mul(MAX_INFLATION).max(ALWAYS_INFLATED));
     let mut inflated = vec![0; PREFIX];
     let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    let Ok(length) = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated) else { return Ok(None) };
+    let read = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated);
+    context.work.add(inflated.len());
+    let Ok(length) = read else { return Ok(None) };
     if length > max {
+        context.metrics.guard.oversized_messages.inc();
         let text = format!("Error decompressing: size limit, of {max} bytes, exceeded while decompressing message");
         return Err(Status::resource_exhausted(text));
     }
     inflated.shrink_to_fit();
-    let held = budget.hold(length).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+    let held = context.budget.hold(length).map_err(|error| Status::resource_exhausted(error.to_string()))?;
     set_length(&mut inflated, u32::try_from(length).unwrap_or(u32::MAX));
     *body = inflated;
     Ok(Some(held))
 }
 
-/// Sets the length in front of a message.
+/// Sets the length in a message's prefix.
 fn set_length(framed: &mut [u8], length: u32) {
     if let Some((_, place)) = framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut()) {
         place.copy_from_slice(&length.to_be_bytes());
     }
 }
 
-/// Returns whether a body is one message, not compressed, of at most `max` bytes.
+/// Returns `true` if the prefix of a body's first message announces more than `max` bytes.
+fn claims_more_than(body: &[u8], max: usize) -> bool {
+    let prefix = body.first_chunk::<PREFIX>();
+    prefix.is_some_and(|&[_, ref length @ ..]| {
+        usize::try_from(u32::from_be_bytes(*length)).is_ok_and(|length| length > max)
+    })
+}
+
+/// Returns `true` if a body is exactly one uncompressed message of at most `max` bytes.
 fn is_one_message(body: &[u8], max: usize) -> bool {
     let Some((&[compressed, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     compressed == 0 && length == message.len() && length <= max
 }
 
-/// Returns whether a body goes on behind its first message. tonic passes over what is there.
+/// Returns `true` if a body continues after its first message. tonic ignores the rest.
 fn has_more_messages(body: &[u8]) -> bool {
     let Some((&[_, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
     message.len() > usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX)

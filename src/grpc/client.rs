@@ -1,52 +1,56 @@
-//! A client of any rate limit service: one request, one answer.
+//! Client of any rate limit service.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
+use crate::tls::{ServerVerifier, system_authorities};
 
-/// Time to connect, and time for one answer.
+/// Timeout for connecting, and for a call.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to a rate limit service.
 #[derive(Clone, Debug)]
 pub struct Client(RateLimitServiceClient<Channel>);
 
-/// Whom to trust and what to show, as PEM.
+/// Trusted certificates and the client's identity, as PEM.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTls {
-    /// Authorities besides those of the system.
+    /// Trusted certificate authorities, in addition to those of the system.
     pub authorities: Option<Vec<u8>>,
-    /// A certificate and its key.
+    /// Client certificate chain and key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name that the server's certificate has to be for; `None`: the host that is called.
+    /// Expected name in the server's certificate; `None`: the host of the address.
     pub name: Option<String>,
 }
 
 impl ClientTls {
-    /// The same endpoint, encrypted.
+    /// Adds TLS to an endpoint.
     ///
     /// # Errors
-    /// What is wrong with the certificates, or that there is none to trust.
-    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, tonic::transport::Error> {
+    /// If a certificate is invalid, or there is no trusted certificate.
+    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, String> {
         let config = ClientTlsConfig::new();
-        let config =
-            self.authorities.iter().fold(config, |config, pem| config.ca_certificate(Certificate::from_pem(pem)));
         let config =
             self.identity.iter().fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
         let config = self.name.iter().fold(config, |config, name| config.domain_name(name));
-        match endpoint.clone().tls_config(config.clone().with_native_roots()) {
-            // A small image has no authorities of the system: an own one is enough.
-            Err(_) if self.authorities.is_some() => endpoint.tls_config(config),
-            with_system => with_system,
-        }
+        let own = self.authorities.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
+        let own = own.collect::<Result<Vec<_>, _>>().map_err(|error| format!("no certificate in PEM: {error}"))?;
+        // Minimal images have no system certificates; configured ones suffice.
+        let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
+        let verifier =
+            ServerVerifier::new(trusted, false)?.ok_or("no certificate of an authority, nor of the system")?;
+        endpoint.tls_config_with_verifier(config, Arc::new(verifier)).map_err(|error| cause(&error))
     }
 }
 
-/// A header that calls bear.
+/// A header of every call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
     name: AsciiMetadataKey,
@@ -54,10 +58,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads `name=value`.
+    /// Parses `name=value`.
     ///
     /// # Errors
-    /// What was found of the name, and what is expected; the value may be a secret, and is not told.
+    /// A message with the name found and the form expected. The value may be a secret and is never
+    /// included.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or("expected name=value, found no `=`")?;
         let name = name.trim().to_lowercase();
@@ -69,33 +74,56 @@ impl Header {
         Ok(Self { name: key, value })
     }
 
-    /// Adds it to those of a call.
+    /// Sets the header of an HTTP request, replacing any others of its name.
+    pub fn add_to_http(&self, headers: &mut http::HeaderMap) {
+        let name = http::HeaderName::from_bytes(self.name.as_str().as_bytes());
+        let value = http::HeaderValue::from_bytes(self.value.as_bytes());
+        if let (Ok(name), Ok(mut value)) = (name, value) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+
+    /// Adds the header to the metadata of a call.
     pub fn add_to(&self, headers: &mut MetadataMap) {
         headers.append(self.name.clone(), self.value.clone());
     }
 }
 
-/// No answer came.
+/// An error of the client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address is none, or nobody listens there.
+    /// The address is invalid, or the connection cannot be established.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// What was called.
+        /// Address of the service.
         address: String,
-        /// Why not, down to the cause.
+        /// Root cause.
         reason: String,
     },
-    /// The service answered with an error.
+    /// The service returned an error.
     #[error("{:?}: {}", .0.code(), .0.message())]
-    Answer(#[from] Box<tonic::Status>),
+    Answer(Box<tonic::Status>),
+    /// The connection broke, is none of gRPC, or no answer came in time.
+    #[error("no answer: {0}")]
+    NoAnswer(String),
+}
+
+impl From<tonic::Status> for ClientError {
+    fn from(status: tonic::Status) -> Self {
+        // A status that the service sent has no source; one made of an error of the transport does.
+        match std::error::Error::source(&status) {
+            Some(error) => Self::NoAnswer(root(error).to_string()),
+            None => Self::Answer(Box::new(status)),
+        }
+    }
 }
 
 impl Client {
-    /// Connects to `host:port`, or a whole `http://` address; with `tls` encrypted.
+    /// Connects to `host:port` or to a full `http://` address, with TLS if `tls` is set.
     ///
     /// # Errors
-    /// Where nobody answers there.
+    /// If the connection fails.
     pub async fn connect(address: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let uri = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
@@ -105,26 +133,31 @@ impl Client {
         };
         let endpoint = Endpoint::from_shared(uri).map_err(failed)?.connect_timeout(PATIENCE).timeout(PATIENCE);
         let endpoint = match tls {
-            Some(tls) => tls.on(endpoint).map_err(failed)?,
+            Some(tls) => {
+                tls.on(endpoint).map_err(|reason| ClientError::Connect { address: address.to_owned(), reason })?
+            }
             None => endpoint,
         };
         Ok(Self(RateLimitServiceClient::new(endpoint.connect().await.map_err(failed)?)))
     }
 
-    /// Asks once.
+    /// Sends one request.
     ///
     /// # Errors
-    /// The service's own, by its code.
+    /// [`ClientError::Answer`] with the status of the service, or [`ClientError::NoAnswer`].
     pub async fn should_rate_limit(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, ClientError> {
-        let answer = self.0.should_rate_limit(request).await.map_err(Box::new)?;
-        Ok(answer.into_inner())
+        Ok(self.0.should_rate_limit(request).await?.into_inner())
     }
 }
 
-/// An error down to its cause, where tonic tells the least by itself.
+/// Returns the root cause of an error, since tonic's own message has no detail.
 pub fn cause(error: &tonic::transport::Error) -> String {
-    let first: &dyn std::error::Error = error;
-    std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first).to_string()
+    root(error).to_string()
+}
+
+/// Returns the last error of a chain of sources.
+fn root<'a>(first: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
+    std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the client at the far end is told of its limits, as headers that the proxy adds to the response.
+//! Rate limit headers that the proxy adds to the downstream client's response.
 
 use std::fmt::Write as _;
 
@@ -6,21 +6,23 @@ use super::proto::HeaderValue;
 use super::proto::rate_limit_response::{Code, DescriptorStatus};
 use crate::limiter::Status;
 
-/// Limits that the standard's fields tell; a request may have more.
+/// Maximum number of limits in the IETF fields; a request may match more.
 const MAX_ITEMS: usize = 16;
-/// Characters of a limit's name there.
+/// Maximum length of a limit's name in the IETF fields, in characters.
 const MAX_NAME: usize = 64;
 
-/// Which headers are added.
+/// Headers to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderStyle {
-    /// Limit, remaining and reset of one descriptor, under these names, as envoyproxy/ratelimit adds them.
+    /// Limit, remaining and reset of one descriptor, under these names, as envoyproxy/ratelimit
+    /// sends them.
     pub legacy: Option<[String; 3]>,
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with all limits of the request.
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with all
+    /// limits of the request.
     pub ietf: bool,
 }
 
-/// The headers for a decision; `answers` are its statuses as they are answered.
+/// Returns the headers of a decision. `answers` are its statuses in wire form.
 pub(super) fn of(statuses: &[Status<'_>], answers: &[DescriptorStatus], style: &HeaderStyle) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     if let Some(names) = &style.legacy {
@@ -40,8 +42,8 @@ pub(super) fn of(statuses: &[Status<'_>], answers: &[DescriptorStatus], style: &
     headers
 }
 
-/// The descriptor that three headers are about: with the least left, the first of several; but the last that denies the
-/// request by itself, where any does. As envoyproxy/ratelimit chooses.
+/// Chooses the descriptor of the legacy headers, as envoyproxy/ratelimit does: the last one that
+/// denies the request by itself, else the first of those with the least remaining.
 fn choose<'a>(answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>) -> Option<&'a DescriptorStatus> {
     let limited = answers.filter(|(answer, _)| answer.current_limit.is_some());
     let chosen = limited.reduce(|chosen, next| {
@@ -51,14 +53,15 @@ fn choose<'a>(answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>) -> Op
     chosen.map(|(answer, _)| answer)
 }
 
-/// Two lists of structured fields, RFC 9651: the limits as they always are, and as they stand. Empty where there is none.
+/// Returns the values of `RateLimit-Policy` and `RateLimit`, as lists of structured fields (RFC
+/// 9651): the limits and their current state. Both are empty if no descriptor has a limit.
 fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, String) {
     let (mut policies, mut limits) = (Vec::<String>::new(), Vec::new());
     let limited = statuses.iter().zip(answers).filter_map(|(status, answer)| Some((status, answer, status.limit()?.1)));
     for (status, answer, window) in limited.take(MAX_ITEMS) {
         let name = quoted(status.rule().map_or("override", |rule| rule.name().unwrap_or(rule.path())));
         let mut policy = format!("{name};q={}", window.limit());
-        // Whole seconds or nothing: rounded, they would be another limit.
+        // Only whole seconds are sent: a rounded period would describe another limit.
         if let Some(seconds) = window.period().as_whole_secs() {
             let _ = write!(policy, ";w={seconds}");
         }
@@ -66,7 +69,7 @@ fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, Str
         if let Some(seconds) = reset(answer) {
             let _ = write!(limit, ";t={seconds}");
         }
-        // Two descriptors of one rule have one policy, and two counters.
+        // Two descriptors of one rule share a policy but have two counters.
         if !policies.contains(&policy) {
             policies.push(policy);
         }
@@ -75,7 +78,7 @@ fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, Str
     (policies.join(", "), limits.join(", "))
 }
 
-/// A string of structured fields, which has visible ASCII and spaces only.
+/// Quotes a string for structured fields, which allow only visible ASCII and spaces.
 fn quoted(name: &str) -> String {
     let mut text = String::from("\"");
     for letter in name.chars().take(MAX_NAME) {
@@ -89,7 +92,7 @@ fn quoted(name: &str) -> String {
     text
 }
 
-/// Whole seconds, rounded up, until there is more.
+/// Returns the seconds until more hits are available, rounded up.
 fn reset(answer: &DescriptorStatus) -> Option<u64> {
     let duration = answer.duration_until_reset.as_ref()?;
     Some(u64::try_from(duration.seconds).unwrap_or_default().saturating_add(u64::from(duration.nanos > 0)))
@@ -104,7 +107,7 @@ mod tests {
     use super::super::proto::rate_limit_response::RateLimit;
     use super::*;
 
-    /// A status by its limit and what is left: `None` where it has no limit; `true` where it is over.
+    /// Creates a status from its remaining hits (`None`: no limit) and code.
     fn status(left: Option<u32>, is_over: bool) -> DescriptorStatus {
         DescriptorStatus {
             code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
@@ -114,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The place of the chosen one; the third of each is whether it votes.
+    /// Returns the index of the chosen status. Each tuple is (remaining, over limit, vote).
     fn chosen(all: &[(Option<u32>, bool, bool)]) -> Option<usize> {
         let answers: Vec<_> = all.iter().map(|(left, is_over, _)| status(*left, *is_over)).collect();
         let votes = all.iter().map(|(_, _, is_vote)| *is_vote);

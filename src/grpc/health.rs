@@ -1,24 +1,24 @@
-//! gRPC health under the three names that callers ask for, all honest.
+//! gRPC health under the three service names that clients query.
 
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// `""` for Kubernetes, `ratelimit` for users of envoyproxy/ratelimit, and the service's own name.
+/// `""` for Kubernetes, `ratelimit` for users of envoyproxy/ratelimit, and the service's full name.
 const NAMES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
-/// What the health service says, settable from one place.
+/// The status that the health service reports for all names.
 #[derive(Clone, Debug)]
 pub struct Health(HealthReporter);
 
 impl Health {
-    /// Not serving, until told otherwise.
+    /// Creates a status of not serving.
     pub async fn new() -> Self {
         let health = Self(HealthReporter::new());
         health.set(false).await;
         health
     }
 
-    /// Serving or not, under every name; open watches are told.
+    /// Sets the status of every name and notifies open watches.
     pub async fn set(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in NAMES {
@@ -26,7 +26,7 @@ impl Health {
         }
     }
 
-    /// Ends every open watch, which would otherwise hold up the end of its connection.
+    /// Ends all open watches, which would otherwise delay closing their connections.
     pub async fn end_watches(&self) {
         let mut reporter = self.0.clone();
         for name in NAMES {

@@ -1,5 +1,5 @@
-//! Requests and responses as proto3 JSON, by the protocol's own files: names, numbers and defaults as every other
-//! implementation writes them.
+//! Requests and responses as proto3 JSON, based on the protocol's descriptor set, with the same
+//! names, numbers and defaults as other implementations.
 
 use std::sync::LazyLock;
 
@@ -8,36 +8,44 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Serialize
 use serde::Deserializer;
 use serde_json::Value;
 
-use super::proto::{PROTOCOL, RateLimitResponse};
+use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
 
 static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
 
-/// A message that is not what the protocol says.
+/// An error in converting a message from or to JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// The JSON does not fit the message.
+    /// The JSON does not match the message type.
     #[error("{0}")]
     Shape(#[from] serde_json::Error),
-    /// The message does not fit the protocol.
+    /// The bytes do not decode as the message type.
     #[error("{0}")]
     Message(#[from] prost::DecodeError),
-    /// The protocol has no message of this name.
+    /// The descriptor set has no message type of this name.
     #[error("the protocol has no message {0}")]
     Unknown(&'static str),
 }
 
-/// Reads a request, as a message of `RateLimitRequest`.
+/// Encodes a request, given as JSON, as `RateLimitRequest`.
 ///
 /// # Errors
-/// Where the JSON is no request: an unknown field, a wrong type.
+/// If the JSON is not a valid request, such as for an unknown field or a wrong type.
 pub fn request(json: Value) -> Result<Vec<u8>, JsonError> {
     read(json)
 }
 
-/// Reads a request from its text.
+/// Decodes a request.
 ///
 /// # Errors
-/// Where the text is not JSON, or the JSON is no request; with line and column.
+/// If the JSON is not a valid request: an unknown field, a wrong type.
+pub fn request_message(json: Value) -> Result<RateLimitRequest, JsonError> {
+    Ok(RateLimitRequest::decode(request(json)?.as_slice())?)
+}
+
+/// Encodes a request, given as JSON text, as `RateLimitRequest`.
+///
+/// # Errors
+/// If the text is not JSON or not a valid request; with line and column.
 pub fn request_text(text: &[u8]) -> Result<Vec<u8>, JsonError> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let request = read(&mut json)?;
@@ -50,19 +58,19 @@ fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(json: D) -> Result
     Ok(message.encode_to_vec())
 }
 
-/// Writes a response, given as a message of `RateLimitResponse`.
+/// Converts an encoded `RateLimitResponse` to JSON.
 ///
 /// # Errors
-/// None that a response of this service has.
+/// None for a response of this service.
 pub fn response(message: &[u8]) -> Result<Value, JsonError> {
     let message = DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, message)?;
     Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 
-/// Writes a response.
+/// Converts a response to JSON.
 ///
 /// # Errors
-/// None that a response of this service has.
+/// None for a response of this service.
 pub fn response_of(message: &RateLimitResponse) -> Result<Value, JsonError> {
     response(&message.encode_to_vec())
 }
@@ -73,7 +81,6 @@ fn descriptor(name: &'static str) -> Result<MessageDescriptor, JsonError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::proto::RateLimitRequest;
     use super::*;
     use serde_json::json;
 

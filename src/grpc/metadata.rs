@@ -1,4 +1,5 @@
-//! `dynamic_metadata`: the request, and what the rules that it hit say besides, for the proxy's log and for filters after it.
+//! `dynamic_metadata`: the request and the metadata of the matched rules, for the proxy's access
+//! log and later filters.
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -9,11 +10,12 @@ use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::limiter::{Decision, Standing};
 
-/// Mappings and lists within each other in a rule's metadata; null stands for deeper ones. A level is up to three messages, and
-/// readers of protobuf give up at a hundred: the proxy would take the whole answer for an error, and let pass.
+/// Maximum nesting depth of mappings and lists in a rule's metadata; deeper ones become null. A
+/// level takes up to three messages, and protobuf parsers stop at a depth of 100: the proxy would
+/// treat the whole response as an error and let the request pass.
 const MAX_LEVELS: usize = 24;
 
-/// The metadata of an answer, in the fields that envoyproxy/ratelimit has.
+/// Returns the metadata of a response, in the fields of envoyproxy/ratelimit.
 pub(super) fn of(message: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
     let mut all = Struct::default();
     all.fields.insert("domain".to_owned(), text(message.domain.clone()));
@@ -28,7 +30,7 @@ pub(super) fn of(message: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
     all
 }
 
-/// What the rules of all descriptors within their limits say, one after the other.
+/// Merges the metadata of the rules of all descriptors within their limits, in order.
 fn of_rules(decision: &Decision<'_>) -> Struct {
     let mut merged = Struct::default();
     let passed = decision.statuses().iter().filter(|status| match status.standing() {
@@ -41,7 +43,7 @@ fn of_rules(decision: &Decision<'_>) -> Struct {
     merged
 }
 
-/// Adds what is not there yet: mappings are merged, of anything else the first value stays.
+/// Merges mappings recursively; for any other value, the first one wins.
 fn merge(into: &mut Struct, metadata: &serde_json::Map<String, Json>, levels: usize) {
     let below = levels.saturating_sub(1);
     for (name, value) in metadata {
@@ -60,7 +62,7 @@ fn value_of(json: &Json, levels: usize) -> Value {
         Json::Array(_) | Json::Object(_) if levels == 0 => value_of(&Json::Null, 0),
         Json::Null => Value { kind: Some(Kind::NullValue(0)) },
         Json::Bool(truth) => boolean(*truth),
-        // The protocol has doubles only.
+        // Protobuf's `Struct` has only doubles.
         Json::Number(any) => number(any.as_f64().unwrap_or_default()),
         Json::String(any) => text(any.clone()),
         Json::Array(items) => list(items.iter().map(|item| value_of(item, levels.saturating_sub(1)))),
@@ -79,7 +81,7 @@ fn descriptor(message: &RateLimitDescriptor) -> Value {
         fields.fields.insert("limit".to_owned(), text(limit_text(limit)));
     }
     if let Some(hits) = message.hits_addend {
-        // Within the bounds of a request, or it would not have been decided.
+        // Larger hits are invalid and fail before a decision.
         fields.fields.insert("hitsAddend".to_owned(), number(u32::try_from(hits).unwrap_or(u32::MAX).into()));
     }
     if message.is_negative_hits {
@@ -88,12 +90,14 @@ fn descriptor(message: &RateLimitDescriptor) -> Value {
     structure(fields)
 }
 
-/// `key=value`; bytes that are no text are replaced, since a structure with them would break the whole answer.
+/// Formats `key=value`. Bytes that are not UTF-8 are replaced, since they would make the whole
+/// response invalid.
 fn entry(entry: &Entry) -> Value {
     text(format!("{}={}", String::from_utf8_lossy(&entry.key), String::from_utf8_lossy(&entry.value)))
 }
 
-/// A limit that the request brought along, in protobuf's text form: one space between fields, those of 0 left out.
+/// Formats the limit override of a request as protobuf text: fields separated by one space, without
+/// those that are 0.
 fn limit_text(limit: &RateLimitOverride) -> String {
     let unit = || Unit::try_from(limit.unit).map_or_else(|_| limit.unit.to_string(), |unit| unit.as_str_name().into());
     let fields = [
@@ -129,7 +133,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Back to JSON, to compare.
+    /// Converts back to JSON, to compare.
     fn shown(value: &Value) -> Json {
         match value.kind.as_ref().unwrap() {
             Kind::NullValue(_) => Json::Null,

@@ -1,6 +1,7 @@
-//! `ShouldRateLimit` by the trait that tonic generates: the protocol as tonic implements it, compressed messages included.
+//! `ShouldRateLimit` as an implementation of tonic's generated trait: the full protocol, including
+//! compressed messages.
 //!
-//! Frequent calls take the shortcut of [`call`](super::call), which answers the same.
+//! Frequent calls take the fast path of [`call`](super::call), which returns the same responses.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::rights::Rights;
 use super::service::{Rls, budget};
 use crate::store::Store;
 
-/// The service of tonic.
+/// The service for tonic.
 pub(super) struct Method<S>(pub(super) Arc<Rls<S>>);
 
 #[tonic::async_trait]

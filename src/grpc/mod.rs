@@ -1,17 +1,21 @@
-//! The protocol: Envoy's RLS, gRPC health and reflection, and a client. The only room that knows protobuf.
+//! The gRPC layer: Envoy's RLS, health and reflection, and a client. The only module that handles
+//! protobuf.
 //!
-//! What it does with a request is to read it, ask the [limiter](crate::limiter), and write the answer. It refuses to know
-//! policies and stores.
+//! Decodes a request, calls the [limiter](crate::limiter) and encodes the response. Knows neither
+//! policies nor stores.
 
 mod call;
 pub mod client;
+mod head;
 pub mod headers;
 pub mod health;
 pub mod json;
+mod large_request;
 mod metadata;
 mod method;
 pub mod proto;
 pub mod request;
+pub mod request_log;
 pub mod response;
 pub mod rights;
 pub mod server;

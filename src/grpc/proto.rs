@@ -1,4 +1,4 @@
-//! The messages, generated from `proto/` by `build.rs`.
+//! Protobuf messages, generated from `proto/` by `build.rs`.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -94,5 +94,5 @@ pub use envoy::service::ratelimit::v3::{
 };
 pub use envoy::r#type::v3::RateLimitUnit;
 
-/// The files of `proto/` that are served, as they are written, for reflection and JSON.
+/// The encoded descriptor set of the served `proto/` files, for reflection and JSON.
 pub const PROTOCOL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/protocol.bin"));

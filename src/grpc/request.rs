@@ -1,8 +1,10 @@
-//! A request, read from protobuf's bytes: nothing is copied, and nothing allocated for a usual one.
+//! Decoding of a request from protobuf, without copies, and without allocations for a typical
+//! request.
 //!
-//! Content that a proxy can forward never fails here, since proxies let pass what fails; only what no proxy sends does. The
-//! fields of a request and of its descriptors are read here, by what prost gives for that; prost's own message would have a
-//! copy of the domain, three lists and a share of the bytes for each key and value.
+//! Content that a proxy can forward is never an error, since proxies fail open on errors; only
+//! content that no proxy sends is. The fields of a request and of its descriptors are decoded here
+//! with prost's primitives: prost's message would copy the domain and allocate three lists and a
+//! reference-counted slice for each key and value.
 
 use prost::DecodeError;
 use prost::bytes::Buf as _;
@@ -17,33 +19,69 @@ use crate::algorithm::quota::MAX_PERIOD;
 use crate::algorithm::time::Micros;
 use crate::descriptor::{Descriptor, Entry, Override, Request};
 
-/// How large a request may be.
+/// Bounds on the size of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestBounds {
-    /// Descriptors in a request.
+    /// Maximum descriptors per request.
     pub descriptors: usize,
-    /// Entries in a descriptor.
+    /// Maximum entries per descriptor.
     pub entries: usize,
+    /// Maximum entries of all descriptors of a request.
+    pub all_entries: usize,
 }
 
-/// Why a request cannot be read.
+impl RequestBounds {
+    /// Checks a request that was decoded elsewhere, by its domain and the number of entries of each
+    /// descriptor.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`], with the value found and its position.
+    pub fn check(&self, domain: &str, entries: impl ExactSizeIterator<Item = usize>) -> Result<(), InvalidRequest> {
+        let descriptors = entries.len();
+        if domain.is_empty() {
+            return Err(InvalidRequest::NoDomain);
+        }
+        if descriptors == 0 {
+            return Err(InvalidRequest::NoDescriptors);
+        }
+        if descriptors > self.descriptors {
+            return Err(InvalidRequest::Descriptors { found: descriptors, allowed: self.descriptors });
+        }
+        let mut all = 0;
+        for (descriptor, found) in entries.enumerate() {
+            if found > self.entries {
+                return Err(InvalidRequest::Entries { descriptor, found, allowed: self.entries });
+            }
+            all = self.check_all(descriptor, all, found)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of entries up to and including this descriptor, which has `found`.
+    fn check_all(&self, descriptor: usize, before: usize, found: usize) -> Result<usize, InvalidRequest> {
+        let (found, allowed) = (before.saturating_add(found), self.all_entries);
+        if found > allowed { Err(InvalidRequest::AllEntries { descriptor, found, allowed }) } else { Ok(found) }
+    }
+}
+
+/// Reason why a request cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The bytes are no message.
+    /// The bytes are not a protobuf message.
     #[error("{0}")]
     Malformed(#[from] DecodeError),
-    /// A length in the message is beyond its end.
+    /// A length exceeds the rest of the message.
     #[error("a field of the message is cut short")]
     CutShort,
-    /// The domain is no text.
+    /// The domain is not UTF-8.
     #[error("domain must be UTF-8")]
     Domain,
-    /// The message is one that no proxy sends.
+    /// The message is well-formed but invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
 }
 
-/// A request that no proxy sends.
+/// Reason why a well-formed request is invalid; no proxy sends one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum InvalidRequest {
@@ -51,10 +89,15 @@ pub enum InvalidRequest {
     NoDomain,
     #[error("descriptors must not be empty")]
     NoDescriptors,
-    #[error("a request has at most {allowed} descriptors, found {found}")]
+    #[error("a request has at most {allowed} descriptors (--max-descriptors), found {found}")]
     Descriptors { found: usize, allowed: usize },
-    #[error("a descriptor has at most {allowed} entries, found {found} in descriptor {descriptor}")]
+    #[error("a descriptor has at most {allowed} entries (--max-entries), found {found} in descriptor {descriptor}")]
     Entries { descriptor: usize, found: usize, allowed: usize },
+    #[error(
+        "all descriptors have at most {allowed} entries together (--max-request-entries), found {found} up to \
+         descriptor {descriptor}"
+    )]
+    AllEntries { descriptor: usize, found: usize, allowed: usize },
     #[error("hits_addend must be at most 4294967295, found {found} in descriptor {descriptor}")]
     Hits { descriptor: usize, found: u64 },
     #[error(
@@ -67,10 +110,10 @@ pub enum InvalidRequest {
     Multiplier { descriptor: usize, found: u32 },
 }
 
-/// Reads a request from a message of `RateLimitRequest`, from which the result borrows.
+/// Decodes a `RateLimitRequest`. The result borrows from `message`.
 ///
 /// # Errors
-/// [`Unreadable`], with what was found and where.
+/// [`Unreadable`], with the value found and its position.
 pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>, Unreadable> {
     let mut domain = "";
     let mut hits = 0;
@@ -82,7 +125,8 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
             2 => {
                 found = found.saturating_add(1);
                 let descriptor = bytes_of(wire_type, rest)?;
-                // Beyond the bound they are only counted: empty ones take 2 bytes of a message, and 16 of a list.
+                // Beyond the bound they are only counted: an empty one takes 2 bytes in the message
+                // and 16 in the list.
                 if found <= bounds.descriptors {
                     descriptors.push(descriptor);
                 }
@@ -102,8 +146,11 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
         return Err(InvalidRequest::Descriptors { found, allowed: bounds.descriptors }.into());
     }
     let mut request = Request { domain, descriptors: SmallVec::new() };
+    let mut entries = 0usize;
     for (number, message) in descriptors.into_iter().enumerate() {
-        request.descriptors.push(descriptor(number, message, hits, bounds)?);
+        let descriptor = descriptor(number, message, hits, bounds)?;
+        entries = bounds.check_all(number, entries, descriptor.entries.len())?;
+        request.descriptors.push(descriptor);
     }
     Ok(request)
 }
@@ -164,8 +211,8 @@ fn entry(message: &[u8]) -> Result<Entry<'_>, Unreadable> {
     Ok(entry)
 }
 
-/// Shows one field of a message after the other: its number, how it is written, and the bytes from its value on, of which the
-/// value is to be taken.
+/// Calls `see` for each field of a message with its number, its wire type and the remaining bytes,
+/// of which `see` consumes the value.
 fn fields<'a>(
     mut message: &'a [u8],
     mut see: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<(), Unreadable>,
@@ -177,7 +224,7 @@ fn fields<'a>(
     Ok(())
 }
 
-/// Takes a value that stands after its length.
+/// Consumes a length-delimited value.
 fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Unreadable> {
     encoding::check_wire_type(WireType::LengthDelimited, wire_type)?;
     let length = usize::try_from(decode_varint(rest)?).map_err(|_| Unreadable::CutShort)?;
@@ -187,7 +234,8 @@ fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Un
 }
 
 fn wanted(number: usize, message: &RateLimitOverride) -> Result<Override, InvalidRequest> {
-    // The protocol's enumeration for overrides has no WEEK; envoyproxy/ratelimit takes the response's number for it.
+    // The protocol's enum for overrides has no WEEK; envoyproxy/ratelimit accepts the number of the
+    // response enum.
     let unit = Unit::try_from(message.unit).ok().and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
     let Some((_, seconds)) = unit else {
         return Err(InvalidRequest::Unit { descriptor: number, found: message.unit });
@@ -209,7 +257,7 @@ mod tests {
     use super::super::proto::{RateLimitDescriptor, RateLimitRequest};
     use super::*;
 
-    const BOUNDS: RequestBounds = RequestBounds { descriptors: 4, entries: 3 };
+    const BOUNDS: RequestBounds = RequestBounds { descriptors: 4, entries: 3, all_entries: 8 };
 
     fn of<'a>(
         number: usize,
@@ -235,7 +283,8 @@ mod tests {
         })
     }
 
-    /// What [`read`] says, by prost's message of the same bytes; `None` where they are no message.
+    /// Returns the expected result of [`read`], from prost's decoding; `None` if prost cannot
+    /// decode it.
     fn expected(bytes: &[u8]) -> Option<String> {
         let message = RateLimitRequest::decode(bytes).ok()?;
         let found = message.descriptors.len();
@@ -244,8 +293,15 @@ mod tests {
             _ if found == 0 => Err(InvalidRequest::NoDescriptors),
             _ if found > BOUNDS.descriptors => Err(InvalidRequest::Descriptors { found, allowed: BOUNDS.descriptors }),
             message => {
-                let descriptors: Result<_, _> =
-                    message.descriptors.iter().enumerate().map(|(number, one)| of(number, one, message)).collect();
+                let mut entries = 0usize;
+                let within_bounds = |(number, one)| {
+                    let descriptor = of(number, one, message)?;
+                    entries = entries.saturating_add(descriptor.entries.len());
+                    let (found, allowed) = (entries, BOUNDS.all_entries);
+                    let beyond = InvalidRequest::AllEntries { descriptor: number, found, allowed };
+                    if found > allowed { Err(beyond) } else { Ok(descriptor) }
+                };
+                let descriptors: Result<_, _> = message.descriptors.iter().enumerate().map(within_bounds).collect();
                 descriptors.map(|descriptors| Request { domain: &message.domain, descriptors })
             }
         };
@@ -287,7 +343,8 @@ mod tests {
             prop_assert_eq!(format!("{:?}", read(&message, &BOUNDS)), expected(&message).unwrap());
         }
 
-        /// Two messages in one are one with the fields of both: what stands twice, or as another kind of field, or cut short.
+        /// Concatenated messages decode as one with the fields of both. Covers duplicate fields,
+        /// other wire types and truncated messages.
         #[test]
         fn what_is_no_usual_message_reads_as_prost_reads_it(
             mut message in messages(),
@@ -304,7 +361,7 @@ mod tests {
             let (found, expected) = (read(&message, &BOUNDS), expected(&message));
             match expected {
                 Some(expected) => prop_assert_eq!(format!("{found:?}"), expected),
-                // Which is wrong first is not the same where several things are.
+                // If there are several errors, the two may report different ones.
                 None => prop_assert!(found.is_err(), "{:?}", found),
             }
         }

@@ -1,4 +1,4 @@
-//! A decision, written as protobuf's bytes.
+//! Encoding of a decision as a protobuf message.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::limiter::{Decision, Standing, Status};
 
-/// How an answer is written.
+/// Options for encoding responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerStyle {
-    /// Durations to the microsecond, for callers that do not truncate them to whole seconds.
+    /// Sends durations in microseconds, for callers that do not truncate them to whole seconds.
     pub exact_durations: bool,
-    /// Headers for the client at the far end.
+    /// Rate limit headers for the downstream client.
     pub headers: HeaderStyle,
-    /// Whether the request and the metadata of its rules are told to the proxy.
+    /// Sends the request and the metadata of its rules to the proxy.
     pub dynamic_metadata: bool,
 }
 
-/// Adds a message of `RateLimitResponse` to `answer`, but for its metadata: that is of the request too. Each status is made and
-/// written, one after the other; a list of them would be one more copy.
+/// Appends an encoded `RateLimitResponse` without its metadata, which also depends on the request.
+/// Statuses are encoded one at a time, since a list of them would be another copy.
 pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut impl BufMut) {
     encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
     for one in decision.statuses() {
@@ -41,13 +41,15 @@ pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut impl Buf
     }
 }
 
-/// Adds the metadata.
+/// Appends the metadata.
 pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut impl BufMut) {
     encoding::message::encode(6, metadata, answer);
 }
 
 fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
-    let waiting = status.retry_after().or_else(|| status.reset_after());
+    // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
+    // now".
+    let waiting = status.retry_after().or_else(|| status.reset_after()).or_else(|| status.ban_window_ends_after());
     let remaining = match status.standing() {
         Standing::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
         Standing::NoLimit
@@ -70,7 +72,8 @@ fn code(is_over_limit: bool) -> Code {
     if is_over_limit { Code::OverLimit } else { Code::Ok }
 }
 
-/// The limit in the protocol's words: the largest unit that divides its period, and how many of it.
+/// Returns the limit in the protocol's terms: the largest unit that divides its period, and the
+/// multiplier.
 fn current_limit(limit: &Limit, window: &Window, status: &Status<'_>) -> RateLimit {
     let period = window.period().get();
     let unit = UNITS.iter().find_map(|(unit, seconds)| {
@@ -92,17 +95,17 @@ fn current_limit(limit: &Limit, window: &Window, status: &Status<'_>) -> RateLim
     }
 }
 
-/// Envoy writes the name between quotes and escapes nothing.
+/// Replaces quotes, backslashes and control characters: Envoy quotes the name without escaping.
 fn unquoted(name: &str) -> String {
     name.chars().map(|c| if c == '"' || c == '\\' || c.is_control() { '\'' } else { c }).collect()
 }
 
-/// The burst, where it is another amount than that of the rate.
+/// Returns the burst if it differs from the amount of the rate.
 fn told_burst(limit: &Limit) -> Option<u32> {
     limit.burst().filter(|burst| limit.windows().iter().all(|window| window.limit() != *burst))
 }
 
-/// What units cannot say, `5 per 250ms` or `100 per 1m burst 20`.
+/// A limit that units cannot express, such as `5 per 250ms` or `100 per 1m burst 20`.
 struct InWords<'a>(&'a Limit, &'a Window);
 
 impl fmt::Display for InWords<'_> {
@@ -112,9 +115,9 @@ impl fmt::Display for InWords<'_> {
     }
 }
 
-/// Whole seconds, rounded up since proxies truncate, or exactly.
+/// Converts to whole seconds, rounded up since proxies truncate, or exactly.
 fn duration(length: Micros, style: &AnswerStyle) -> Duration {
-    /// The longest that protobuf's type holds, 10,000 years.
+    /// Maximum of protobuf's duration, 10,000 years, in seconds.
     const LONGEST: i64 = 315_576_000_000;
     let seconds = |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));
     if !style.exact_durations {

@@ -1,54 +1,58 @@
-//! Which domains a client may ask for, by the names that its certificate is for.
+//! Authorization: domains that a client may request, by the subject alternative names of its
+//! certificate.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::transport::tls::names::{self, Name};
 
-/// What those are allowed whose certificates are for a name.
+/// Domains granted to the clients whose certificates match a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
     client: Client,
-    /// Names, or their beginnings before a `*`.
+    /// Domain names, or prefixes that end in `*`.
     domains: Vec<Box<str>>,
 }
 
-/// Whose certificates count.
+/// Pattern that a certificate must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Client {
-    /// All that are verified.
+    /// Any verified certificate.
     Any,
-    /// A DNS name or a URI, as a certificate says it or as one of its wildcards stands for it.
+    /// A DNS name or a URI of the certificate; its wildcard names match, too.
     Named(Box<str>),
-    /// Any one label before this parent domain.
+    /// Any single label below this parent domain.
     Below(Box<str>),
-    /// Any URI that begins so, up to a slash.
+    /// Any URI with this prefix, which ends in a slash.
     Under(Box<str>),
 }
 
-/// What the client of one connection may ask for.
+/// Domains that the client of one connection may request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rights {
-    /// Any domain: nothing is set, or everything is allowed.
+    /// Any domain: no allowance is configured, or the client may request all.
     #[default]
     All,
-    /// These, and no other.
+    /// Only these domains.
     These(Arc<These>),
 }
 
-/// Some domains, of somebody.
+/// The domains of a client, and the client's identity.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct These {
     domains: Vec<Box<str>>,
-    /// The names of the certificate, for logs.
+    /// Names in the certificate, for logs.
     client: Vec<Box<str>>,
+    /// Address of the client, for logs; `None` for a Unix socket.
+    peer: Option<SocketAddr>,
 }
 
 impl Allowance {
-    /// Reads `SAN=domain,…`.
+    /// Parses `SAN=domain,…`.
     ///
     /// # Errors
-    /// What was found, and what is allowed.
+    /// A message with the text found and the form expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let form = || format!("expected NAME=DOMAIN[,DOMAIN…], found `{text}`");
         let (name, domains) = text.trim().split_once('=').ok_or_else(form)?;
@@ -64,7 +68,7 @@ impl Allowance {
 }
 
 impl Client {
-    /// `None` where nothing is there.
+    /// Returns `None` for an empty name.
     fn parse(name: &str) -> Option<Result<Self, String>> {
         let named = |text: &str| !text.is_empty() && !text.contains('*');
         Some(Ok(match (name.strip_prefix("*."), name.strip_suffix("/*")) {
@@ -98,14 +102,16 @@ impl Client {
     }
 }
 
-/// Whether a path has a part that leads out of where it begins, for whoever resolves it.
+/// Returns `true` if a path has a `.` or `..` segment, which a resolver could use to leave the
+/// prefix.
 fn is_upwards(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "." | ".."))
 }
 
 impl Rights {
-    /// Of who comes with this certificate, in DER. Where nothing is set, everybody may do everything.
-    pub(super) fn of(allowances: &[Allowance], certificate: &[u8]) -> Self {
+    /// Returns the rights of a client with this DER certificate: all domains if there are no
+    /// allowances.
+    pub(super) fn of(allowances: &[Allowance], certificate: &[u8], peer: Option<SocketAddr>) -> Self {
         if allowances.is_empty() {
             return Self::All;
         }
@@ -115,15 +121,23 @@ impl Rights {
             return Self::All;
         }
         let client = names::names(certificate).map(|name| name.text().into()).collect();
-        Self::These(Arc::new(These { domains, client }))
+        Self::These(Arc::new(These { domains, client, peer }))
     }
 
-    /// Rights to no domain.
+    /// Returns the client's address, if the rights are restricted and it has one.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::All => None,
+            Self::These(these) => these.peer,
+        }
+    }
+
+    /// Returns rights to no domain.
     pub(super) fn none() -> Self {
         Self::These(Arc::default())
     }
 
-    /// Whether a domain is among them.
+    /// Returns `true` if the rights include a domain.
     pub(super) fn include(&self, domain: &str) -> bool {
         let Self::These(these) = self else { return true };
         these.domains.iter().any(|own| match own.strip_suffix('*') {
@@ -134,7 +148,7 @@ impl Rights {
 }
 
 impl fmt::Display for Rights {
-    /// Whose they are.
+    /// Writes the names of the client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("anybody"),
@@ -159,7 +173,7 @@ mod tests {
 
     fn may(allowances: &[&str], client: &str, domain: &str) -> bool {
         let allowances: Vec<_> = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
-        Rights::of(&allowances, &certificate(client)).include(domain)
+        Rights::of(&allowances, &certificate(client), None).include(domain)
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The gRPC services of a worker, as HTTP/2 connections call them: `ShouldRateLimit`, health, reflection.
+//! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, health, reflection.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
 use tonic::Status;
 use tonic::body::Body;
@@ -13,7 +13,8 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::call::{self, CallContext, CallHead, PREFIX};
+use super::call::{self, CallContext, CallHead, PREFIX, Work};
+use super::head;
 use super::health::Health;
 use super::method::Method;
 use super::proto::PROTOCOL;
@@ -28,26 +29,37 @@ use crate::transport::{
     Answer, BodyError, Budget, BudgetExceeded, Exchange, Fields, Refusal, RequestBody, ResponseFuture, Route, Service,
 };
 
-/// Bytes of a message to health or reflection: names of services and types.
+/// Maximum size of a message to health or reflection, in bytes: names of services and types.
 const MAX_OTHER_MESSAGE: usize = 4 << 10;
 
-/// Bytes that a call of tonic's services holds, measured and rounded up: its request, future and body; of reflection also answers
-/// of 36 KB each, as messages and as bytes.
+/// Memory of a call of tonic's services in bytes, measured and rounded up: request, future and
+/// body; for reflection also responses of 36 KB each, as messages and encoded.
 const SERVICE_COST: usize = 16 << 10;
 const REFLECTION_COST: usize = 160 << 10;
 
-/// The reflection service refused the protocol's own files.
+/// The reflection service rejected the descriptor set.
 #[derive(Debug, thiserror::Error)]
 #[error("reflection: {0}")]
 pub struct ServerError(#[from] tonic_reflection::server::Error);
 
-/// Bounds of messages.
+/// Bounds of request messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageBounds {
-    /// Bytes of a request message.
+    /// Maximum size in bytes.
     pub max_bytes: usize,
-    /// Time for a request message to come.
+    /// Timeout for receiving a message.
     pub timeout: Duration,
+}
+
+/// Services offered to clients, and access to them.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// Bounds of request messages.
+    pub bounds: MessageBounds,
+    /// Domains that clients may request; all if empty.
+    pub allowances: Arc<[Allowance]>,
+    /// `true` if reflection is served.
+    pub has_reflection: bool,
 }
 
 /// The services of a worker.
@@ -61,19 +73,18 @@ pub struct Services<S> {
 }
 
 impl<S: Store> Services<S> {
-    /// Services that decide by `rls`. Clients may ask for what `allowances` say; for everything if there are none. `budget`: that
-    /// of the connections.
+    /// Creates services that decide with `rls`. `budget` is that of the connections.
     ///
     /// # Errors
     /// [`ServerError`]
     pub fn new(
         rls: Arc<Rls<S>>,
         health: &Health,
-        bounds: MessageBounds,
-        allowances: Arc<[Allowance]>,
+        offered: Offered,
         budget: Arc<Budget>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, ServerError> {
+        let Offered { bounds, allowances, has_reflection } = offered;
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(PROTOCOL)
@@ -83,25 +94,26 @@ impl<S: Store> Services<S> {
             .max_decoding_message_size(bounds.max_bytes)
             .accept_compressed(CompressionEncoding::Gzip);
         let health = HealthServer::new(HealthService::from_health_reporter(health.reporter()));
-        let routes = Routes::new(method)
-            .add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE))
-            .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
-            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
-            .prepare();
-        Ok(Self { rls, routes, bounds, allowances, budget, metrics })
+        let mut routes = Routes::new(method).add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE));
+        if has_reflection {
+            routes = routes
+                .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
+                .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE));
+        }
+        Ok(Self { rls, routes: routes.prepare(), bounds, allowances, budget, metrics })
     }
 
     /// Returns these services for the calls of one connection.
     pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
         let certificate = client.certificate.as_deref().unwrap_or_default();
-        let context = Arc::new(self.context(Rights::of(&self.allowances, certificate)));
+        let context = Arc::new(self.context(Rights::of(&self.allowances, certificate, client.address)));
         let metrics = Arc::clone(&self.metrics);
         ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
     }
 }
 
 impl<S> Services<S> {
-    /// Returns what the calls of a client with these rights share.
+    /// Returns the state that the calls of a client with these rights share.
     pub(super) fn context(&self, rights: Rights) -> CallContext<S> {
         CallContext {
             rls: Arc::clone(&self.rls),
@@ -110,6 +122,8 @@ impl<S> Services<S> {
             max_message: self.bounds.max_bytes,
             stats: self.metrics.stats().cloned(),
             budget: Arc::clone(&self.budget),
+            metrics: Arc::clone(&self.metrics),
+            work: Work::default(),
         }
     }
 }
@@ -119,19 +133,31 @@ struct ClientServices<S, C> {
     context: Arc<CallContext<S>>,
     bounds: MessageBounds,
     metrics: Arc<Metrics>,
-    /// [`call::answer`], whose future has no name. Boxed, it would be an allocation a call.
+    /// [`call::answer`], whose future type has no name. Boxing it would allocate per call.
     call: C,
 }
 
 impl<S: Store, C> ClientServices<S, C> {
-    /// Answers a call by tonic's services.
+    /// Serves a call with tonic's services.
     async fn answer_by_tonic(context: Arc<CallContext<S>>, request: Request<RequestBody>) -> Answer<Body> {
+        if let Err(error) = head::check_request(request.method(), request.headers()) {
+            let response = error.response();
+            // Protocol errors in the rest of the request belong to HTTP/2 and take precedence. The
+            // connection bounds the time for it.
+            let mut body = request.into_body();
+            while let Some(Ok(_)) = body.frame().await {}
+            return Answer::Response(Box::new(response));
+        }
+        let uri = request.uri().clone();
         let timer = context.stats.as_ref().and_then(|stats| stats.begin(request.uri().path()));
         let status = |error: BodyError| Status::cancelled(error.to_string());
         let mut request = request.map(|body| Body::new(body.map_err(status)));
         request.extensions_mut().insert(context.rights.clone());
-        let Ok(response) = context.routes.clone().call(request).await;
+        let Ok(mut response) = context.routes.clone().call(request).await;
         timer.into_iter().for_each(stats::Call::answered);
+        if is_unknown_method(response.headers()) {
+            response = head::unknown_method(uri.path());
+        }
         Answer::Response(Box::new(response))
     }
 }
@@ -147,9 +173,11 @@ where
     type Body = Body;
 
     fn route(&self, fields: &Fields) -> Route<CallHead> {
-        // A query is none of the method.
+        // The query is not part of the method name.
         let path = fields.path().split(|byte| *byte == b'?').next();
-        if path != Some(call::PATH.as_bytes()) {
+        let method = fields.get(b":method").unwrap_or_default();
+        let head = head::check(method, fields.get(b"content-type"), fields.get(b"grpc-timeout"));
+        if path != Some(call::PATH.as_bytes()) || head.is_err() {
             let is_reflection = fields.path().starts_with(b"/grpc.reflection.");
             return Route::Stream { cost: if is_reflection { REFLECTION_COST } else { SERVICE_COST } };
         }
@@ -165,9 +193,14 @@ where
         Box::pin(Self::answer_by_tonic(Arc::clone(&self.context), request))
     }
 
+    fn take_work(&self) -> usize {
+        self.context.work.take()
+    }
+
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
         let status = match refusal {
             Refusal::BodyTooLarge => {
+                self.metrics.guard.oversized_messages.inc();
                 Status::out_of_range(format!("a message has at most {} bytes", self.bounds.max_bytes))
             }
             Refusal::BodyTooSlow => {
@@ -181,6 +214,12 @@ where
         };
         status.into_http()
     }
+}
+
+/// Returns `true` if tonic rejected an unknown method: with a status but no message.
+fn is_unknown_method(headers: &HeaderMap) -> bool {
+    let is_unimplemented = headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "12");
+    is_unimplemented && !headers.contains_key(Status::GRPC_MESSAGE)
 }
 
 fn too_slow(timeout: Duration) -> Status {

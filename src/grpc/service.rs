@@ -1,4 +1,4 @@
-//! `ShouldRateLimit`.
+//! Implementation of `ShouldRateLimit`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,31 +8,43 @@ use prost::bytes::BufMut;
 use tonic::{Code, Status};
 use tracing::warn;
 
+use super::large_request;
 use super::metadata;
 use super::proto::RateLimitRequest;
 use super::request::{self, RequestBounds, Unreadable};
+use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::Rights;
 use crate::limiter::{self, Limiter, Undecided};
+use crate::printable::excerpt;
 use crate::spans::{Recording, Told, Tracer};
 use crate::store::Store;
 use crate::telemetry::metrics::{Latency, Metrics};
 use crate::telemetry::seldom::Seldom;
+use crate::transport::Budget;
 
-/// The service: a limiter that speaks RLS.
+/// Maximum bytes shown of a forbidden domain and of the client's names.
+const MAX_SHOWN: usize = 256;
+
+/// The rate limit service: decodes requests, calls the limiter and encodes the decisions.
 pub struct Rls<S> {
     limiter: Limiter<S>,
     metrics: Arc<Metrics>,
     latency: Arc<Latency>,
     bounds: RequestBounds,
     style: AnswerStyle,
-    /// Time for a decision where the caller sets none.
+    /// Timeout of a decision if the caller sets none.
     timeout: Duration,
+    /// Budget for the memory of large requests during store calls, shared by all services.
+    budget: Arc<Budget>,
     forbidden: Seldom,
+    invalid: Seldom,
     tracer: Option<Tracer>,
+    /// Logs requests, if enabled.
+    request_log: Option<Arc<RequestLog>>,
 }
 
-/// What an answer says of the whole request.
+/// Overall code of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the protocol's words")]
 pub enum Answered {
@@ -41,7 +53,7 @@ pub enum Answered {
 }
 
 impl<S: Store> Rls<S> {
-    /// A service that answers by `limiter`.
+    /// Creates a service that decides with `limiter`.
     pub fn new(
         limiter: Limiter<S>,
         metrics: Arc<Metrics>,
@@ -50,31 +62,56 @@ impl<S: Store> Rls<S> {
         timeout: Duration,
     ) -> Self {
         let latency = metrics.call_latency();
-        let forbidden = Seldom::default();
-        Self { limiter, metrics, latency, bounds, style, timeout, forbidden, tracer: None }
+        let budget = large_request::budget_for(&bounds);
+        let (forbidden, invalid) = (Seldom::default(), Seldom::default());
+        Self {
+            limiter,
+            metrics,
+            latency,
+            bounds,
+            style,
+            timeout,
+            budget,
+            forbidden,
+            invalid,
+            tracer: None,
+            request_log: None,
+        }
     }
 
-    /// The same, with what records calls.
+    /// Sets the log of requests.
+    pub fn with_request_log(self, request_log: Option<Arc<RequestLog>>) -> Self {
+        Self { request_log, ..self }
+    }
+
+    /// Charges large requests to the budget of all clients.
+    pub fn with_budget(self, budget: Arc<Budget>) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// Sets the tracer of calls.
     pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
         Self { tracer, ..self }
     }
 
-    /// What records calls, where spans are wanted.
+    /// Returns the tracer, if calls are traced.
     pub(super) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
     }
 
-    /// What decides.
+    /// Returns the limiter.
     pub fn limiter(&self) -> &Limiter<S> {
         &self.limiter
     }
 
-    /// Answers a message of `RateLimitRequest` within the time that its caller has, or else within the service's own, if it is
-    /// of a domain that this one may ask for: adds one of `RateLimitResponse` to `answer`, and says what it says.
-    /// `recording`: of a call that is traced.
+    /// Decides an encoded `RateLimitRequest`, appends an encoded `RateLimitResponse` to `answer`
+    /// and returns its overall code. `time` is the caller's timeout; if `None`, the service's own
+    /// applies. `recording` is set if the call is traced.
     ///
     /// # Errors
-    /// PERMISSION_DENIED, INVALID_ARGUMENT for what no proxy sends, INTERNAL for what is no message, UNAVAILABLE where nobody decided.
+    /// PERMISSION_DENIED if `rights` do not include the domain, INVALID_ARGUMENT for content that
+    /// no proxy sends, INTERNAL if the message is malformed, RESOURCE_EXHAUSTED while large
+    /// requests use up their memory budget, UNAVAILABLE if no decision could be made.
     pub async fn answer(
         &self,
         message: &[u8],
@@ -110,15 +147,20 @@ impl<S: Store> Rls<S> {
         if !rights.include(request.domain) {
             return Err(self.forbidden(request.domain, rights));
         }
+        let _held = large_request::hold(&self.budget, &request)
+            .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
         let snapshot = self.limiter.snapshot();
         let decision = self
             .limiter
             .decide_timed(&snapshot, &request, deadline, told.as_mut().map(|told| &mut told.store_time))
-            .await
-            .map_err(|undecided| self.unavailable(&undecided))?;
+            .await;
+        if let Some(log) = &self.request_log {
+            log.log(&snapshot, &request, decision.as_ref());
+        }
+        let decision = decision.map_err(|undecided| self.unavailable(&undecided))?;
         if let Some(told) = told {
             let path = |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
-            told.rules = decision.statuses().iter().map(path).collect();
+            told.rules = decision.statuses().iter().take(MAX_RULES_OF_SPAN).map(path).collect();
             told.is_over_limit = Some(decision.is_over_limit());
         }
         response::write(&decision, &self.style, answer);
@@ -131,15 +173,19 @@ impl<S: Store> Rls<S> {
 
     fn forbidden(&self, domain: &str, rights: &Rights) -> Status {
         self.metrics.guard.forbidden.inc();
+        let domain = excerpt(domain, MAX_SHOWN);
         if let Some(times) = self.forbidden.times() {
-            warn!(domain, client = %rights, times, "--allow: a client asked for a domain that is not its own");
+            let client = rights.to_string();
+            let client = excerpt(&client, MAX_SHOWN);
+            warn!(domain = &*domain, client = &*client, peer = ?rights.peer(), times, "--allow: a client asked for a domain that is not its own");
         }
-        Status::permission_denied(format!("domain {domain:?} is not one that this client may ask for"))
+        Status::permission_denied(format!("domain \"{domain}\" is not one that this client may ask for"))
     }
 
     fn refusal(&self, message: &[u8], unreadable: &Unreadable) -> Status {
-        // tonic reads all of a message before its content is looked at, and says in prost's words what is wrong with it. A long
-        // one is not read twice: its messages and lists take many times its bytes.
+        // tonic decodes the whole message before the service validates it, and reports prost's
+        // errors. A long message is not decoded again, since its decoded form takes many times its
+        // size.
         let read = (message.len() <= MAX_READ_TWICE).then(|| RateLimitRequest::decode(message));
         if let Some(Err(error)) = read {
             return malformed(&error);
@@ -147,13 +193,16 @@ impl<S: Store> Rls<S> {
         match unreadable {
             Unreadable::Invalid(invalid) => {
                 self.metrics.invalid_request();
+                if let Some(times) = self.invalid.times() {
+                    warn!(reason = %invalid, times, "requests refused as invalid; most proxies let such requests pass");
+                }
                 Status::invalid_argument(invalid.to_string())
             }
             Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => malformed(unreadable),
         }
     }
 
-    /// One exhaustive match from the limiter's errors to the protocol's codes.
+    /// Maps the limiter's errors to gRPC codes, exhaustively.
     fn unavailable(&self, undecided: &Undecided) -> Status {
         match (undecided, self.metrics.stats()) {
             (Undecided::NoPolicy, Some(stats)) => stats.service.service_error.add(1),
@@ -164,15 +213,18 @@ impl<S: Store> Rls<S> {
     }
 }
 
-/// The status of bytes that are no message.
+/// Returns the status for malformed bytes.
 fn malformed(error: &(impl ToString + ?Sized)) -> Status {
     Status::internal(error.to_string())
 }
 
-/// Reads `grpc-timeout`, the time that the caller waits, less a margin for the way: a quarter of it, at most 5 ms.
+/// Parses `grpc-timeout`, the caller's timeout, less a margin for the network: a quarter of it, at
+/// most 5 ms. Returns `None` if it is invalid.
 pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
-    /// The longest that is waited for, whatever the caller would bear.
+    /// Maximum timeout, whatever the caller allows.
     const LONGEST: Duration = Duration::from_secs(60);
+    /// Bound of the protocol.
+    const MAX_DIGITS: usize = 8;
     let text = std::str::from_utf8(timeout).ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let ns: u64 = match unit {
@@ -184,15 +236,20 @@ pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
         "n" => 1,
         _ => return None,
     };
-    // The protocol has at most eight digits.
+    if digits.len() > MAX_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns)).min(LONGEST);
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
-/// Bytes of a message that is read again to say what is wrong with it.
+/// Maximum number of rules in a span.
+const MAX_RULES_OF_SPAN: usize = 64;
+
+/// Maximum size of an invalid message that is decoded again to report the error, in bytes.
 const MAX_READ_TWICE: usize = 4 << 10;
 
-/// Whether an answer's error is about the request: no later one of the same content will be decided.
+/// Returns `true` if the error is caused by the request itself, so that a retry would fail as well.
 pub fn is_callers_fault(status: &Status) -> bool {
     status.code() == Code::InvalidArgument
 }
@@ -215,6 +272,8 @@ mod tests {
             ("m", None),
             ("-5m", None),
             ("5x", None),
+            ("+5m", None),
+            ("123456789m", None),
         ];
         for (text, us) in cases {
             assert_eq!(budget(text.as_bytes()), us.map(Duration::from_micros), "{text}");

@@ -1,4 +1,4 @@
-//! The units of time that the protocol has.
+//! Time units of the protocol.
 
 use super::proto::rate_limit_response::rate_limit::Unit;
 
@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 86_400;
 
-/// The units of the protocol, largest first, with their numbers on the wire and their seconds.
+/// The units of the protocol with their seconds, largest first.
 pub(super) const UNITS: [(Unit, u64); 7] = [
     (Unit::Year, 365 * DAY),
     (Unit::Month, 30 * DAY),

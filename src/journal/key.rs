@@ -1,7 +1,7 @@
-//! What a key is called where people read it: the entries of its descriptor, as `key=value,key=value`.
+//! The text form of a key: the entries of its descriptor, as `key=value,key=value`.
 //!
-//! The one place that writes it and reads it again. Injective: what a value has of the separators is escaped, and a text that is too long ends in
-//! a digest of all of it.
+//! Formatting and parsing are both in this module. The form is injective: separators in values are
+//! escaped, and a text that is too long ends in a digest of all of it.
 
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -9,16 +9,20 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use foldhash::quality::FixedState;
 
 use crate::descriptor::Entry;
+use crate::printable::is_invisible;
 
-/// Bytes of a key's text, but for the digest that one of more ends in.
+/// Maximum length of a key's text in bytes, before the digest that a longer one ends in.
 pub const MAX_TEXT: usize = 192;
-/// The same in every process, so that what several have written can be put together.
+/// Fixed seed, so that the output of several processes can be merged.
 const DIGEST: FixedState = FixedState::with_seed(0x6a6f_7572_6e61_6c21);
 
-/// Writes the text of `entries` in the place of what `text` holds.
+/// Replaces the contents of `text` with the text form of `entries`.
 pub fn write_text(entries: &[Entry<'_>], text: &mut String) {
     text.clear();
     for (number, entry) in entries.iter().enumerate() {
+        if text.len() > MAX_TEXT {
+            break;
+        }
         if number > 0 {
             text.push(',');
         }
@@ -33,15 +37,16 @@ pub fn write_text(entries: &[Entry<'_>], text: &mut String) {
             digest.write_usize(part.len());
             digest.write(part);
         }
-        // A string takes all.
+        // Writing to a string never fails.
         let _ = write!(text, "…{:016x}", digest.finish());
     }
 }
 
-/// No more of it than shows that it is too long: a value may have 60 KiB.
+/// Appends an escaped key or value, but reads only as much as exceeds the maximum: values may have
+/// 60 KiB, and the caller truncates the text.
 fn push(bytes: &[u8], is_key: bool, text: &mut String) {
     let bytes = bytes.get(..MAX_TEXT.saturating_add(4)).unwrap_or(bytes);
-    // Nearly all: this is on the way of every denied request.
+    // Fast path for nearly all keys: runs for every denied request.
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'\\' | b'=');
     if let (true, Ok(plain)) = (bytes.iter().all(is_plain), std::str::from_utf8(bytes)) {
         return text.push_str(plain);
@@ -51,7 +56,7 @@ fn push(bytes: &[u8], is_key: bool, text: &mut String) {
             match letter {
                 ',' | '\\' | '…' => text.extend(['\\', letter]),
                 '=' if is_key => text.push_str("\\="),
-                letter if letter.is_control() => text.extend(letter.escape_unicode()),
+                letter if is_invisible(letter) => text.extend(letter.escape_unicode()),
                 letter => text.push(letter),
             }
         }
@@ -61,12 +66,12 @@ fn push(bytes: &[u8], is_key: bool, text: &mut String) {
     }
 }
 
-/// Why a text is none of entries.
+/// An error for a text that cannot be parsed as entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEntries {
-    /// It is cut short.
+    /// The text is truncated.
     CutShort,
-    /// There is no such escape.
+    /// The escape is unknown.
     Escape(String),
 }
 
@@ -81,21 +86,21 @@ impl fmt::Display for NoEntries {
     }
 }
 
-/// Entries that nobody else has.
+/// A list of owned entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedEntries(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl OwnedEntries {
-    /// As a descriptor has them.
+    /// Returns the entries in the form of a descriptor.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         self.0.iter().map(|(key, value)| Entry { key, value }).collect()
     }
 }
 
-/// Reads a text as [`write_text`] writes it, or as people do: a key alone has an empty value.
+/// Parses a text of [`write_text`] or of an operator: a key alone has an empty value.
 ///
 /// # Errors
-/// Where the text is cut short, or has an escape that is none.
+/// If the text is truncated or has an unknown escape.
 pub fn read_text(text: &str) -> Result<OwnedEntries, NoEntries> {
     let (mut all, mut key, mut part, mut rest) = (Vec::new(), None, Vec::new(), text);
     while let Some(letter) = rest.chars().next() {
@@ -130,7 +135,7 @@ fn push_entry(all: &mut Vec<(Vec<u8>, Vec<u8>)>, key: &mut Option<Vec<u8>>, part
     }
 }
 
-/// Adds what an escape stands for, and gives the text after it; `None`: it is none.
+/// Appends the decoded escape and returns the rest of the text; `None` if it is unknown.
 fn unescape<'t>(after: &'t str, part: &mut Vec<u8>) -> Option<&'t str> {
     if let Some(hex) = after.strip_prefix("u{") {
         let (hex, rest) = hex.split_once('}')?;
@@ -164,6 +169,8 @@ mod tests {
     fn it_reads_as_the_command_line_writes_descriptors() {
         assert_eq!(text(&[(b"plan", b"free"), (b"user", b"a=b")]), "plan=free,user=a=b");
         assert_eq!(text(&[(b"a=b", b"c,d\\\n\xff")]), r"a\=b=c\,d\\\u{a}\xff");
+        let unseen = "\u{202e}\u{2028}\u{9b}";
+        assert_eq!(text(&[(b"a", unseen.as_bytes())]), r"a=\u{202e}\u{2028}\u{9b}");
     }
 
     #[test]
@@ -189,7 +196,7 @@ mod tests {
         fn what_is_written_is_read_again(
             entries in prop::collection::vec(("[a=,\\\\x…\n]{0,4}", prop::collection::vec(any::<u8>(), 0..6)), 0..4),
         ) {
-            // Nothing can be written for an entry that has neither.
+            // An entry with neither key nor value cannot be written.
             let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_slice())).collect();
             let read = read_text(&text(&entries)).unwrap();
             let read: Vec<(&[u8], &[u8])> = read.entries().iter().map(|entry| (entry.key, entry.value)).collect();

@@ -1,19 +1,20 @@
-//! What was denied lately, and to whom; how much each rule decides now. So that "why at 12:03" has an answer at 12:10.
+//! Recent denials by key, and the decision rates of each rule: answers "why at 12:03?" at 12:10.
 //!
-//! Each worker writes a page of its own, on denial only, and whoever reads puts the pages together: nothing that requests do
-//! waits for another worker. A page is cut into minutes, 15 of them and the one that is being written; in a minute each rule
-//! has the keys that were denied most often, in bounded room. So an old minute is not lost to a flood of today, nor a rule to
-//! the flood of another; what the bound costs is counted.
+//! Each worker writes its own page, on denials only, and readers merge the pages, so that no
+//! request waits for another worker. A page is divided into minutes: 15 complete ones and the
+//! current one. In each minute, every rule has its most denied keys, in bounded memory. A flood of
+//! denials thus evicts neither an older minute nor the keys of another rule. Losses due to the
+//! bound are counted in [`Lost`].
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | [`key`] | what a key is called |
-//! | `record` | what is known of the denials of one key |
-//! | [`summary`] | the keys that came most often, of many more |
-//! | `page` | what one worker has denied, minute by minute |
-//! | `reading` | the pages of all workers, put together |
-//! | [`told`] | what processes on the same store tell each other |
-//! | [`rates`] | how much each rule decides, over a second, a minute, a quarter of an hour |
+//! | [`key`] | the text form of a key |
+//! | `record` | the denials of one key |
+//! | [`summary`] | the most frequent keys of a larger stream |
+//! | `page` | the denials of one worker, per minute |
+//! | `reading` | merging the pages of all workers |
+//! | [`told`] | the exchange between processes on the same store |
+//! | [`rates`] | decision rates per rule, over a second, a minute and 15 minutes |
 
 pub mod key;
 mod page;
@@ -37,24 +38,25 @@ pub use self::told::Told;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::Entry;
 
-/// The denials of a process.
+/// The journal of recent denials of a process.
 #[derive(Debug, Default)]
 pub struct Journal {
     pages: Mutex<Vec<Arc<Mutex<Page>>>>,
     page_bytes: usize,
 }
 
-/// Writes to one page. For one worker; those of others are never waited for.
+/// A recorder of denials for one worker. Writes its own page and never waits for other workers.
 #[derive(Clone, Debug, Default)]
 pub struct Pen(Option<Arc<Mutex<Page>>>);
 
 impl Journal {
-    /// An empty journal of at most `max_bytes`, for so many pens. Of no bytes it stays empty, and costs nothing.
+    /// Creates an empty journal of at most `max_bytes` for `pens` workers. With no bytes it stays
+    /// empty and costs nothing.
     pub fn new(max_bytes: usize, pens: usize) -> Arc<Self> {
         Arc::new(Self { pages: Mutex::default(), page_bytes: max_bytes.checked_div(pens).unwrap_or_default() })
     }
 
-    /// A pen with a page of its own.
+    /// Creates a recorder with its own page.
     pub fn pen(&self) -> Pen {
         if self.page_bytes == 0 {
             return Pen::default();
@@ -64,17 +66,17 @@ impl Journal {
         Pen(Some(page))
     }
 
-    /// Whether anything is ever written.
+    /// Returns `true` if the journal records anything.
     pub fn is_on(&self) -> bool {
         self.page_bytes > 0
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory in use in bytes.
     pub fn bytes(&self) -> usize {
         self.pages().iter().map(|page| page.lock().bytes()).fold(0, usize::saturating_add)
     }
 
-    /// What the bound of its room has cost so far.
+    /// Returns the losses due to the memory bound so far.
     pub fn lost(&self) -> Lost {
         self.pages().iter().map(|page| page.lock().lost).fold(Lost::default(), |sum, lost| Lost {
             dropped: sum.dropped.saturating_add(lost.dropped),
@@ -82,40 +84,40 @@ impl Journal {
         })
     }
 
-    /// Forgets what is too old. Called now and then, no worker has to.
+    /// Drops expired minutes. Called periodically in the background, off the workers.
     pub fn tend(&self) {
         let now = now();
         for page in self.pages() {
-            // Dropped when the page can be written again.
+            // Deallocate only after the page is unlocked.
             let expired = page.lock().expired(now);
             drop(expired);
         }
     }
 
-    /// All that is known here.
+    /// Returns the denials known to this process.
     pub fn read(&self) -> Denials {
         self.read_with(Vec::new())
     }
 
-    /// All that is known here, and what others have told.
+    /// Returns the denials known to this process and those received from other processes.
     pub fn read_with(&self, told: Vec<Told>) -> Denials {
         let own = self.pages().into_iter().map(|page| page.lock().slices());
         Denials::of(own.chain([told.into_iter().map(|told| told.0).collect()]), now())
     }
 
-    /// The minutes of which anything may be known, numbered since the epoch: the one that is being written is the last.
+    /// Returns the minutes that may have denials, numbered since the epoch, up to the current one.
     pub fn minutes() -> RangeInclusive<u64> {
         let last = now().index(SLICE);
         last.saturating_sub(SLICES.saturating_sub(1))..=last
     }
 
-    /// Those of them that a span touches.
+    /// Returns those of [`minutes`](Self::minutes) that a filter touches.
     pub fn minutes_of(span: &Span<'_>) -> RangeInclusive<u64> {
         let (known, wanted) = (Self::minutes(), span.minutes());
         *known.start().max(wanted.start())..=*known.end().min(wanted.end())
     }
 
-    /// The instant at which something denied now is taken down.
+    /// Returns the instant at which a denial would be recorded now.
     pub fn now() -> Timestamp {
         now()
     }
@@ -126,12 +128,12 @@ impl Journal {
 }
 
 impl Pen {
-    /// Whether anything is written.
+    /// Returns `true` if denials are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Notes a denial of the key that `entries` are.
+    /// Records a denial of the key of `entries`.
     pub fn note(&self, denial: &Denial<'_>, entries: &[Entry<'_>]) {
         if let Some(page) = &self.0 {
             page.lock().note(denial, entries, now());
@@ -139,7 +141,7 @@ impl Pen {
     }
 }
 
-/// By the clock of this process: that of the store is not told.
+/// Returns the time by the clock of this process; the store's clock is not available here.
 fn now() -> Timestamp {
     let passed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! What one worker has denied: a slice of time after the other, each with its own room.
+//! The denials of one worker, in slices of time with a memory bound each.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -15,48 +15,48 @@ use crate::descriptor::Entry;
 
 /// Length of a slice.
 pub(super) const SLICE: Micros = Micros::from_secs(60);
-/// Slices that are kept: 15 minutes, and the one that is being written.
+/// Number of slices kept: 15 minutes, and the current one.
 pub(super) const SLICES: u64 = 16;
-/// What a rule takes besides its keys.
+/// Memory of a rule in bytes, keys excluded.
 const RULE_BYTES: usize = size_of::<OfRule>().saturating_mul(2).saturating_add(64);
-/// What a recorded value takes at most, besides 128 bytes of the value itself.
+/// Maximum memory of the recorded values of a key in bytes, at up to 128 bytes per value.
 const RECORDED_BYTES: usize = MAX_RECORDED.saturating_mul(128 + 96);
 
-/// What one worker has denied.
+/// The denials of one worker.
 #[derive(Debug)]
 pub(super) struct Page {
     slices: VecDeque<Arc<Slice>>,
-    /// Bytes that one slice may take.
+    /// Maximum memory of one slice in bytes.
     slice_bytes: usize,
     hasher: RandomState,
-    /// The text of the key at hand.
+    /// Text of the current key.
     text: String,
-    /// The version of the policies at hand, and a copy of it for this page: each key has a handle, whose count no other worker
-    /// shall write to.
+    /// Current policy version, and a copy of it for this page: each key holds a handle, whose
+    /// reference count no other worker should write to.
     version: Option<(Arc<str>, Arc<str>)>,
     pub(super) lost: Lost,
 }
 
-/// What the bound of the room has cost so far.
+/// The losses due to the memory bound so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Denials for which there was no room.
+    /// Denials dropped for lack of memory.
     pub dropped: u64,
-    /// Keys that went for others.
+    /// Keys evicted for other keys.
     pub replaced: u64,
 }
 
-/// The denials of a minute.
+/// The denials of one minute.
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     pub(super) number: u64,
     rules: HashTable<OfRule>,
     bytes: usize,
-    /// Denials for which there was no room.
+    /// Denials dropped for lack of memory.
     pub(super) dropped: u64,
 }
 
-/// Those of one rule.
+/// The denials of one rule.
 #[derive(Clone, Debug)]
 pub(super) struct OfRule {
     hash: u64,
@@ -79,7 +79,7 @@ impl Page {
         }
     }
 
-    /// Notes a denial of the key that `entries` are.
+    /// Records a denial of the key of `entries`.
     pub(super) fn note(&mut self, denial: &Denial<'_>, entries: &[Entry<'_>], now: Timestamp) {
         self.turn(now);
         key::write_text(entries, &mut self.text);
@@ -98,14 +98,14 @@ impl Page {
         }
     }
 
-    /// The slices so far; of the one that is being written a copy.
+    /// Returns the slices so far, with a copy of the current one.
     pub(super) fn slices(&self) -> Vec<Arc<Slice>> {
         let last = self.slices.len().saturating_sub(1);
         let closed = self.slices.iter().take(last).cloned();
         closed.chain(self.slices.back().map(|slice| Arc::new(Slice::clone(slice)))).collect()
     }
 
-    /// Takes out what is too old, to be dropped where nobody waits for it.
+    /// Removes expired slices and returns them, to be deallocated without holding the lock.
     pub(super) fn expired(&mut self, now: Timestamp) -> Vec<Arc<Slice>> {
         let oldest = now.index(SLICE).saturating_sub(SLICES.saturating_sub(1));
         let count = self.slices.iter().take_while(|slice| slice.number < oldest).count();
@@ -116,7 +116,7 @@ impl Page {
         self.slices.iter().map(|slice| slice.bytes).fold(0, usize::saturating_add)
     }
 
-    /// Begins a slice where its time has come. A clock that steps back writes on in the latest.
+    /// Starts a new slice if it is due. If the clock steps back, the latest slice stays current.
     fn turn(&mut self, now: Timestamp) {
         let number = now.index(SLICE);
         if self.slices.back().is_none_or(|slice| slice.number < number) {
@@ -135,7 +135,7 @@ impl Page {
     }
 }
 
-/// The copy of a version, made where it is another one than the last.
+/// Returns the page's copy of a version, copying it if it has changed.
 fn own_version<'a>(known: &'a mut Option<(Arc<str>, Arc<str>)>, version: &Arc<str>) -> &'a Arc<str> {
     if known.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, version)) {
         *known = None;
@@ -144,14 +144,14 @@ fn own_version<'a>(known: &'a mut Option<(Arc<str>, Arc<str>)>, version: &Arc<st
 }
 
 impl OfRule {
-    /// What was told of a rule.
+    /// Creates the part of a rule in a received message.
     pub(super) fn told(domain: Box<str>, rule: Box<str>, keys: Summary<Record>) -> Self {
         Self { hash: 0, domain, rule, bytes: 0, keys }
     }
 }
 
 impl Slice {
-    /// What was told of a minute, to be read.
+    /// Creates a slice from a received message, for reading only.
     pub(super) fn told(number: u64, of_rules: impl Iterator<Item = OfRule>, dropped: u64) -> Self {
         let mut rules = HashTable::new();
         for (hash, of_rule) in (0..).zip(of_rules) {
@@ -164,8 +164,8 @@ impl Slice {
         self.rules.iter()
     }
 
-    /// A rule may take as much as is left free for others: one alone half of the room, two a third each. So a flood of keys at
-    /// one rule leaves room for those of the next.
+    /// A rule may use as much memory as is left free for others: a single rule half of it, two
+    /// rules a third each. A flood of keys at one rule thus leaves memory for the next one.
     fn note(
         &mut self,
         denial: &Denial<'_>,
@@ -183,7 +183,7 @@ impl Slice {
         let of_rule = self.rule(denial, rule_hash, free.checked_sub(need))?;
         let room = match of_rule.bytes.saturating_add(need) <= free {
             true => Room::More,
-            // A longer text may come in the place of a shorter one.
+            // The new text may be longer than the one that it replaces.
             false if key.len() <= free => Room::Same,
             false => Room::None,
         };
@@ -199,7 +199,7 @@ impl Slice {
         Some(noted)
     }
 
-    /// The rule's part, where it is here or there is room for it.
+    /// Returns the part of a rule, adding it if there is memory for it.
     fn rule(&mut self, denial: &Denial<'_>, hash: u64, free: Option<usize>) -> Option<&mut OfRule> {
         let is_it = |found: &OfRule| *found.rule == *denial.rule && *found.domain == *denial.domain;
         if self.rules.find(hash, is_it).is_none() {

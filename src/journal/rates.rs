@@ -1,55 +1,55 @@
-//! How much each rule decides: over the last second, the last minute, the last quarter of an hour.
+//! Decision rates of each rule, over the last second, minute and 15 minutes.
 //!
-//! Made of counters that are there already, by looking at them once a second; requests pay nothing for it. Of each rule that
-//! has decided anything a minute of seconds is kept and a quarter of an hour of minutes, 1.2 kB.
+//! They are derived from existing counters, sampled once a second, so requests pay nothing for
+//! them. Each rule that has decided anything has 60 samples of a second and 15 of a minute, 1.2 kB.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What is counted of a rule: descriptors that were allowed, denied, allowed near the limit, denied by a rule that only watches.
+/// The counts of a rule: descriptors allowed, denied, allowed near the limit, shadow-denied.
 pub type Counts = [u64; 4];
 
 const SECONDS: usize = 60;
 const MINUTES: usize = 15;
 
-/// How much each rule decides.
+/// The decision rates of all rules.
 #[derive(Debug, Default)]
 pub struct Rates {
-    /// Which policies the numbers of rules are of.
+    /// Generation of the policies that the rule IDs belong to.
     generation: Option<u64>,
-    /// By the number of the rule; `None`: it has decided nothing yet.
+    /// Samples by rule ID; `None` if the rule has not decided anything yet.
     rules: Vec<Option<Box<Ring>>>,
     seconds: Lengths<SECONDS>,
     minutes: Lengths<MINUTES>,
-    /// Looks, of which each 60th ends a minute.
+    /// Number of samples; every 60th starts a new minute.
     ticks: usize,
 }
 
-/// A rule as it is looked at.
+/// The counters of a rule at one sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// Its domain.
+    /// Domain of the rule.
     pub domain: &'a str,
-    /// Its path.
+    /// Path of the rule.
     pub rule: &'a str,
-    /// What it has counted since the process began.
+    /// Counts since the process started.
     pub counts: Counts,
 }
 
-/// Decisions a second, over three lengths of time that end now, and all of them.
+/// Decisions per second over three periods that end now, and the totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rate {
-    /// Since the process began.
+    /// Totals since the process started.
     pub all: Counts,
-    /// The last second.
+    /// Rates over the last second.
     pub second: [f64; 4],
-    /// The last minute.
+    /// Rates over the last minute.
     pub minute: [f64; 4],
-    /// The last quarter of an hour, or as long as is known.
+    /// Rates over the last 15 minutes, or over the time known if shorter.
     pub quarter: [f64; 4],
 }
 
-/// How long the samples were, in microseconds.
+/// The durations of the samples in microseconds.
 #[derive(Debug)]
 struct Lengths<const N: usize>([u64; N]);
 
@@ -64,14 +64,14 @@ struct Ring {
     domain: Box<str>,
     rule: Box<str>,
     last: Counts,
-    /// Each at the place of its tick; a rule that nobody looked at for a while has zeros there.
+    /// Samples by tick; zero for ticks before the rule was sampled.
     seconds: [[u32; 4]; SECONDS],
     minutes: [[u32; 4]; MINUTES],
 }
 
 impl Rates {
-    /// Takes down what rules have counted, in the order of their numbers; `elapsed` since the last look. With another
-    /// `generation` they are other rules: those that are gone are forgotten.
+    /// Samples the counts of rules, in the order of rule IDs, `elapsed` after the last sample. A
+    /// new `generation` means other rules: removed ones are dropped.
     pub fn look<'a>(&mut self, generation: u64, rules: impl Iterator<Item = Look<'a>> + Clone, elapsed: Duration) {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
@@ -93,7 +93,7 @@ impl Rates {
         }
     }
 
-    /// The rate of a rule by its number, in the policies of `generation`.
+    /// Returns the rate of a rule by its ID, in the policies of `generation`.
     pub fn of(&self, generation: u64, rule: usize) -> Rate {
         let ring = self.rules.get(rule).and_then(Option::as_ref).filter(|_| self.generation == Some(generation));
         let Some(ring) = ring else { return Rate::default() };
@@ -108,23 +108,23 @@ impl Rates {
         }
     }
 
-    /// Rules that have decided something.
+    /// Returns the number of rules that have decided something.
     pub fn len(&self) -> usize {
         self.rules.iter().flatten().count()
     }
 
-    /// Whether no rule has.
+    /// Returns `true` if no rule has decided anything.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory in use in bytes.
     pub fn bytes(&self) -> usize {
         let places = self.rules.capacity().saturating_mul(size_of::<Option<Box<Ring>>>());
         self.len().saturating_mul(size_of::<Ring>().saturating_add(64)).saturating_add(places)
     }
 
-    /// Where the samples of the latest look are.
+    /// Returns the indices of the latest sample.
     fn places(&self) -> (usize, usize) {
         (self.ticks % SECONDS, (self.ticks / SECONDS) % MINUTES)
     }
@@ -132,7 +132,7 @@ impl Rates {
     fn renumber<'a>(&mut self, rules: impl Iterator<Item = Look<'a>>) {
         let old = std::mem::take(&mut self.rules).into_iter().flatten();
         let mut old: HashMap<_, _> = old.map(|ring| ((ring.domain.clone(), ring.rule.clone()), ring)).collect();
-        // Rules without a ring cost a place each, and a look-up here.
+        // A rule without samples costs a pointer, and a lookup here.
         self.rules = rules.map(|look| old.remove(&(look.domain.into(), look.rule.into()))).collect();
     }
 }

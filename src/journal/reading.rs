@@ -1,4 +1,4 @@
-//! The pages of all workers, put together: who was denied most, and what happened to whom.
+//! Merged denials of all workers: the most denied keys, and the history of a key.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,52 +9,52 @@ use super::page::{OfRule, SLICE, SLICES, Slice};
 use super::record::Record;
 use crate::algorithm::time::{Micros, Timestamp};
 
-/// What was denied in the last quarter of an hour, as it stood when it was read.
+/// The denials of the last 15 minutes, at the time of reading.
 #[derive(Debug)]
 pub struct Denials {
-    /// Of all workers.
+    /// Slices of all workers.
     slices: Vec<Arc<Slice>>,
     now: Timestamp,
 }
 
-/// Which denials are looked for.
+/// A filter for denials.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span<'a> {
-    /// Of this domain alone.
+    /// Domain to match.
     pub domain: Option<&'a str>,
-    /// Of this rule alone, by its whole path.
+    /// Rule to match, by its full path.
     pub rule: Option<&'a str>,
-    /// Of keys that have this in them, or of whose requests something was recorded that has. Commas may be escaped or not.
+    /// Text to find in the key or in the recorded entries. Commas may be escaped or not.
     pub key: Option<&'a str>,
-    /// Of keys that were denied at this instant or later.
+    /// Matches keys that were denied at this instant or later.
     pub since: Option<Timestamp>,
-    /// Of keys that were denied at this instant or earlier.
+    /// Matches keys that were denied at this instant or earlier.
     pub until: Option<Timestamp>,
 }
 
-/// A key that was denied.
+/// A denied key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The domain.
+    /// Domain of the rule.
     pub domain: String,
-    /// The rule's path.
+    /// Path of the rule.
     pub rule: String,
-    /// The key's text.
+    /// Text form of the key.
     pub key: String,
-    /// What is known for certain.
+    /// Denials known for certain.
     pub record: Record,
-    /// Denials beyond those of the record that there may have been, while there was no room for this key.
+    /// Maximum number of denials missing from the record, while there was no slot for this key.
     pub missed_at_most: u64,
 }
 
 impl Span<'_> {
-    /// Of one minute.
+    /// Creates a filter for one minute.
     pub(super) fn of_minute(minute: u64) -> Self {
         let (since, next) = (Timestamp::at_index(minute, SLICE), Timestamp::at_index(minute.saturating_add(1), SLICE));
         Self { since: Some(since), until: Some(next - Micros::new(1)), ..Self::default() }
     }
 
-    /// The minutes that it touches, numbered since the epoch.
+    /// Returns the minutes that its time range touches, numbered since the epoch.
     pub(super) fn minutes(&self) -> RangeInclusive<u64> {
         let index = |at: Timestamp| at.index(SLICE);
         self.since.map_or(0, index)..=self.until.map_or(u64::MAX, index)
@@ -68,23 +68,23 @@ impl Denials {
         Self { slices, now }
     }
 
-    /// When it was read.
+    /// Returns the time of reading.
     pub fn read_at(&self) -> Timestamp {
         self.now
     }
 
-    /// The earliest instant from which on all is known, as far as there was room.
+    /// Returns the earliest instant from which all denials are known, as far as memory allowed.
     pub fn since(&self) -> Timestamp {
         Timestamp::at_index(self.now.index(SLICE).saturating_sub(SLICES.saturating_sub(1)), SLICE)
     }
 
-    /// Denials in the minutes of a span for whose keys there was no room at all.
+    /// Returns the number of denials dropped for lack of memory in the minutes of a filter.
     pub fn dropped(&self, span: &Span<'_>) -> u64 {
         self.of_span(span).map(|slice| slice.dropped).fold(0, u64::saturating_add)
     }
 
-    /// The keys of a span that were denied, each with what is known of the minutes that the span touches; those denied last
-    /// are first.
+    /// Returns the denied keys that match a filter, most recent first. Each record covers the
+    /// minutes that the filter touches.
     pub fn find(&self, span: &Span<'_>) -> Vec<Found> {
         let mut found = self.merge(span);
         found.sort_by(|one, other| {
@@ -98,7 +98,7 @@ impl Denials {
         found
     }
 
-    /// The keys of a span that were denied most often, those first.
+    /// Returns the denied keys that match a filter, most denied first.
     pub fn top(&self, span: &Span<'_>) -> Vec<Found> {
         let mut found = self.merge(span);
         found.sort_by(|one, other| {
@@ -112,7 +112,7 @@ impl Denials {
         found
     }
 
-    /// How often a key may have been denied in a span that is not among those known, at most, by domain and rule.
+    /// Returns the maximum number of denials of any key without a slot, by domain and rule.
     pub(super) fn others(&self, span: &Span<'_>) -> HashMap<(String, String), u64> {
         let mut others = HashMap::<_, u64>::new();
         for part in self.of_span(span).flat_map(Slice::rules) {
@@ -128,7 +128,7 @@ impl Denials {
     }
 
     fn merge(&self, span: &Span<'_>) -> Vec<Found> {
-        /// A key's record, what it missed where it was, and what may be missed at most where it was not.
+        /// Record of a key, and for the slices with the key: denials missed, and sum of floors.
         type Merged = (Record, u64, u64);
         let wants = |of_rule: &&OfRule| {
             span.domain.is_none_or(|domain| *domain == *of_rule.domain)
@@ -169,7 +169,7 @@ impl Denials {
     }
 }
 
-/// A text as people type it: with commas that are not escaped.
+/// Returns a text with unescaped commas, as an operator types it.
 fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(r"\,") { text.replace(r"\,", ",").into() } else { text.into() }
 }

@@ -1,69 +1,69 @@
-//! What the journal knows of the denials of one key: a value that several of its kind can be put together to.
+//! A mergeable record of the denials of one key.
 
 use std::sync::Arc;
 
 use crate::algorithm::time::{Micros, Timestamp};
 
-/// Values of `record` that are kept of a key: those seen last.
+/// Maximum number of `record` values per key; the most recent are kept.
 pub(super) const MAX_RECORDED: usize = 4;
 
-/// Why a descriptor counts as denied.
+/// The reason why a descriptor counts as denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The limit had no room.
+    /// The hits did not fit.
     NoRoom,
-    /// The limit had no room, and the request passed all the same: the rule or the process only watches, or others outvoted it.
+    /// The hits did not fit, but the request passed: shadow mode, or outvoted by other limits.
     Passed,
-    /// The store could not say, and the limit denies then.
+    /// The store failed, and the limit's failure mode denies.
     Presumed,
 }
 
-/// A denial, as it happens. Everything is borrowed: nearly all are of keys that are known.
+/// A denial at the time it occurs. Borrows everything, since nearly all denials are of known keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Denial<'a> {
-    /// The domain of the request.
+    /// Domain of the request.
     pub domain: &'a str,
-    /// The rule's path.
+    /// Path of the rule.
     pub rule: &'a str,
-    /// The version of the policies.
+    /// Version of the policies.
     pub version: &'a Arc<str>,
-    /// Why.
+    /// Reason of the denial.
     pub why: Why,
-    /// Hits that were wanted; 0 of a peek.
+    /// Requested hits; 0 for a peek.
     pub hits: u64,
-    /// The time until they would be admitted; `None`: never, or not known.
+    /// Time until they are admitted; `None`: never, or unknown.
     pub retry_after: Option<Micros>,
     /// Entries of the request that the rule records, as `key=value`.
     pub recorded: &'a [Vec<u8>],
 }
 
-/// The denials of one key in a span of time. All sums are of what is known for certain.
+/// The denials of one key in a period of time. All sums are lower bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The first and the last of them.
+    /// Instant of the first denial.
     pub first: Timestamp,
-    /// See `first`.
+    /// Instant of the last denial.
     pub last: Timestamp,
-    /// Denials.
+    /// Number of denials.
     pub count: u64,
-    /// Those of them whose requests passed all the same.
+    /// Denials whose requests passed.
     pub passed: u64,
-    /// Those of them that were made because the store could not say.
+    /// Denials because the store failed.
     pub presumed: u64,
-    /// Hits that were wanted, all together.
+    /// Requested hits, in total.
     pub hits: u64,
-    /// Those of the last.
+    /// Requested hits of the last denial.
     pub last_hits: u64,
-    /// When the hits of the last would be admitted; `None`: never, or not known.
+    /// Instant at which the hits of the last denial are admitted; `None`: never, or unknown.
     pub retry_at: Option<Timestamp>,
-    /// The version of the policies at the last.
+    /// Version of the policies at the last denial.
     pub version: Arc<str>,
-    /// What the rule records of the requests: those seen last.
+    /// Entries that the rule records, most recent first.
     pub recorded: Vec<Box<str>>,
 }
 
 impl Record {
-    /// No denial yet.
+    /// Creates a record without denials.
     pub(super) fn begin(denial: &Denial<'_>, now: Timestamp) -> Self {
         Self {
             first: now,
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// One more.
+    /// Adds a denial.
     pub(super) fn add(&mut self, denial: &Denial<'_>, now: Timestamp) {
         let one_if = |is_it| u64::from(is_it);
         self.last = self.last.max(now);
@@ -89,14 +89,14 @@ impl Record {
         self.hits = self.hits.saturating_add(denial.hits);
         self.last_hits = denial.hits;
         self.retry_at = denial.retry_after.map(|wait| now + wait);
-        // The same one nearly always: the count of its handles is left alone.
+        // The version is nearly always the same; its reference count is left alone.
         if !Arc::ptr_eq(&self.version, denial.version) {
             self.version = Arc::clone(denial.version);
         }
         denial.recorded.iter().for_each(|text| self.see(&String::from_utf8_lossy(text)));
     }
 
-    /// Puts another record of the same key to this one; in which order does not matter.
+    /// Merges another record of the same key into this one; the order does not matter.
     pub fn merge(&mut self, other: &Self) {
         let is_later = (other.last, &other.version, other.retry_at, other.last_hits)
             > (self.last, &self.version, self.retry_at, self.last_hits);
@@ -118,7 +118,7 @@ impl Record {
         };
     }
 
-    /// The latest first.
+    /// Moves a recorded value to the front, or inserts it there.
     fn see(&mut self, text: &str) {
         match self.recorded.iter().position(|known| **known == *text) {
             Some(0) => {}

@@ -1,75 +1,77 @@
-//! The keys that came most often, of a stream of many more: space-saving (Metwally, Agrawal, El Abbadi, 2005).
+//! The most frequent keys of a larger stream, by space-saving (Metwally, Agrawal, El Abbadi, 2005).
 //!
-//! While there is room each key has a count of its own. When there is none, a new key takes the place of the one with the least
-//! weight and inherits that weight, as what it may have missed. So with m places and N notes a weight is never too small and at
-//! most N / m too large, and each key that came more often than N / m is there.
+//! While there is memory, each key has its own count. After that, a new key replaces the one with
+//! the least weight and inherits that weight as an upper bound of its missed occurrences. With m
+//! slots and N occurrences, a weight is thus never too small and at most N / m too large, and every
+//! key with more than N / m occurrences is present.
 //!
-//! Worked example, two places: a, a, b, c leaves a with weight 2 and c with weight 2, of which 1 is inherited from b.
+//! Worked example, two slots: a, a, b, c leaves a with weight 2 and c with weight 2, of which 1 is
+//! inherited from b.
 
 use hashbrown::HashTable;
 
-/// Keys with their weights, and something more of each.
+/// A set of keys with their weights, and a value for each.
 #[derive(Clone, Debug)]
 pub struct Summary<T> {
     slots: Vec<Slot<T>>,
     by_key: HashTable<u32>,
-    /// All slots, none lighter than its parent: a binary heap. Empty until a key has to go; from then on there are no more slots
-    /// than now.
+    /// All slots as a binary min-heap by weight. Empty until the first key is replaced; after that,
+    /// no slots are added.
     heap: Vec<Weighed>,
-    /// How often a key may have come that is not here, for what was told by others.
+    /// Maximum number of occurrences of an absent key, for a summary received from another process.
     others: u64,
 }
 
-/// A slot in the heap, with its weight beside it: to find the lightest, slots are not looked at.
+/// A heap entry with the weight of its slot, so that heap operations need not read slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Weighed {
     weight: u64,
     slot: u32,
 }
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Clone, Debug)]
 pub struct Slot<T> {
-    /// The key.
+    /// Text of the key.
     pub key: Box<str>,
     hash: u64,
-    /// Where it is in the heap, once there is one.
+    /// Index in the heap, once there is one.
     place: u32,
-    /// Notes while the key was here.
+    /// Occurrences counted while the key was present.
     pub counted: u64,
-    /// Notes that it may have had before, at most.
+    /// Maximum number of occurrences before that.
     pub inherited: u64,
-    /// What else is known.
+    /// Value of the key.
     pub value: T,
 }
 
-/// What became of a note.
+/// The effect of counting an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// The key was here.
+    /// The key was present.
     Known,
-    /// It is now.
+    /// The key was added.
     Added,
-    /// It is now, in the place of another, whose text had so many bytes.
+    /// The key replaced another one.
     Replaced {
-        /// Bytes.
+        /// Length of the replaced text in bytes.
         text: usize,
     },
 }
 
-/// What a new key may have.
+/// The memory available for a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// A place more.
+    /// Enough for a new slot.
     More,
-    /// The place of another.
+    /// Only the slot of another key.
     Same,
-    /// Nothing.
+    /// No memory at all.
     None,
 }
 
 impl<T> Slot<T> {
-    /// Notes of the key, at most.
+    /// Returns the maximum number of occurrences of the key.
     pub fn weight(&self) -> u64 {
         self.counted.saturating_add(self.inherited)
     }
@@ -82,7 +84,8 @@ impl<T> Default for Summary<T> {
 }
 
 impl<T> Summary<T> {
-    /// Counts one of `key`, whose value `begin` makes where it is new. `None` where there is no place at all.
+    /// Counts one occurrence of `key`; `begin` creates the value of a new key. `None` if there is
+    /// no slot for it.
     pub fn note(&mut self, key: &str, hash: u64, room: Room, begin: impl FnOnce() -> T) -> Option<(Noted, &mut T)> {
         let known = self.find(key, hash);
         let (number, noted) = match known {
@@ -103,25 +106,25 @@ impl<T> Summary<T> {
         Some((noted, &mut self.slots.get_mut(index(number))?.value))
     }
 
-    /// One that was told, to be read: keys with their counts, what each may have had besides, and what is known of it. `others`:
-    /// how often a key may have come that is not among them.
+    /// Creates a summary from a received message: keys with their counts, their maximum missed
+    /// occurrences and their values. `others` bounds the occurrences of an absent key.
     pub(super) fn told(keys: impl Iterator<Item = (Box<str>, u64, u64, T)>, others: u64) -> Self {
         let slot = |(key, counted, inherited, value)| Slot { key, hash: 0, place: 0, counted, inherited, value };
         Self { slots: keys.map(slot).collect(), others, ..Self::default() }
     }
 
-    /// Whether a key is here.
+    /// Returns `true` if a key is present.
     #[cfg(test)]
     pub(super) fn has(&self, key: &str, hash: u64) -> bool {
         self.find(key, hash).is_some()
     }
 
-    /// All that is known, in no order.
+    /// Returns all slots, unordered.
     pub fn slots(&self) -> &[Slot<T>] {
         &self.slots
     }
 
-    /// How often a key may have come that is not here, at most.
+    /// Returns the maximum number of occurrences of an absent key.
     pub(super) fn floor(&self) -> u64 {
         self.heap.first().map_or(self.others, |lightest| lightest.weight)
     }
@@ -133,7 +136,7 @@ impl<T> Summary<T> {
 
     fn add(&mut self, key: &str, hash: u64, value: T) -> Option<u32> {
         let number = u32::try_from(self.slots.len()).ok()?;
-        // Not twice the room at once: what is not used yet counts too.
+        // Grows by an eighth instead of doubling, since unused capacity counts too.
         if self.slots.len() == self.slots.capacity() {
             let more = (self.slots.len() >> 3).max(4);
             self.slots.reserve_exact(more);
@@ -145,7 +148,7 @@ impl<T> Summary<T> {
         Some(number)
     }
 
-    /// Puts a key in the place of the lightest: which, and the bytes of its text.
+    /// Replaces the lightest key. Returns the slot and the length of the replaced text in bytes.
     fn replace(&mut self, key: &str, hash: u64, value: T) -> Option<(u32, usize)> {
         if self.heap.is_empty() {
             self.weigh();
@@ -162,7 +165,7 @@ impl<T> Summary<T> {
         Some((number, text))
     }
 
-    /// Begins the heap: in ascending order it is one.
+    /// Builds the heap: a sorted list is one.
     fn weigh(&mut self) {
         let slots = (0..).zip(&self.slots);
         self.heap = slots.map(|(slot, found)| Weighed { weight: found.weight(), slot }).collect();
@@ -174,7 +177,7 @@ impl<T> Summary<T> {
         }
     }
 
-    /// Puts what has become heavier, and was at this place of the heap, to where it belongs: those that are lighter move up.
+    /// Sinks an entry that became heavier, at this heap index; lighter ones move up.
     fn sink(&mut self, mut place: usize, heavier: Weighed) {
         loop {
             let left = place.saturating_mul(2).saturating_add(1);
@@ -198,7 +201,8 @@ impl<T> Summary<T> {
     }
 }
 
-/// What one slot takes besides its key's text, at most: itself with an eighth unused, and its places in the heap and in the table.
+/// Returns the maximum memory of a slot in bytes, key text excluded: the slot with an eighth
+/// unused, and its entries in the heap and the table.
 pub(super) const fn slot_bytes<T>() -> usize {
     let room = size_of::<Slot<T>>();
     room.saturating_add(room >> 3).saturating_add(size_of::<Weighed>()).saturating_add(12)

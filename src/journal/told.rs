@@ -1,6 +1,7 @@
-//! What processes on the same store tell each other of a minute: the keys that were denied most often, in bounded room.
+//! Exchange of the most denied keys of a minute between processes on one store, bounded in size.
 //!
-//! As JSON, which processes of other versions read too: what they do not know they pass over, what they lack is nothing.
+//! Encoded as JSON for compatibility between versions: readers ignore unknown fields and treat
+//! missing ones as empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,19 +14,19 @@ use super::record::Record;
 use super::summary::Summary;
 use crate::algorithm::time::Timestamp;
 
-/// Bytes of what is told of a minute.
+/// Maximum size of a minute's message in bytes.
 pub const MAX_TOLD: usize = 32 * 1024;
-/// What is read of another process at most: later versions may tell more.
+/// Maximum number of bytes read from another process: later versions may send more.
 const MAX_READ: usize = 1 << 20;
 
-/// What another process told of a minute.
+/// The denials of one minute, received from another process.
 #[derive(Clone, Debug)]
 pub struct Told(pub(super) Arc<Slice>);
 
 #[derive(Serialize, Deserialize)]
 struct Minute {
     rules: Vec<Rule>,
-    /// Denials for which there was no room.
+    /// Denials dropped for lack of memory.
     #[serde(default)]
     dropped: u64,
 }
@@ -34,13 +35,13 @@ struct Minute {
 struct Rule {
     domain: String,
     rule: String,
-    /// Denials that a key may have had which is not among these, at most.
+    /// Maximum number of denials of a key that is not listed.
     #[serde(default)]
     others: u64,
     keys: Vec<Key>,
 }
 
-/// A key's record; times are in us since the epoch.
+/// The record of a key; times are in us since the epoch.
 #[derive(Serialize, Deserialize)]
 struct Key {
     key: String,
@@ -66,8 +67,10 @@ struct Key {
 }
 
 impl Denials {
-    /// What to tell others of a minute; `None`: nothing was denied in it. Each rule's first keys come before any one's second,
-    /// so that a flood at one leaves room for the others.
+    /// Returns the message for one minute; `None` if nothing was denied in it.
+    ///
+    /// The first keys of all rules precede the second key of any rule, so a flood at one rule
+    /// leaves space for others.
     pub fn tell(&self, minute: u64) -> Option<String> {
         let span = Span::of_minute(minute);
         let mut ranked: Vec<(usize, Found)> = Vec::new();
@@ -77,7 +80,7 @@ impl Denials {
             ranked.push((*rank, found));
             *rank = rank.saturating_add(1);
         }
-        // Stable: among those of a rank the heaviest stay first.
+        // A stable sort keeps the most denied keys of each rank first.
         ranked.sort_by_key(|(rank, _)| *rank);
         let mut others = self.others(&span);
         let dropped = self.dropped(&span);
@@ -107,14 +110,14 @@ impl Denials {
             Rule { domain: of.0, rule: of.1, others, keys }
         };
         let mut rules: Vec<Rule> = rules.into_iter().map(rule).collect();
-        // The same denials, the same text.
+        // Sorted, so that the same denials give the same text.
         rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
         serde_json::to_string(&Minute { rules, dropped }).ok()
     }
 }
 
 impl Told {
-    /// What was told of a minute. `None`: the text is none that was told.
+    /// Parses the message for a minute; `None` if the text is not valid.
     pub fn read(minute: u64, text: &[u8]) -> Option<Self> {
         let text = text.get(..MAX_READ.min(text.len()))?;
         let told: Minute = serde_json::from_slice(text).ok()?;

@@ -1,4 +1,4 @@
-//! What people do to one counter of a rule.
+//! Operator actions on one counter of a rule.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use crate::policy::{Imposes, Rule};
 use crate::store::{Check, Store, StoreError};
 
 impl<S: Store> Limiter<S> {
-    /// Does something to the counter with this key, by the limit of its rule.
+    /// Amends the counter with this key, by the limit of its rule.
     ///
     /// # Errors
-    /// Where the store cannot, or there is no counter: the rule has no limit, or a ban, which counts nothing.
+    /// If the store fails, or if there is no counter because the rule has no limit or is a ban.
     pub async fn amend(
         &self,
         rule: &Rule,
@@ -31,8 +31,8 @@ impl<S: Store> Limiter<S> {
         self.store.amend(&check, amendment, deadline).await
     }
 
-    /// Returns true if a request that only this rule's limit judges is admitted also if there is no room for it: the rule or the
-    /// process is in shadow mode.
+    /// Returns `true` if a request that only this rule's limit judges is admitted even without
+    /// room, because the rule or the process is in shadow mode.
     pub fn is_shadow(&self, rule: &Rule) -> bool {
         let role = self.modes.role(role_of(rule));
         combine(self.modes.prior(&[]), [(role, Verdict::Denied)]) == Overall::Admitted

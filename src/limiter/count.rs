@@ -1,4 +1,4 @@
-//! What a request counts: in our metrics by rule, and in the statistics of envoyproxy/ratelimit where those are on.
+//! The metrics of a request: per rule, and in the statistics of envoyproxy/ratelimit if enabled.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
 use super::trial::Candidate;
-use crate::algorithm::Algorithm;
 use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::{Algorithm, Charge};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
 use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
@@ -20,9 +20,9 @@ use crate::telemetry::stats::{Name, RuleStats, Stats};
 #[derive(Debug)]
 pub(super) struct Counters {
     metrics: Vec<RuleMetrics>,
-    /// The part of a limit above which what is allowed is near it.
+    /// Ratio of a limit above which allowed hits count as near the limit.
     near_limit_ratio: f32,
-    /// Of the few rules that try a limit out, or of all limits of a set that is tried out.
+    /// Candidates of individual rules, or all limits of a candidate policy set.
     candidates: HashMap<usize, Candidate>,
     statistics: Option<Statistics>,
 }
@@ -37,11 +37,11 @@ struct Statistics {
 enum OfRule {
     /// One name for all requests.
     Fixed(Arc<RuleStats>),
-    /// A name with values of the request; this is what of the rule's own name stands above its last part.
+    /// A name that contains values of the request; holds the rule's own name without its last part.
     ByRequest(String),
 }
 
-/// The statistics that one request counts in, for each of its descriptors with a limit. Empty where there are none.
+/// The statistics for one request, per descriptor with a limit. Empty if statistics are disabled.
 pub(super) struct Tally<'a> {
     near_limit_ratio: f32,
     descriptors: Few<Option<(Counted<'a>, u64)>>,
@@ -64,7 +64,7 @@ impl Deref for Counted<'_> {
 }
 
 impl Counters {
-    /// Looks up what requests will add to.
+    /// Looks up the counters that requests will increment.
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
         let statistics = metrics.stats().map(|stats| {
             let of_rule = |key: MetricKey| match key.is_by_request {
@@ -83,7 +83,7 @@ impl Counters {
         }
     }
 
-    /// What each rule has counted, in the order of their numbers; nothing where several count together.
+    /// Returns the counts of each rule in rule ID order; zeros for rules that share a series.
     pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
         let counts = |metrics: &RuleMetrics| match metrics.is_own {
             true => {
@@ -94,7 +94,7 @@ impl Counters {
         self.metrics.iter().map(counts)
     }
 
-    /// Of a set that is tried out: what its limits would have done, and nothing of answers.
+    /// Creates the counters of a candidate policy set: only those of its limits' outcomes.
     pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
         let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
         let of = |rule: &Rule| (rule.id(), candidate(rule, From::policy, metrics));
@@ -102,12 +102,12 @@ impl Counters {
         Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, statistics: None }
     }
 
-    /// What a limit that is tried out counts in.
+    /// Returns the counters of a candidate limit.
     pub(super) fn of_candidate(&self, rule: &Rule) -> Option<&Candidate> {
         self.candidates.get(&rule.id())
     }
 
-    /// Counts what a request asks for, whatever becomes of it.
+    /// Counts the hits of a request, whatever its decision.
     pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
         let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
             return Tally { near_limit_ratio: 0.0, descriptors: Few::new() };
@@ -119,13 +119,16 @@ impl Counters {
                 Hits::Peek(_) | Hits::Refund(_) => 0,
             };
             counted.total_hits.add(hits);
+            if let Hits::Refund(hits) = descriptor.hits {
+                counted.total_negative_hits.add(hits.into());
+            }
             Some((counted, hits))
         };
         let descriptors = targets.iter().zip(&request.descriptors).map(of).collect();
         Tally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
     }
 
-    /// Counts what became of it.
+    /// Counts the decision on a request.
     pub(super) fn decided(&self, decision: &Decision<'_>, tally: &Tally<'_>) {
         for status in decision.statuses() {
             if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
@@ -146,7 +149,7 @@ impl Statistics {
         let mut name = Name::default();
         match target {
             Target::Nothing | Target::Unlimited(_) => None,
-            // An override of which only the amount is the request's counts for its rule.
+            // An override that inherits the other options of a rule counts for that rule.
             Target::Limited { rule: Some(rule), .. } => match self.rules.get(Rule::id(rule))? {
                 OfRule::Fixed(stats) => Some(Counted::Fixed(stats)),
                 OfRule::ByRequest(above) => {
@@ -162,13 +165,13 @@ impl Statistics {
     }
 }
 
-/// `from`: where the rule that is tried out comes from.
+/// Creates a candidate; `from` is its source.
 fn candidate(rule: &Rule, from: From, metrics: &Metrics) -> Candidate {
     let name = [rule.path(), from.mark()].concat().into();
     Candidate { metrics: metrics.candidates.of_rule(from, rule.domain(), rule.path()), name }
 }
 
-/// A name without its last part.
+/// Returns a name without its last part.
 fn above(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(above, _)| above)
 }
@@ -189,7 +192,7 @@ fn count(metrics: &RuleMetrics, status: &Status<'_>, near_limit_ratio: f32) {
     }
 }
 
-/// Whether less is left than the part of the limit above the ratio; of what may be taken at once, where that is another amount.
+/// Returns `true` if more than the ratio of the limit is used; for GCRA, of the burst.
 fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
     let (Some((limit, window)), Some(remaining)) = (status.limit(), status.remaining()) else { return false };
     let whole = match limit.algorithm() {
@@ -199,7 +202,7 @@ fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
     u64::from(whole).saturating_sub(remaining) > threshold(whole, ratio)
 }
 
-/// What nobody judged is in the total only.
+/// Counts the hits of a judged descriptor. Unjudged hits are only in the total.
 fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_ratio: f32) {
     let standing = status.standing();
     match standing {
@@ -208,26 +211,43 @@ fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_rati
             stats.near_limit.add(near(status, hits, near_limit_ratio));
         }
         Standing::Denied | Standing::ShadowDenied => {
-            stats.over_limit.add(hits);
+            let (over, near) = over_and_near(status, hits, near_limit_ratio);
+            stats.over_limit.add(over);
+            stats.near_limit.add(near);
             if status.is_remembered() {
                 stats.over_limit_with_local_cache.add(hits);
             }
             if standing == Standing::ShadowDenied {
-                stats.shadow_mode.add(hits);
+                stats.shadow_mode.add(over);
             }
         }
         Standing::NoLimit | Standing::Unlimited | Standing::PresumedAllowed | Standing::PresumedDenied => {}
     }
 }
 
-/// Those of `hits` that are above the ratio of the limit, with what was used of it before.
+/// Returns the part of `hits` above the ratio of the limit, after the hits used before.
 fn near(status: &Status<'_>, hits: u64, ratio: f32) -> u64 {
     let (Some((_, window)), Some(remaining)) = (status.limit(), status.remaining()) else { return 0 };
     let used = u64::from(window.limit()).saturating_sub(remaining);
     used.saturating_sub(threshold(window.limit(), ratio)).min(hits)
 }
 
-/// In single precision, as envoyproxy/ratelimit reckons it.
+/// Splits the hits of a denial into those over the limit and those near it, as envoyproxy/ratelimit
+/// does. Only the counter of a fixed window that is charged when it denies shows which of them
+/// crossed the limit; of any other limit all are over it.
+fn over_and_near(status: &Status<'_>, hits: u64, ratio: f32) -> (u64, u64) {
+    let (over, all) = (status.beyond(), (hits, 0));
+    let Some((limit, window)) = status.limit() else { return all };
+    let is_charged = limit.charge_mode() != Charge::Admitted && !limit.is_ban();
+    if status.is_remembered() || !is_charged || !(1..hits).contains(&over) {
+        return all;
+    }
+    let most = u64::from(window.limit());
+    let before = most.saturating_add(over).saturating_sub(hits);
+    (over, most.saturating_sub(before.max(threshold(window.limit(), ratio))))
+}
+
+/// Computes the threshold in single precision, as envoyproxy/ratelimit does.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

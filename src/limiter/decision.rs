@@ -1,4 +1,4 @@
-//! The answer to a request: a status for each descriptor, the rule behind it, and what they come to.
+//! The decision on a request: the overall result, and a status per descriptor with its rule.
 
 use super::target::{Imposed, Target};
 use super::trial::Tried;
@@ -36,27 +36,27 @@ enum Kind<'a> {
     },
 }
 
-/// How a descriptor stands with its limit.
+/// The result of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// No limit applies.
     NoLimit,
-    /// A rule says that there is none.
+    /// The rule is declared unlimited.
     Unlimited,
-    /// There was room.
+    /// The hits fit.
     Allowed,
-    /// There was none.
+    /// The hits do not fit.
     Denied,
-    /// There was none, and the rule only watches.
+    /// The hits do not fit, and the rule is in shadow mode.
     ShadowDenied,
-    /// The store failed; the limit lets pass, or the request was decided by another.
+    /// The store failed; the limit's failure mode allows, or another limit decided the request.
     PresumedAllowed,
-    /// The store failed; the limit denies.
+    /// The store failed; the limit's failure mode denies.
     PresumedDenied,
 }
 
 impl<'a> Decision<'a> {
-    /// Every descriptor without a limit.
+    /// Creates a decision in which no descriptor has a limit.
     pub(super) fn unlimited(descriptors: usize) -> Self {
         Self {
             is_over_limit: false,
@@ -65,7 +65,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Puts a role for each target, and the store's outcomes, one for each target with a limit, to their targets.
+    /// Combines the targets with their roles, and the targets with a limit with the store's
+    /// outcomes, in order.
     pub(super) fn new(overall: Overall, targets: Few<Target<'a>>, roles: Few<Role>, outcomes: Outcomes) -> Self {
         let mut outcomes = outcomes.into_iter();
         let status = |(target, role)| match target {
@@ -80,29 +81,29 @@ impl<'a> Decision<'a> {
         Self { is_over_limit: overall == Overall::Denied, statuses, tried: Vec::new() }
     }
 
-    /// The same, with what came of limits that are tried out.
+    /// Adds the outcomes of candidate limits.
     pub(super) fn with_tried(self, tried: Vec<Tried<'a>>) -> Self {
         Self { tried, ..self }
     }
 
-    /// What came of limits that are tried out; the answer knows nothing of it.
+    /// Returns the outcomes of candidate limits, which do not affect the response.
     pub fn tried(&self) -> &[Tried<'a>] {
         &self.tried
     }
 
-    /// The answer: OVER_LIMIT, or OK.
+    /// Returns `true` if the response is OVER_LIMIT, and `false` if it is OK.
     pub fn is_over_limit(&self) -> bool {
         self.is_over_limit
     }
 
-    /// One status for each descriptor, in order.
+    /// Returns one status per descriptor, in order.
     pub fn statuses(&self) -> &[Status<'a>] {
         &self.statuses
     }
 }
 
 impl<'a> Status<'a> {
-    /// The rule behind the status; `None` for no rule, and for a limit that the request set itself.
+    /// Returns the rule behind the status; `None` without a rule, or if the request set the limit.
     pub fn rule(&self) -> Option<&'a Rule> {
         match &self.0 {
             Kind::Nothing => None,
@@ -111,7 +112,7 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// How the descriptor stands with its limit.
+    /// Returns the result of the descriptor.
     pub fn standing(&self) -> Standing {
         let Kind::Limited { limit, role, outcome, .. } = &self.0 else {
             return match &self.0 {
@@ -129,7 +130,7 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// What hashes the values of the descriptor where people read them; `None`: they may be read.
+    /// Returns the hasher for displayed values of the descriptor; `None` if they may be shown.
     pub fn keyed(&self) -> Option<&'a Keyed> {
         match &self.0 {
             Kind::Limited { keyed, .. } => *keyed,
@@ -137,17 +138,17 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// Whether the status is OVER_LIMIT.
+    /// Returns `true` if the status is OVER_LIMIT.
     pub fn is_over_limit(&self) -> bool {
         matches!(self.standing(), Standing::Denied | Standing::PresumedDenied)
     }
 
-    /// Whether the limit votes: its denial alone denies no request.
+    /// Returns `true` if the limit is in quota mode: its denial alone denies no request.
     pub fn is_vote(&self) -> bool {
         matches!(self.0, Kind::Limited { role: Role::Quota | Role::QuotaShadow, .. })
     }
 
-    /// The limit that applies, and of its windows the one that binds, where the limit was judged or denies.
+    /// Returns the limit that applies with its binding window, if the limit was judged or denies.
     pub fn limit(&self) -> Option<(&Limit, &Window)> {
         let Kind::Limited { limit, outcome, .. } = &self.0 else { return None };
         let (limit, window) = (limit.limit(), outcome.as_ref().map_or(0, |outcome| outcome.report.window));
@@ -155,7 +156,7 @@ impl<'a> Status<'a> {
         (self.standing() != Standing::PresumedAllowed).then_some((limit, binding))
     }
 
-    /// Hits left; 0 where over limit. `None` where that is not known or there is no limit.
+    /// Returns the remaining hits, 0 if over limit. `None` if unknown or without a limit.
     pub fn remaining(&self) -> Option<u64> {
         match (&self.0, self.standing()) {
             (_, Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied) => Some(0),
@@ -164,27 +165,39 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// Hits that the counter has left, also where the status is over limit. `None` where that is not known or there is no limit.
+    /// Returns the remaining hits of the counter, even if the status is over limit. `None` if
+    /// unknown or without a limit.
     pub fn left(&self) -> Option<u64> {
         Some(self.outcome()?.report.remaining)
     }
 
-    /// Time until the counter is as if never used.
+    /// Returns the hits of a fixed window beyond its limit; 0 if unknown or not kept.
+    pub(super) fn beyond(&self) -> u64 {
+        self.outcome().map_or(0, |outcome| outcome.report.beyond)
+    }
+
+    /// Returns the time until the counter equals an unused one.
     pub fn reset_after(&self) -> Option<Micros> {
         self.outcome()?.report.reset_after
     }
 
-    /// Where over limit, the time until these hits would be admitted if nobody else came; `None`: never.
+    /// Returns the time until these hits are admitted without other traffic, if over limit; `None`
+    /// for never, and if not over limit.
     pub fn retry_after(&self) -> Option<Micros> {
         self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
     }
 
-    /// The time until these hits would have room, where they have none; `None`: never, or not known.
+    /// Returns the time until the end of the first window of a ban; `None` for every other limit.
+    pub fn ban_window_ends_after(&self) -> Option<Micros> {
+        self.outcome()?.report.ban_window_ends_after
+    }
+
+    /// Returns the time until these hits fit, if they do not; `None`: never, or unknown.
     pub(super) fn wait(&self) -> Option<Micros> {
         self.outcome().filter(|outcome| !outcome.allowed)?.report.retry_after
     }
 
-    /// Whether it was denied because a denial was remembered, without asking the store.
+    /// Returns `true` if a remembered denial decided, without a call to the store.
     pub fn is_remembered(&self) -> bool {
         self.outcome().is_some_and(|outcome| outcome.by == JudgedBy::Memory)
     }

@@ -1,11 +1,13 @@
-//! Request to decision: match every descriptor, ask the store once, say what each limit and the whole request came to.
+//! Decides requests: matches the descriptors, calls the store once, and combines the outcomes.
 //!
-//! Here policies and stores meet; neither knows the other. One policy snapshot serves one request. Over limit is a value;
-//! an [`Undecided`] means that nobody decided, and the caller's own failure mode has to.
+//! Policies and stores meet here; neither knows the other. One policy snapshot serves one request.
+//! Over limit is a value; an [`Undecided`] means that there is no decision, and the caller's own
+//! failure mode applies.
 
 mod amend;
 mod count;
 mod decision;
+mod entries;
 mod modes;
 mod noting;
 mod target;
@@ -35,7 +37,7 @@ use crate::store::{Check, Outcomes, Store, StoreError};
 use crate::telemetry::candidates::{CandidateMetrics, From};
 use crate::telemetry::metrics::Metrics;
 
-/// Decides requests by the policies in force and a store.
+/// A rate limiter that decides requests by the active policies and a store.
 pub struct Limiter<S> {
     policies: Arc<InForce>,
     store: S,
@@ -43,16 +45,16 @@ pub struct Limiter<S> {
     pen: Pen,
 }
 
-/// The policies in force, shared by all limiters of a process.
+/// The active policies, shared by all limiters of a process.
 pub struct InForce {
     live: ArcSwapOption<Live>,
-    /// What is tried out, also before anything is in force.
+    /// Candidate policy set; kept also before any policy is active.
     candidates: Mutex<Option<Arc<Counted>>>,
     metrics: Arc<Metrics>,
     generations: AtomicU64,
 }
 
-/// A policy set in force, and what is tried out beside it.
+/// An active policy set, with the candidate set beside it.
 #[derive(Clone, Debug)]
 pub struct Live {
     in_force: Arc<Counted>,
@@ -61,20 +63,20 @@ pub struct Live {
     generation: u64,
 }
 
-/// A policy set, with what its rules count in.
+/// A policy set, with the counters of its rules.
 #[derive(Debug)]
 struct Counted {
     policies: PolicySet,
     counters: Counters,
 }
 
-/// What requests are decided by; held for the length of one request.
+/// A snapshot of the active policies, held for the duration of one request.
 pub type Snapshot = Guard<Option<Arc<Live>>>;
 
-/// Nobody decided.
+/// An error for a request without a decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecided {
-    /// No policy set was ever installed.
+    /// No policy set has been installed yet.
     #[error("no policy is loaded yet")]
     NoPolicy,
     /// The store failed for a limit whose `on_store_error` is `error`.
@@ -83,14 +85,14 @@ pub enum Undecided {
 }
 
 impl InForce {
-    /// No policies yet.
+    /// Creates an instance without policies.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
         let (live, candidates) = (ArcSwapOption::empty(), Mutex::default());
         Arc::new(Self { live, candidates, metrics, generations: AtomicU64::new(0) })
     }
 
-    /// Puts a policy set in force, for every request that begins from now on.
+    /// Activates a policy set for every request that begins from now on.
     pub fn install(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
         self.metrics.keep_rules(&rules);
@@ -105,7 +107,8 @@ impl InForce {
         self.live.store(Some(Arc::new(Live { in_force, candidates: candidates.clone(), version, generation })));
     }
 
-    /// Tries a policy set out, in the place of the one before, beside what is in force. Its counters must be its own:
+    /// Evaluates a candidate policy set beside the active one, in place of the previous candidate.
+    /// Its counters must be separate, as by
     /// [`Options::are_candidates`](crate::policy::Options::are_candidates).
     pub fn try_out(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
@@ -119,37 +122,44 @@ impl InForce {
         }
     }
 
-    /// The policies in force.
+    /// Returns the active policies.
     pub fn snapshot(&self) -> Snapshot {
         self.live.load()
+    }
+
+    /// Returns the estimated memory of the active and candidate policies, in bytes.
+    pub fn memory(&self) -> usize {
+        let in_force = self.live.load().as_ref().map_or(0, |live| live.in_force.policies.memory());
+        let on_trial = self.candidates.lock().as_ref().map_or(0, |candidates| candidates.policies.memory());
+        in_force.saturating_add(on_trial)
     }
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter. `modes`: what the process makes of all limits.
+    /// Creates a limiter. `modes` apply to all limits of the process.
     pub fn new(policies: Arc<InForce>, store: S, modes: Modes) -> Self {
         Self { policies, store, modes, pen: Pen::default() }
     }
 
-    /// The same, which takes its denials down.
+    /// Returns the limiter with a recorder for its denials.
     pub fn with_pen(self, pen: Pen) -> Self {
         Self { pen, ..self }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The policies in force.
+    /// Returns the active policies.
     pub fn snapshot(&self) -> Snapshot {
         self.policies.snapshot()
     }
 
-    /// Decides one request by a [`snapshot`](Self::snapshot), and no later than `deadline`.
+    /// Decides one request by a [`snapshot`](Self::snapshot), no later than `deadline`.
     ///
     /// # Errors
-    /// [`Undecided`]: the answer is not known, neither OK nor over limit.
+    /// [`Undecided`]: there is no decision, neither OK nor over limit.
     pub async fn decide<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -159,10 +169,11 @@ impl<S: Store> Limiter<S> {
         self.judge(snapshot, request, deadline, true, None).await
     }
 
-    /// The same, and says how long the store was waited for, where somebody wants to know.
+    /// Decides one request, and reports the time spent waiting for the store in `store_time`, which
+    /// is left as it is if the store was not called.
     ///
     /// # Errors
-    /// As [`decide`](Self::decide).
+    /// See [`decide`](Self::decide).
     pub async fn decide_timed<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -173,11 +184,11 @@ impl<S: Store> Limiter<S> {
         self.judge(snapshot, request, deadline, true, store_time).await
     }
 
-    /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) judges one that charges the same hits; counts
-    /// it nowhere.
+    /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) judges one that
+    /// charges the same hits. Counts nothing but store errors.
     ///
     /// # Errors
-    /// As [`decide`](Self::decide).
+    /// See [`decide`](Self::decide).
     pub async fn peek<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -213,7 +224,7 @@ impl<S: Store> Limiter<S> {
         let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
         let trials = if counts { Trial::all(live, request, &targets, &mut keys) } else { Vec::new() };
         let tally = counts.then(|| live.in_force.counters.asked(policy, request, &targets));
-        let recorded: Few<Vec<Vec<u8>>> = targets.iter().map(|target| target.recorded(request)).collect();
+        let recorded = entries::recorded(&targets, request);
         let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
             |(((target, descriptor), recorded), role)| {
                 let key = keys.key(request.domain, target.key()?).in_one_slot(policy.is_some_and(Policy::in_one_slot));
@@ -250,7 +261,7 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
-    /// Counts a request that is admitted in global shadow mode alone.
+    /// Counts a request that is admitted only because of global shadow mode.
     fn count_shadow(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
         if let (true, Some(stats)) = (self.modes.shadow, self.policies.metrics.stats())
             && combine(Prior::Open, verdicts(checks, outcomes)) == Overall::Denied
@@ -270,24 +281,24 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// The verdict on each check, as it counts for the request.
+/// Returns the verdict on each check, with its role in the request.
 fn verdicts(checks: &[Check<'_>], outcomes: &Outcomes) -> impl Iterator<Item = (Role, Verdict)> {
     checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())))
 }
 
 impl Live {
-    /// The policies.
+    /// Returns the policies.
     pub fn policies(&self) -> &PolicySet {
         &self.in_force.policies
     }
 
-    /// Tells these policies from those that were before and will be, also where they are the same.
+    /// Returns a number unique to each installation of a policy set, even of an identical one.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What is tried out: the rules that stand beside those in force, which have their paths, then those of the set that is
-    /// tried out; each with what it has counted.
+    /// Returns the candidates with their metrics: first the rules beside active ones, which have
+    /// the same paths, then those of the candidate policy set.
     pub fn candidates(&self) -> impl Iterator<Item = (From, &Rule, &CandidateMetrics)> {
         let beside = self.in_force.policies.rules().filter_map(Rule::candidate);
         let beside = beside.map(|rule| (From::rule, rule, &self.in_force.counters));
@@ -296,7 +307,7 @@ impl Live {
         beside.chain(set).filter_map(|(from, rule, counters)| Some((from, rule, &counters.of_candidate(rule)?.metrics)))
     }
 
-    /// What each rule has counted, in the order of their numbers. Of rules that count together nothing is told.
+    /// Returns the counts of each rule, in rule ID order; zeros for rules that share a series.
     pub fn looks(&self) -> impl Iterator<Item = Look<'_>> + Clone {
         let Counted { policies, counters } = &*self.in_force;
         let rules = policies.rules().zip(counters.of_rules());

@@ -1,4 +1,4 @@
-//! What is taken down of a request beyond its counts: its denials in the journal, and what the promise has exceptions for.
+//! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
 use super::decision::{Decision, Standing, Status};
 use super::{Limiter, Live};
@@ -9,11 +9,11 @@ use crate::descriptor::{Keyed, Request};
 use crate::journal::{Denial, Why};
 use crate::store::Store;
 
-/// What the journal calls the rule of a limit that a request brought along.
+/// Journal name of a limit that a request sets itself.
 const OWN_LIMIT: &str = "(limit of the request)";
 
 impl<S: Store> Limiter<S> {
-    /// Takes down what became of a request. `recorded`: what the rule of each descriptor records.
+    /// Records the denials of a request. `recorded` has the recorded entries per descriptor.
     pub(super) fn note(
         &self,
         live: &Live,
@@ -39,7 +39,7 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Takes down whom limits that are tried out would have denied, of a request that is admitted.
+    /// Records the denials by candidate limits of a request that is admitted.
     pub(super) fn note_tried(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
         if decision.is_over_limit() || !self.pen.is_on() {
             return;
@@ -59,7 +59,7 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Counts what lets more pass than the limit says.
+    /// Counts hits that may exceed the limit: refunds, overruns and weighted estimates.
     fn count_exception(&self, status: &Status<'_>, hits: Hits) {
         let metrics = &self.policies.metrics;
         match (hits, status.standing()) {

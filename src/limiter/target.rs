@@ -1,28 +1,29 @@
-//! What a descriptor leads to: nothing, a rule without a limit, or a limit and the key of its counter.
+//! The target of a descriptor: nothing, a rule without a limit, or a limit and its counter key.
 
+use super::entries::FirstEntries;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::judge::Few;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::verdict::Role;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
-use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Override, Request};
+use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Override};
 use crate::policy::{Imposes, Policy, Rule};
 
-/// Bytes of a recorded value: who it was, not all that was said.
+/// Maximum length of a recorded value in bytes: enough to identify a client.
 const MAX_RECORDED: usize = 128;
 
-/// What one descriptor leads to.
+/// The target of one descriptor.
 pub(super) enum Target<'a> {
-    /// No rule, one that imposes nothing, or one that another of the request replaces.
+    /// No rule, a rule that imposes nothing, or one that another rule of the request replaces.
     Nothing,
-    /// A rule that says so.
+    /// A rule that is declared unlimited.
     Unlimited(&'a Rule),
-    /// A limit. `keyed`: what hashes its values, where they may not be read.
+    /// A limit. `keyed` is the hasher for its values, if they must not be shown.
     Limited { rule: Option<&'a Rule>, limit: Imposed<'a>, key: KeyRange, keyed: Option<&'a Keyed> },
 }
 
-/// A rule's limit, or one that the request brought along.
+/// The limit of a rule, or one that the request itself sets.
 #[derive(Debug)]
 pub(super) enum Imposed<'a> {
     ByRule(&'a Limit),
@@ -30,8 +31,8 @@ pub(super) enum Imposed<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Matches a descriptor and encodes the key of its counter. `beside`: what hashes the values of a rule's own limit where the
-    /// rule itself does not.
+    /// Matches a descriptor and encodes its counter key. `beside` is the hasher for a rule's own
+    /// limit if the rule itself does not hash values.
     pub(super) fn find(
         policy: &'a Policy,
         descriptor: &Descriptor<'_>,
@@ -54,7 +55,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// A limit that the request sets: the rule's own with other numbers where that inherits them, else a fixed window.
+    /// Returns the target of an override: the rule's own limit with other numbers if the rule
+    /// inherits overrides, else a fixed window.
     fn overridden(
         policy: &'a Policy,
         rule: Option<&'a Rule>,
@@ -66,7 +68,8 @@ impl<'a> Target<'a> {
             Imposes::Limit(limit) => Some((rule, limit)),
             Imposes::Nothing | Imposes::Unlimited => None,
         });
-        // The bounds of a period are checked where the request is read; what a rule cannot count, it does not impose.
+        // The period was validated when the request was read; a window that cannot be counted
+        // imposes no limit.
         let Ok(window) = Window::new(wanted.limit, wanted.period) else { return Self::Nothing };
         if let Some((rule, limit)) = inheriting {
             let own = limit.windows().iter().all(|own| own.period() == window.period());
@@ -88,7 +91,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// A rule's own limit, and the key of its counter; nothing where the request has set the limit.
+    /// Returns the rule's own limit and its counter key; `None` if the request set the limit.
     pub(super) fn of_rule(self) -> Option<(&'a Rule, &'a Limit, KeyRange)> {
         match self {
             Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key, .. } => Some((rule, limit, key)),
@@ -103,7 +106,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What hashes the values that its counter is of; `None`: they may be read.
+    /// Returns the hasher for the values of its counter; `None` if they may be shown.
     pub(super) fn keyed(&self) -> Option<&'a Keyed> {
         match self {
             Self::Limited { keyed, .. } => *keyed,
@@ -118,7 +121,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What may be taken of the limit in advance; nothing of one that the request has set.
+    /// Returns the lease of the rule's own limit, if any; `None` if the request set the limit.
     pub(super) fn lease(&self) -> Option<Lease> {
         match self {
             Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), .. } => Some(rule.lease()?.of(limit)),
@@ -133,12 +136,12 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The entries of the request that the rule records, as `key=value`; of several with one key the first.
-    pub(super) fn recorded(&self, request: &Request<'_>) -> Vec<Vec<u8>> {
+    /// Returns the entries of the request that the rule records, as `key=value`; of several with
+    /// one key, the first.
+    pub(super) fn recorded(&self, entries: &FirstEntries<'_, '_>) -> Vec<Vec<u8>> {
         let Self::Limited { rule: Some(rule), .. } = self else { return Vec::new() };
         let first = |key: &[u8]| {
-            let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-            let entry = entries.into_iter().find(|entry| entry.key == key)?;
+            let entry = entries.with_key(key)?;
             let write = |value: &[u8]| [entry.key, b"=", value.get(..MAX_RECORDED).unwrap_or(value)].concat();
             Some(self.keyed().map_or_else(|| write(entry.value), |keyed| write(keyed.shown(entry.value).as_bytes())))
         };
@@ -163,7 +166,7 @@ impl Imposed<'_> {
     }
 }
 
-/// The part in a request that a rule gives its limit.
+/// Returns the role that a rule gives its limit.
 pub(super) fn role_of(rule: &Rule) -> Role {
     match (rule.shadow_mode(), rule.quota_mode()) {
         (false, false) => Role::Enforce,
@@ -173,22 +176,26 @@ pub(super) fn role_of(rule: &Rule) -> Role {
     }
 }
 
-/// Drops the limits whose name another rule of the request replaces. Unlimited rules replace, and are not replaced; what is
-/// replaced still replaces others.
+/// Drops the limits whose name another rule of the request replaces. Unlimited rules replace others
+/// but are not replaced themselves; a replaced rule still replaces others.
 pub(super) fn drop_replaced(targets: &mut [Target<'_>]) {
-    let replaced: Few<&str> =
+    let mut replaced: Few<&str> =
         targets.iter().filter_map(Target::rule).flat_map(Rule::replaces).map(AsRef::as_ref).collect();
     if replaced.is_empty() {
         return;
     }
+    replaced.sort_unstable();
+    replaced.dedup();
     let gone = |target: &Target<'_>| match target {
-        Target::Limited { rule: Some(rule), .. } => rule.name().is_some_and(|name| replaced.contains(&name)),
+        Target::Limited { rule: Some(rule), .. } => {
+            rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
+        }
         Target::Limited { rule: None, .. } | Target::Nothing | Target::Unlimited(_) => false,
     };
     targets.iter_mut().filter(|target| gone(target)).for_each(|target| *target = Target::Nothing);
 }
 
-/// The limit of an override: a fixed window, as envoyproxy/ratelimit counts it.
+/// Creates the limit of an override: a fixed window, as in envoyproxy/ratelimit.
 fn fixed(window: Window, charge: Charge) -> Result<Limit, QuotaError> {
     let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window])?);
     Limit::new(algorithm, charge, OnStoreError::Error)

@@ -17,10 +17,10 @@ use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 
 const SECOND: u64 = 1_000_000;
-/// The beginning of a day, of a minute and of a second.
+/// The start of a day, of a minute and of a second.
 const DAY: u64 = 20_000 * 86_400 * SECOND;
 
-/// A limiter with a policy, at a given time.
+/// A limiter with policies and a manual clock.
 struct Bench {
     limiter: Limiter<MemoryStore<Arc<ManualClock>>>,
     in_force: Arc<InForce>,
@@ -28,7 +28,7 @@ struct Bench {
     metrics: Arc<Metrics>,
 }
 
-/// What is asked of one descriptor.
+/// The hits or override to request for one descriptor.
 #[derive(Clone, Copy)]
 struct Ask<'a> {
     entries: &'a str,
@@ -75,12 +75,13 @@ fn bench(rules: &str) -> Bench {
 }
 
 impl Bench {
-    /// Decides, and says: overall, then each status as `OK 3`, `OVER`, or `-` where no limit applies.
+    /// Decides a request and formats the overall code, then each status as `OK 3`, `OVER`, or `-`
+    /// without a limit.
     fn ask_in(&self, domain: &str, asked: &[Ask<'_>]) -> Result<String, Undecided> {
         self.run(domain, asked, false)
     }
 
-    /// The same; `only_peeks`: by [`Limiter::peek`].
+    /// Decides a request, or peeks by [`Limiter::peek`] if `only_peeks`.
     fn run(&self, domain: &str, asked: &[Ask<'_>], only_peeks: bool) -> Result<String, Undecided> {
         let descriptors = asked.iter().map(|ask| Descriptor {
             entries: ask.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect(),
@@ -350,7 +351,7 @@ fn the_example_policies_do_what_their_comments_say() {
     assert_eq!(last("tenants", 999, take("tenant=acme")), "OK: -");
     assert_eq!(last("tenants", 21, take("tenant=other,route=export")), "OK: 0", "only watched");
 
-    // Three windows: 1,000 in a second, 5,000 in ten, 7,000 in fifteen.
+    // Three windows: 1,000 in one second, 5,000 in ten, 7,000 in fifteen.
     let mut admitted = 1_000;
     for second in 1..15 {
         bench.at(second * 1_020_000);
@@ -360,7 +361,7 @@ fn the_example_policies_do_what_their_comments_say() {
         assert!(second > 8 || admitted <= 5_000);
     }
     assert_eq!(admitted, 7_000);
-    // Refused tries count: at 15 minutes the five are gone, and the nine are not.
+    // Denied attempts are charged too, and none has expired after 14 minutes.
     bench.at(14 * 60 * SECOND);
     assert_eq!(last("login", 1, take("account=ann")), "OVER: OVER");
 }

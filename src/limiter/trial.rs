@@ -1,6 +1,7 @@
-//! Limits that are tried out: judged beside those that apply, in the same question to the store, and without a part in the answer.
+//! Candidate limits: judged beside the active ones, in the same call to the store, without an
+//! effect on the response.
 //!
-//! A limit is tried out beside a rule that is in force, or with a whole set of policies.
+//! A candidate belongs to an active rule, or is part of a candidate policy set.
 
 use super::Live;
 use super::target::{Target, drop_replaced};
@@ -13,27 +14,27 @@ use crate::policy::{Imposes, Policy, Rule};
 use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::candidates::CandidateMetrics;
 
-/// A rule that is tried out, to whom it is told.
+/// The metrics and the journal name of a candidate rule.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) metrics: CandidateMetrics,
-    /// What the journal calls it.
+    /// Name of the rule in the journal.
     pub(super) name: Box<str>,
 }
 
-/// A limit that is tried out on a descriptor, and the key of its counter.
+/// A candidate limit on one descriptor, and its counter key.
 pub(super) struct Trial<'a> {
     rule: &'a Rule,
     limit: &'a Limit,
     candidate: &'a Candidate,
     key: KeyRange,
-    /// What hashes the values, by it or by the limit that applies.
+    /// Hasher for the values, if the candidate or the active limit hashes them.
     keyed: Option<&'a Keyed>,
     in_one_slot: bool,
     descriptor: usize,
 }
 
-/// What came of a limit that is tried out.
+/// The outcome of a candidate limit.
 #[derive(Debug)]
 pub struct Tried<'a> {
     rule: &'a Rule,
@@ -44,7 +45,7 @@ pub struct Tried<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// What is tried out on the descriptors of a request. `targets`: what they lead to in the policies in force.
+    /// Returns the candidates for a request's descriptors. `targets`: those in the active policies.
     pub(super) fn all(
         live: &'a Live,
         request: &Request<'_>,
@@ -59,7 +60,8 @@ impl<'a> Trial<'a> {
         if let Some(candidates) = &live.candidates
             && let Some(policy) = candidates.policies.find(request.domain)
         {
-            // Where the rule in force hashes values, so does what is tried out instead of it, be it replaced in this request or not.
+            // If the active rule hashes values, so does the candidate for it, even if the request
+            // replaces that rule.
             let find = |descriptor: &Descriptor<'_>| {
                 let applying = in_force.and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
                 Target::find(policy, descriptor, keys, applying)
@@ -77,8 +79,8 @@ impl<'a> Trial<'a> {
         trials
     }
 
-    /// The candidates of the rules that are hit. A limit that another replaces, and one that the request brings along, are not
-    /// what a candidate is to follow.
+    /// Returns the candidates beside the matched rules. Skips replaced limits and those that the
+    /// request sets, because a candidate is not meant to succeed these.
     fn beside(
         live: &'a Live,
         policy: &'a Policy,
@@ -93,13 +95,13 @@ impl<'a> Trial<'a> {
             let rule = host.candidate().filter(|_| !is_replaced)?;
             let Imposes::Limit(limit) = rule.imposes() else { return None };
             let candidate = live.in_force.counters.of_candidate(rule)?;
-            // Where the limit beside it hashes values, so does it.
+            // If the limit beside it hashes values, so does the candidate.
             let (key, keyed) = (policy.finish(rule, keys, None), policy.keyed_for(rule));
             Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
         })
     }
 
-    /// The question about it.
+    /// Returns the check of the candidate for the store.
     pub(super) fn check<'c>(&'c self, request: &'c Request<'_>, keys: &'c KeyBuffer) -> Option<Check<'c>> {
         let key = keys.key(request.domain, &self.key).in_one_slot(self.in_one_slot);
         let hits = request.descriptors.get(self.descriptor)?.hits;
@@ -109,7 +111,7 @@ impl<'a> Trial<'a> {
 }
 
 impl<'a> Tried<'a> {
-    /// Puts outcomes to what was tried out, in their order. `from`: where they begin.
+    /// Assigns the outcomes, beginning at index `from`, to the candidates in order.
     pub(super) fn all(trials: Vec<Trial<'a>>, outcomes: &mut Outcomes, from: usize) -> Vec<Self> {
         if trials.is_empty() {
             return Vec::new();
@@ -125,37 +127,37 @@ impl<'a> Tried<'a> {
         trials.into_iter().zip(outcomes).map(tried).collect()
     }
 
-    /// The rule that is tried out; one beside a rule in force has its number and its path.
+    /// Returns the candidate rule; one beside an active rule has the same ID and path.
     pub fn rule(&self) -> &'a Rule {
         self.rule
     }
 
-    /// Which of the request's descriptors it was tried on.
+    /// Returns the index of the descriptor.
     pub fn descriptor(&self) -> usize {
         self.descriptor
     }
 
-    /// What hashes the values of the descriptor where people read them; `None`: they may be read.
+    /// Returns the hasher for displayed values of the descriptor; `None` if they may be shown.
     pub fn keyed(&self) -> Option<&'a Keyed> {
         self.keyed
     }
 
-    /// Whether it would have denied; `None`: that is not known.
+    /// Returns `true` if it would have denied; `None` if unknown.
     pub fn would_deny(&self) -> Option<bool> {
         self.outcome.as_ref().ok().map(|outcome| !outcome.allowed)
     }
 
-    /// What the journal calls it.
+    /// Returns the name of the rule in the journal.
     pub(super) fn name(&self) -> &'a str {
         &self.candidate.name
     }
 
-    /// The time until the hits would have room; `None`: never, or not known.
+    /// Returns the time until the hits fit; `None`: never, or unknown.
     pub(super) fn wait(&self) -> Option<Micros> {
         self.outcome.as_ref().ok()?.report.retry_after
     }
 
-    /// Counts it. `is_over_limit`: the request is denied without it.
+    /// Counts the outcome. `is_over_limit`: the request is denied without the candidate.
     pub(super) fn count(&self, is_over_limit: bool) {
         let CandidateMetrics { allowed, denied, denied_already, unknown } = &self.candidate.metrics;
         match (self.would_deny(), is_over_limit) {

@@ -1,4 +1,4 @@
-//! Spans as messages of OTLP.
+//! Conversion of spans to OTLP messages.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,16 +12,16 @@ use crate::spans::{Span, Told};
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const METHOD: &str = "ShouldRateLimit";
-/// The trace is recorded, and whether a parent is another process's is known.
+/// Span flags: the trace is sampled, the parent's remoteness is known, the parent is remote.
 const SAMPLED: u32 = 0x01;
 const IS_REMOTE_KNOWN: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
-/// gRPC's CANCELLED, for a call that its caller gave up.
+/// gRPC status CANCELLED, for a call that its caller canceled.
 const CANCELLED: i32 = 1;
-/// Codes of gRPC that are a server's errors, by OpenTelemetry's conventions.
+/// gRPC status codes that are errors of the server, by the OpenTelemetry conventions.
 const ERRORS: [i32; 6] = [2, 4, 12, 13, 14, 15];
 
-/// Spans of this process.
+/// Converts the spans of this process.
 pub(super) fn resource_spans(resource: &[(String, String)], spans: Vec<Span>) -> ResourceSpans {
     let attributes = resource.iter().map(|(key, value)| attribute(key, text(value))).collect();
     let scope = InstrumentationScope { name: "tollgate".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };

@@ -1,5 +1,7 @@
-//! Spans on their way to a collector, by OTLP over gRPC: in batches, in the background, dropped where that is away.
+//! Export of spans to a collector by OTLP over gRPC or HTTP: in batches, in the background, dropped
+//! if the collector is unavailable.
 
+mod http;
 mod messages;
 
 use std::sync::Arc;
@@ -8,42 +10,60 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
 use tracing::warn;
 
-use crate::grpc::client::{ClientTls, Header};
+use self::http::HttpExporter;
+use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
 use crate::spans::Span;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
 
-/// Spans that go together, and how long the first waits for others.
+/// Maximum number of spans in a batch, and the time that the first one waits for more.
 const BATCH: usize = 512;
 const DELAY: Duration = Duration::from_secs(1);
-/// Time for a collector to take a batch.
+/// Timeout for the export of a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where spans go, and what they say of this process.
+/// The protocol of a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// OTLP over gRPC.
+    Grpc,
+    /// OTLP over HTTP: POST of protobuf messages.
+    Http,
+}
+
+/// A collector of spans, and the resource to report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collector {
-    /// A URL, of which the scheme says whether connections are encrypted.
+    /// URL of the collector; its scheme selects TLS or plaintext. With the path for HTTP.
     pub endpoint: String,
-    /// Headers of the calls to it.
+    /// Protocol of the collector.
+    pub protocol: Protocol,
+    /// Headers of the calls.
     pub headers: Vec<Header>,
-    /// Attributes of the resource, `service.name` among them.
+    /// Attributes of the resource, including `service.name`.
     pub resource: Vec<(String, String)>,
 }
 
-/// Sends spans until `ended`, and then those that wait.
+/// A client of the collector; connects on first use and reconnects as needed.
+enum Exporter {
+    Grpc(TraceServiceClient<Channel>),
+    Http(HttpExporter),
+}
+
+/// Sends spans until `ended`, then flushes the queued ones.
 pub async fn send(
     collector: Collector,
     mut spans: mpsc::Receiver<Span>,
     metrics: Arc<Metrics>,
     ended: CancellationToken,
 ) {
-    let mut connection = None;
+    let mut exporter = None;
     let failures = Seldom::default();
     loop {
         let batch = next_batch(&mut spans, &ended).await;
@@ -51,24 +71,23 @@ pub async fn send(
             return;
         }
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let sent = timeout(PATIENCE, collector.export(&mut connection, batch)).await;
-        match sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
+        let sent = timeout(PATIENCE, collector.export(&mut exporter, batch)).await;
+        match sent.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}"))) {
             Ok(rejected) => {
                 metrics.guard.spans.sent.inc_by(count.saturating_sub(rejected));
                 metrics.guard.spans.dropped.inc_by(rejected);
             }
-            Err(status) => {
+            Err(error) => {
                 metrics.guard.spans.dropped.inc_by(count);
                 if let Some(times) = failures.times() {
-                    let (endpoint, error) = (&collector.endpoint, status.message());
-                    warn!(endpoint, error, times, "spans could not be sent and are dropped");
+                    warn!(endpoint = collector.endpoint, error, times, "spans could not be sent and are dropped");
                 }
             }
         }
     }
 }
 
-/// Waits for a span and a moment for others; all that are left, once it has ended.
+/// Waits for a span, and briefly for more. After `ended`, returns the spans left in the queue.
 async fn next_batch(spans: &mut mpsc::Receiver<Span>, ended: &CancellationToken) -> Vec<Span> {
     let mut batch = Vec::new();
     let first = tokio::select! {
@@ -98,30 +117,34 @@ async fn next_batch(spans: &mut mpsc::Receiver<Span>, ended: &CancellationToken)
 }
 
 impl Collector {
-    /// Sends a batch, and says how many of it were rejected.
-    async fn export(
-        &self,
-        connection: &mut Option<TraceServiceClient<Channel>>,
-        batch: Vec<Span>,
-    ) -> Result<u64, Status> {
-        let client = match connection {
-            Some(client) => client,
-            None => connection.insert(self.client().map_err(|error| Status::unavailable(error.to_string()))?),
+    /// Sends a batch. Returns the number of rejected spans.
+    async fn export(&self, exporter: &mut Option<Exporter>, batch: Vec<Span>) -> Result<u64, String> {
+        let exporter = match exporter {
+            Some(exporter) => exporter,
+            None => exporter.insert(self.exporter()?),
         };
-        let spans = vec![messages::resource_spans(&self.resource, batch)];
-        let mut request = Request::new(ExportTraceServiceRequest { resource_spans: spans });
-        self.headers.iter().for_each(|header| header.add_to(request.metadata_mut()));
-        let answer = client.export(request).await?.into_inner();
-        Ok(answer.partial_success.map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
+        let batch = ExportTraceServiceRequest { resource_spans: vec![messages::resource_spans(&self.resource, batch)] };
+        match exporter {
+            Exporter::Http(exporter) => exporter.export(&batch).await,
+            Exporter::Grpc(client) => {
+                let mut request = Request::new(batch);
+                self.headers.iter().for_each(|header| header.add_to(request.metadata_mut()));
+                let answer = client.export(request).await.map_err(|status| status.message().to_owned())?.into_inner();
+                Ok(answer.partial_success.map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
+            }
+        }
     }
 
-    /// A client that connects when it is first used, and again whenever that has to be.
-    fn client(&self) -> Result<TraceServiceClient<Channel>, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(self.endpoint.clone())?.connect_timeout(PATIENCE);
+    fn exporter(&self) -> Result<Exporter, String> {
+        if self.protocol == Protocol::Http {
+            return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
+        }
+        let endpoint = Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
+        let endpoint = endpoint.connect_timeout(PATIENCE);
         let endpoint = match self.endpoint.starts_with("https://") {
             true => ClientTls::default().on(endpoint)?,
             false => endpoint,
         };
-        Ok(TraceServiceClient::new(endpoint.connect_lazy()))
+        Ok(Exporter::Grpc(TraceServiceClient::new(endpoint.connect_lazy())))
     }
 }

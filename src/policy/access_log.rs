@@ -1,61 +1,63 @@
-//! What a line of an access log is as a request: which of its fields become which entries of which descriptors.
+//! The mapping from a line of an access log to a request: which fields become which entries of
+//! which descriptors.
 //!
-//! Values only: who reads lines has JSON.
+//! Holds values only; the reader of the log parses the JSON.
 
 use super::{Report, Source, document};
 
-/// What a line is as a request.
+/// A mapping from log lines to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// The field that says when the request came.
+    /// Name of the field with the time of the request.
     pub time: String,
-    /// Microseconds in one of what it counts, where it is a number.
+    /// Microseconds per unit of the time field, if it is a number.
     pub scale: u64,
-    /// The domain.
+    /// Source of the domain.
     pub domain: From,
-    /// Of each descriptor the entries, key and value.
+    /// Entries of each descriptor: the key and the source of the value.
     pub descriptors: Vec<Vec<(String, From)>>,
-    /// How much is wanted; `None`: 1.
+    /// Source of the hits; `None` for 1.
     pub hits: Option<From>,
 }
 
-/// Where a text comes from.
+/// The source of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum From {
-    /// It is this one.
+    /// A fixed text.
     Literal(String),
     /// A field of the line.
     Field {
-        /// Its name; dots lead into objects.
+        /// Name of the field; dots separate the keys of nested objects.
         name: String,
-        /// What is cut off.
+        /// Part of the value that is removed.
         without: Option<Without>,
     },
 }
 
-/// What is cut off a field.
+/// A part of a field that is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     /// The port of an address: `203.0.113.7:4711`, `[2001:db8::1]:4711`.
     Port,
-    /// Of a path all from the question mark on.
+    /// The query of a path, from the question mark on.
     Query,
 }
 
-/// The words for what is cut off.
+/// Names of the parts that can be removed.
 pub const WITHOUT: [(&str, Without); 2] = [("port", Without::Port), ("query", Without::Query)];
 
-/// The words for what a number counts since 1970, in microseconds.
+/// Units of a numeric time since 1970, in microseconds.
 pub const SCALES: [(&str, u64); 3] = [("s", 1_000_000), ("ms", 1_000), ("us", 1)];
 
 impl Without {
-    /// A text without it.
+    /// Returns `text` without this part.
     pub fn cut(self, text: &str) -> &str {
         match self {
             Self::Query => text.split_once('?').map_or(text, |(path, _)| path),
             Self::Port => {
                 let (address, port) = text.rsplit_once(':').unwrap_or((text, ""));
-                // What is left of an IPv6 address without brackets is no address.
+                // An IPv6 address without brackets has no port: cutting at its last colon would
+                // break it.
                 let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 match address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                     Some(inner) if is_port => inner,
@@ -67,10 +69,10 @@ impl Without {
     }
 }
 
-/// Reads a map.
+/// Reads a mapping.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all problems of the file.
 pub fn read(source: &Source) -> Result<Map, Report> {
     document::access_log::read(source)
 }

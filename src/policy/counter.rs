@@ -1,42 +1,42 @@
-//! Which counter a descriptor leads to, for people who ask for it by name.
+//! Lookup of a counter by its descriptor, for operators.
 
 use std::fmt;
 
 use super::{Imposes, Policy, PolicySet, Rule};
 use crate::descriptor::{CounterKey, Entry, KeyBuffer};
 
-/// Names that a text lists.
+/// Maximum number of names in a list.
 const MAX_NAMES: usize = 12;
 
-/// There is no counter to speak of.
+/// The reason why there is no counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoCounter {
-    /// Of this domain nothing is known.
+    /// There is no policy for the domain.
     Domain {
-        /// This one.
+        /// Requested domain.
         domain: String,
-        /// Those of which something is.
+        /// Known domains, as a list.
         known: String,
     },
-    /// The descriptor hits no rule.
+    /// The descriptor matches no rule.
     Rule {
-        /// The entry that nothing stands for, after what above it.
+        /// The first entry without a rule, and the path of the rule above it.
         at: String,
-        /// The rules that stand at that place.
+        /// Rules at that level, as a list.
         known: String,
     },
     /// There is no rule with this path.
     Path {
-        /// This one.
+        /// Requested path.
         path: String,
-        /// Those that have a limit.
+        /// Rules with a limit, as a list.
         known: String,
     },
     /// The rule with this path has no limit.
     Limit {
-        /// This one.
+        /// Path of the rule.
         path: String,
-        /// The rules below it.
+        /// Rules below it, as a list.
         known: String,
     },
 }
@@ -55,10 +55,10 @@ impl fmt::Display for NoCounter {
 }
 
 impl PolicySet {
-    /// The rule that a descriptor hits, and the key of its counter.
+    /// Returns the rule that a descriptor matches, and the key of its counter.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason why there is no counter.
     pub fn counter<'a>(
         &'a self,
         domain: &'a str,
@@ -79,7 +79,7 @@ impl PolicySet {
         }
     }
 
-    /// Why nothing can be of a domain, of a rule's path, or of both: there is none by that name. `None`: there are.
+    /// Returns the reason why a domain or the path of a rule is unknown; `None` if both exist.
     pub fn unknown(&self, domain: Option<&str>, path: Option<&str>) -> Option<NoCounter> {
         if let Some(domain) = domain.filter(|domain| self.find(domain).is_none()) {
             return Some(self.no_domain(domain));
@@ -114,12 +114,13 @@ impl Policy {
     }
 }
 
-/// What a path has after that of its rule: nothing, or which limit of it, such as ` (candidate)`.
+/// Returns `true` for the rest of a path after that of its rule: nothing, or which limit of the
+/// rule, such as ` (candidate)`.
 fn is_of_the_rule(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with(" (")
 }
 
-/// The first of many names.
+/// Returns the first of the names, and the number of the others.
 fn some_of(names: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut names: Vec<String> = names.map(|name| name.as_ref().to_owned()).collect();
     let more = names.len().saturating_sub(MAX_NAMES);

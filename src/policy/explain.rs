@@ -1,4 +1,5 @@
-//! Why a descriptor hits a rule, and what that imposes, in words: each step of the walk, what was tried, the limit.
+//! Explanations of matches in words: each step of the match, the rules that were tried, and the
+//! limit.
 
 use std::fmt::{self, Write as _};
 
@@ -10,10 +11,10 @@ use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
 
-/// Rules with `*` that are listed of those that were tried.
+/// Maximum number of rules with `*` that are listed as tried.
 const MAX_TRIED: usize = 10;
 
-/// The explanation, and the rule that is hit.
+/// Returns the explanation, and the rule that the descriptor matches.
 pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>]) -> (String, Option<&'p Rule>) {
     let Some(policy) = policies.find(domain) else {
         let domains: Vec<_> = policies.policies().map(Policy::domain).collect();
@@ -26,7 +27,7 @@ pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>])
     (text, hit)
 }
 
-/// The limit of a rule in words, such as `100 hits in 1m`; `None` where it imposes none.
+/// Returns the limit of a rule in words, such as `100 hits in 1m`; `None` if it imposes none.
 pub fn limit_in_words(rule: &Rule) -> Option<String> {
     let Imposes::Limit(limit) = rule.imposes() else { return None };
     let amounts: Vec<_> = limit.windows().iter().map(Window::to_string).collect();

@@ -1,4 +1,4 @@
-//! All rules of a policy in the order in which they are written, with their paths as envoyproxy/ratelimit writes them.
+//! Listing of all rules of a policy, in the order and with the paths of envoyproxy/ratelimit.
 
 use std::fmt::{self, Write as _};
 
@@ -6,9 +6,11 @@ use super::compile::units;
 use super::{Imposes, Policy, PolicySet, Rule};
 use crate::algorithm::quota::Window;
 use crate::algorithm::{Algorithm, Limit};
+use crate::printable::is_invisible;
 
 impl PolicySet {
-    /// A line for each limit, in the order of the policies, in the words of envoyproxy/ratelimit and with ours after them.
+    /// Returns a line for each limit, in the order of the policies: the text of
+    /// envoyproxy/ratelimit, then any of our own.
     pub fn listing(&self) -> String {
         let mut text = String::new();
         for policy in self.policies() {
@@ -25,10 +27,11 @@ impl PolicySet {
 }
 
 impl Policy {
-    /// The rules with their composite paths: of each step the key, or `key_value`, with dots between, as in `plan_free.user`.
+    /// Returns the rules with their composite paths: the key, or `key_value`, of each step, joined
+    /// by dots, as in `plan_free.user`.
     pub fn composite_paths(&self) -> impl Iterator<Item = (String, &Rule)> {
-        // The rules are in the order of a walk that goes down first. Of each rule above the present one: where its path ends,
-        // and how many rules below it are to come.
+        // Rules are in depth-first order. For each rule above the current one: where its path ends,
+        // and how many children are still to come.
         let (mut path, mut above): (String, Vec<(usize, usize)>) = (String::new(), Vec::new());
         self.rules.iter().map(move |rule| {
             while above.pop_if(|(_, to_come)| *to_come == 0).is_some() {}
@@ -54,8 +57,8 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
         first.and_then(|first| units::word(first.period())).map_or_else(|| "UNKNOWN".to_owned(), str::to_uppercase),
         first.map_or(0, Window::limit),
     );
-    // A value may have any characters, and a line break would make two lines of one.
-    let path = format!("{domain}.{path}").replace(char::is_control, "?");
+    // A value may contain any character; a line break would split the line.
+    let path = format!("{domain}.{path}").replace(is_invisible, "?");
     write!(text, "{path}: unit={unit} requests_per_unit={amount}, ")?;
     write!(text, "shadow_mode: {}, quota_mode: {}", rule.shadow_mode(), rule.quota_mode())?;
     if let Some(limit) = limit.filter(|limit| !is_said(limit)) {
@@ -74,7 +77,8 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
     writeln!(text)
 }
 
-/// Whether unit and amount say all: a fixed window of a whole unit, as envoyproxy/ratelimit has them.
+/// Returns `true` if unit and amount describe the whole limit: a fixed window of a whole unit, as
+/// in envoyproxy/ratelimit.
 fn is_said(limit: &Limit) -> bool {
     match limit.algorithm() {
         Algorithm::FixedWindow(_) => {

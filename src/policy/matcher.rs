@@ -1,11 +1,14 @@
-//! From the entries of a descriptor to the rule that they hit, without allocation but for many rules with `*` side by side.
+//! Matcher: finds the rule for the entries of a descriptor, without allocation unless a level has
+//! many rules with `*`.
 //!
-//! At each level first the rule for exactly this key and value, by a hash look-up, however many siblings it has; then the
-//! rules with `*` in the order in which they are written; then the rule for the key alone. No backtracking across levels,
-//! and the whole depth must match. Keys and values are compared as pairs.
+//! Each level tries first the rule for this exact key and value, by a hash look-up, however many
+//! siblings it has; then the rules with `*` in the order in which they are written; then the rule
+//! for the key alone. It does not backtrack across levels, and the whole depth must match. Keys and
+//! values are compared as pairs.
 //!
-//! A counter's key holds what the path of its rule leaves open: the entry's key where the rule's has a `*`, the value where
-//! the rule fixes none, unless the rule says that all values share one counter.
+//! The key of a counter contains what the path of its rule leaves open: the entry's key if that of
+//! the rule has a `*`, and the value if the rule does not fix it, unless the rule shares one
+//! counter among all values.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -17,25 +20,27 @@ use super::rule::Rule;
 use super::wildcards::WildcardIndex;
 use crate::descriptor::{Entry, KeyBuffer};
 
-/// Requests look up and never insert, so nobody can crowd a bucket, and a fixed seed does.
+/// Hasher with a fixed seed. Requests look up and never insert, so clients cannot overfill a
+/// bucket.
 pub(super) const HASHER: FixedState = FixedState::with_seed(0x7011_6a7e);
 
-/// The rules that stand side by side, as numbers in the policy's list.
+/// The rules of one level, as indexes into the rules of the policy.
 #[derive(Debug, Default)]
 pub(super) struct Level {
-    /// By key and value, or by key alone where a rule has no value. Wildcards are here too: by their own text.
+    /// Rules by key and value, or by key alone if a rule has no value. Contains wildcards too, by
+    /// their own text.
     fixed: HashTable<u32>,
-    /// In the order in which they are written.
+    /// Rules with `*`, in the order in which they are written.
     wildcards: Box<[u32]>,
-    /// The same for look-ups, when they are many.
+    /// Index of `wildcards`, if there are many.
     index: Option<Box<WildcardIndex>>,
 }
 
-/// A text that a rule compares with, perhaps with `*` in it.
+/// A text that a rule compares with, possibly with `*`.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     text: Box<[u8]>,
-    /// What stands between the `*`; `None` where there is none.
+    /// The text split at each `*`; `None` if it has none.
     pieces: Option<Pieces>,
 }
 
@@ -46,7 +51,7 @@ struct Pieces {
     last: Box<[u8]>,
 }
 
-/// Two patterns are equal when their texts are.
+/// Compares the texts only.
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -55,10 +60,10 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-/// Which of the three comparisons at a level took a rule.
+/// The comparison by which a rule was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Exactly this key and value.
+    /// Exact key and value.
     Exact,
     /// A rule with `*`.
     Wildcard,
@@ -72,7 +77,7 @@ impl Pattern {
         let last = parts.pop().unwrap_or_default().into();
         let pieces = (!parts.is_empty()).then(|| {
             let first = parts.remove(0).into();
-            // `**` is `*`.
+            // `**` is equivalent to `*`.
             let middle = parts.into_iter().filter(|part| !part.is_empty());
             Pieces { first, middle: middle.map(|part| Finder::new(part).into_owned()).collect(), last }
         });
@@ -87,8 +92,8 @@ impl Pattern {
         self.pieces.is_some()
     }
 
-    /// Whether the pattern stands for `text`. Each piece is taken where it comes first, which never misses a way to match,
-    /// so that no text makes this go back and forth.
+    /// Returns `true` if the pattern matches `text`. Each piece is matched at its first occurrence.
+    /// This never misses a match, so no text causes backtracking.
     pub(super) fn matches(&self, text: &[u8]) -> bool {
         let Some(pieces) = &self.pieces else { return *self.text == *text };
         let rest = text.strip_prefix(&*pieces.first).and_then(|rest| rest.strip_suffix(&*pieces.last));
@@ -101,23 +106,23 @@ impl Pattern {
         })
     }
 
-    /// The pieces between the first `*` and the last, none of which is empty.
+    /// Returns the pieces between the first `*` and the last, none of which is empty.
     pub(super) fn middle(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().flat_map(|pieces| &pieces.middle).map(Finder::needle)
     }
 
-    /// The length of what stands before the first `*`.
+    /// Returns the length of the text before the first `*`.
     pub(super) fn first_length(&self) -> usize {
         self.pieces.as_ref().map_or(self.text.len(), |pieces| pieces.first.len())
     }
 
-    /// Returns if `text` begins and ends as the pattern does; without a `*`, if it is equal.
+    /// Returns `true` if `text` begins and ends as the pattern does; without a `*`, if it is equal.
     pub(super) fn fits_ends(&self, text: &[u8]) -> bool {
         let Some(pieces) = &self.pieces else { return *self.text == *text };
         text.strip_prefix(&*pieces.first).is_some_and(|rest| rest.ends_with(&pieces.last))
     }
 
-    /// Returns if what stands behind the last `*` fits into `text` from `at` on.
+    /// Returns `true` if the text after the last `*` fits into `text` from `at` on.
     pub(super) fn ends_behind(&self, text: &[u8], at: usize) -> bool {
         let last = self.pieces.as_ref().map_or(0, |pieces| pieces.last.len());
         text.len().saturating_sub(at) >= last
@@ -125,7 +130,8 @@ impl Pattern {
 }
 
 impl Level {
-    /// `children`: the rules of this level, in the order in which they are written; no two of the same key and value.
+    /// Builds a level of `children`, in the order in which they are written; no two have the same
+    /// key and value.
     pub(super) fn new(children: &[u32], rules: &[Rule]) -> Self {
         let mut fixed = HashTable::with_capacity(children.len());
         let rule_of = |index: &u32| at(rules, *index);
@@ -139,31 +145,31 @@ impl Level {
         Self { fixed, wildcards, index }
     }
 
-    /// Its rules, in the order in which they are written.
+    /// Returns the rules in the order in which they are written.
     pub(super) fn rules<'p>(&self, rules: &'p [Rule]) -> Vec<&'p Rule> {
         let mut all: Vec<&Rule> = self.fixed.iter().filter_map(|index| at(rules, *index)).collect();
         all.sort_unstable_by_key(|rule| rule.id());
         all
     }
 
-    /// The rule for exactly this key and value, or for the key alone.
+    /// Returns the rule for exactly this key and value, or for the key alone.
     pub(super) fn fixed<'p>(&self, rules: &'p [Rule], key: &[u8], value: Option<&[u8]>) -> Option<&'p Rule> {
         let is_it =
             |index: &u32| at(rules, *index).is_some_and(|rule| rule.key.text() == key && rule.value_text() == value);
         at(rules, *self.fixed.find(hash(key, value), is_it)?)
     }
 
-    /// The rules with `*`, in the order in which they are written.
+    /// Returns the rules with `*`, in the order in which they are written.
     pub(super) fn wildcards<'p>(&self, rules: &'p [Rule]) -> impl Iterator<Item = &'p Rule> {
         self.wildcards.iter().filter_map(|index| at(rules, *index))
     }
 
-    /// How many rules stand here.
+    /// Returns the number of rules.
     pub(super) fn len(&self) -> usize {
         self.fixed.len()
     }
 
-    /// The numbers of the rules that stand here.
+    /// Returns the indexes of the rules.
     pub(super) fn children(&self) -> impl Iterator<Item = u32> {
         self.fixed.iter().copied()
     }
@@ -183,7 +189,7 @@ impl Rule {
         self.value.as_ref().map(Pattern::text)
     }
 
-    /// Whether there is a `*` in key or value.
+    /// Returns `true` if the key or the value contains a `*`.
     pub(super) fn is_wild(&self) -> bool {
         self.key.is_wild() || self.value.as_ref().is_some_and(Pattern::is_wild)
     }
@@ -192,7 +198,7 @@ impl Rule {
         self.key.matches(entry.key) && self.value.as_ref().is_none_or(|value| value.matches(entry.value))
     }
 
-    /// Adds to a counter's key what the rule's path leaves open.
+    /// Adds the parts that the rule's path leaves open to the key of a counter.
     fn push_open_parts(&self, entry: &Entry<'_>, key: &mut KeyBuffer) {
         if self.key.is_wild() {
             key.push(entry.key);
@@ -204,7 +210,8 @@ impl Rule {
     }
 }
 
-/// The rule that `entries` hit to their full depth. Begins a key and adds the matched values to it.
+/// Returns the rule that `entries` match to their full depth. Begins a key and adds the matched
+/// values to it.
 pub(super) fn find<'p>(
     top: &'p Level,
     rules: &'p [Rule],
@@ -229,7 +236,7 @@ pub(super) fn at(rules: &[Rule], index: u32) -> Option<&Rule> {
 fn hash(key: &[u8], value: Option<&[u8]>) -> u64 {
     let mut hasher = HASHER.build_hasher();
     hasher.write(key);
-    // The length tells apart what would otherwise read the same; what is equal in spite of it is compared.
+    // The length delimits the key. Collisions are harmless: the caller compares the texts.
     hasher.write_usize(key.len());
     if let Some(value) = value {
         hasher.write(value);

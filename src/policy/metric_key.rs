@@ -1,8 +1,8 @@
-//! The name of a rule in statistics, as envoyproxy/ratelimit makes it: the domain and, of each level of its path, the key and
-//! the value with `_` between, joined by dots. Where the policy says `detailed_metric` or `value_to_metric`, values of the
-//! request stand in it.
+//! Names of rules in statistics, as in envoyproxy/ratelimit: the domain, then the key and value of
+//! each level of the path, joined by `_`, with dots between levels. With `detailed_metric` or
+//! `value_to_metric` they contain values of the request.
 //!
-//! Two rules may have one name, since nothing is escaped: their hits are added up.
+//! Nothing is escaped, so two rules may have the same name: their hits are added up.
 
 use super::matcher::at;
 use super::rule::Rule;
@@ -13,21 +13,21 @@ use crate::descriptor::Entry;
 /// The name of a rule in statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricKey {
-    /// From the rule's path as written.
+    /// The name from the rule's path as written.
     pub text: String,
-    /// Whether a request makes another of it: [`Policy::write_metric_key`].
+    /// Set if the name depends on the request: [`Policy::write_metric_key`].
     pub is_by_request: bool,
 }
 
 impl PolicySet {
-    /// The names of all rules, in the order of their numbers.
+    /// Returns the names of all rules, in the order of their IDs.
     pub fn metric_keys(&self) -> Vec<MetricKey> {
         self.policies().flat_map(Policy::metric_keys).collect()
     }
 }
 
 impl Policy {
-    /// The names of the rules, in their order.
+    /// Returns the names of the rules, in their order.
     fn metric_keys(&self) -> Vec<MetricKey> {
         let mut keys = vec![MetricKey::default(); self.rules.len()];
         let top = MetricKey { text: self.domain.to_string(), is_by_request: false };
@@ -41,7 +41,7 @@ impl Policy {
                 };
                 rule.write_path(&mut |text| key.text.push_str(&String::from_utf8_lossy(text)));
                 open.push((&rule.children, key.clone()));
-                // Of the rule that is hit alone, not of those below it.
+                // `detailed_metric` applies to the matched rule only, not to those below it.
                 key.is_by_request |= rule.detailed_metric();
                 let place = usize::try_from(index).ok().and_then(|index| keys.get_mut(index));
                 place.into_iter().for_each(|place| *place = std::mem::take(&mut key));
@@ -50,7 +50,8 @@ impl Policy {
         keys
     }
 
-    /// Writes the name of the rule that `entries` hit, with what of it is the request's; nothing where none is hit.
+    /// Writes the name of the rule that `entries` match, with values of the request; nothing if no
+    /// rule matches.
     pub fn write_metric_key(&self, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
         let (mut level, mut path) = (&self.top, Few::<&Rule>::new());
         for entry in entries {
@@ -66,14 +67,14 @@ impl Policy {
             if rule.is_shared() || !(is_detailed || rule.is_named_by_value()) {
                 rule.write_path(write);
             } else {
-                // An empty value leaves its `_` only where everything is written as the request has it.
+                // An empty value keeps its `_` only if all values are those of the request.
                 let value = &shown(keyed, entry.value);
                 write_entry(&Entry { key: entry.key, value }, is_detailed && !shares, write);
             }
         }
     }
 
-    /// Writes the name of a limit that a request brings along, which no rule has a part in.
+    /// Writes the name of a limit that a request brings along, which is independent of all rules.
     pub fn write_override_key(&self, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
         write(self.domain.as_bytes());
         for entry in entries {
@@ -93,18 +94,18 @@ fn write_entry(entry: &Entry<'_>, keeps_empty: bool, write: &mut impl FnMut(&[u8
 }
 
 impl Rule {
-    /// Whether all values that it matches are one, in name too.
+    /// Returns `true` if all values that the rule matches share a counter, and a name.
     fn is_shared(&self) -> bool {
         self.share_threshold() && self.is_wild()
     }
 
-    /// Whether this level's value is the request's in names.
+    /// Returns `true` if this level contributes the value of the request to the name.
     fn is_named_by_value(&self) -> bool {
         let is_open = self.is_wild() || self.value_text().is_none();
         self.value_to_metric() && is_open && !self.is_shared()
     }
 
-    /// Writes this level as the policy has it.
+    /// Writes this level as it is in the policy.
     fn write_path(&self, write: &mut impl FnMut(&[u8])) {
         let (key, value) = (self.key.text(), self.value_text().unwrap_or_default());
         write_entry(&Entry { key, value }, false, write);

@@ -1,25 +1,27 @@
-//! Policies: from YAML files to rules that answer "which limit applies to this descriptor, and under which key".
+//! Policies: YAML files compiled to rules, which determine the limit that applies to a descriptor
+//! and the key of its counter.
 //!
-//! Knows the format, its words, and how descriptors are matched. Does not know that stores exist, what a request wants, or
-//! where a decision goes; touches no clock and, but for [`source`], no file.
+//! Knows the format, its vocabulary, and the matching of descriptors. Does not depend on stores, on
+//! the hits of a request, or on the use of a decision. Reads no clock and, except for [`source`],
+//! no files.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `document` | YAML and the words of the format: text to rules as written |
-//! | `compile` | what can work: rules as written to rules, with warnings for what is probably not meant |
-//! | [`report`] | problems with places, and how they are shown |
-//! | `rule`, `matcher`, `trace` | the compiled form, and the walk down it |
-//! | `wildcards`, `searcher` | many rules with `*` side by side, tried at once |
-//! | `counter` | which counter a descriptor leads to |
-//! | [`explain`] | why a rule is hit, in words |
-//! | [`diff`] | what differs between two sets, and for whom |
-//! | `listing` | all rules of a policy, and their limits as text |
-//! | `metric_key` | what a rule is called in the statistics of envoyproxy/ratelimit |
-//! | [`trial`] | tests of policies, as somebody writes them |
-//! | [`access_log`] | what a line of an access log is as a request |
-//! | [`source`] | where the text comes from |
+//! | `document` | parser: YAML to rules as written |
+//! | `compile` | compiler: rules as written to rules, with warnings for probable mistakes |
+//! | [`report`] | problems with their positions, and their text |
+//! | `rule`, `matcher`, `trace` | the compiled form, and matching |
+//! | `wildcards`, `searcher` | many rules with `*` at one level, tried at once |
+//! | `counter` | lookup of the counter of a descriptor |
+//! | [`explain`] | explanations of matches in words |
+//! | [`diff`] | differences between two sets, and the descriptors they affect |
+//! | `listing` | all rules of a policy with their limits, as text |
+//! | `metric_key` | names of rules in the statistics of envoyproxy/ratelimit |
+//! | [`trial`] | tests of policies |
+//! | [`access_log`] | mappings from access logs to requests |
+//! | [`source`] | sources of policy texts |
 //!
-//! A [`PolicySet`] is immutable: a reload makes another one and swaps it in whole.
+//! A [`PolicySet`] is immutable: a reload creates another one and swaps it in as a whole.
 
 pub mod access_log;
 mod compile;
@@ -45,6 +47,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use counter::NoCounter;
+pub use document::plain::documents as yaml_documents;
 pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
 pub use matcher::Taken;
@@ -61,30 +64,35 @@ use matcher::Level;
 /// The text of one policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The file's path, as messages show it.
+    /// Path of the file, as shown in messages.
     pub name: String,
-    /// Its content.
+    /// Content of the file.
     pub text: String,
 }
 
-/// The default of [`Options::memory_max`]: 90,000 rules with short texts.
-pub const MEMORY_MAX: usize = 256 * 1024 * 1024;
+/// Default of [`Options::memory_max`]: enough for 370,000 rules with short texts, or for half as
+/// many if they are to be replaced while they serve.
+pub const MEMORY_MAX: usize = 1024 * 1024 * 1024;
 
-/// How sources are compiled.
+/// Options of the compiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether a domain that stands in several documents is the sum of them; otherwise that is an error.
+    /// Set to merge the rules if several documents have the same domain, which otherwise is an
+    /// error.
     pub merge_domains: bool,
-    /// What becomes of words that mean nothing where they stand.
+    /// Treatment of words that have no meaning at their level.
     pub dialect: Dialect,
-    /// When hits are written of fixed windows that do not say so themselves; `None`: `always`.
+    /// Charge mode of fixed windows that do not set their own; `None` for `always`.
     pub fixed_window_charge: Option<Charge>,
-    /// The secret that values are hashed with where a limit says so; without one no limit may.
+    /// The secret for limits that hash values. Without it such limits are an error.
     pub hash_key: Option<HashKey>,
-    /// Whether the policies are tried out beside those in force: their counters are others.
+    /// Set if the policies are tried out beside those in force: they have counters of their own.
     pub are_candidates: bool,
-    /// Bytes of memory that the policies may take while they are compiled; `None`: [`MEMORY_MAX`].
+    /// Maximum bytes of memory that the policies may take while they are compiled, including
+    /// `memory_held`; `None` for [`MEMORY_MAX`].
     pub memory_max: Option<usize>,
+    /// Bytes that other policies of the process hold in the meantime.
+    pub memory_held: usize,
 }
 
 impl Options {
@@ -93,23 +101,24 @@ impl Options {
     }
 }
 
-/// How strictly policies are read.
+/// The strictness of the parser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// What means nothing is an error.
+    /// Words without a meaning are errors.
     #[default]
     Tollgate,
-    /// As envoyproxy/ratelimit reads them: what that service passes over in silence is a warning. That is a word of its format
-    /// in another place, all but the last of a word that stands twice, and all but the first document of a file.
+    /// The strictness of envoyproxy/ratelimit: whatever that service silently ignores is a warning.
+    /// This covers words of its format at another level, all but the last occurrence of a duplicate
+    /// word, and all but the first document of a file.
     Envoyproxy,
 }
 
-/// What came of loading policies.
+/// The result of loading policies.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The policies.
+    /// The compiled policies.
     pub policies: PolicySet,
-    /// What is probably not meant.
+    /// Warnings about probable mistakes.
     pub warnings: Report,
 }
 
@@ -117,8 +126,9 @@ pub struct Loaded {
 #[derive(Debug, Default)]
 pub struct PolicySet {
     version: String,
-    /// Sorted by domain; their rules are numbered in this order.
+    /// Sorted by domain; rule IDs are assigned in this order.
     policies: Vec<Policy>,
+    memory: usize,
 }
 
 /// The rules of one domain.
@@ -129,7 +139,7 @@ pub struct Policy {
     has_candidates: bool,
     override_identity: Identity,
     override_charge: Charge,
-    /// Where a limit hashes values.
+    /// The hasher of values, if a limit hashes them.
     keyed: Option<Keyed>,
     top: Level,
     rules: Vec<Rule>,
@@ -138,85 +148,95 @@ pub struct Policy {
 /// Compiles policies.
 ///
 /// # Errors
-/// All problems of all sources, warnings included, where there is at least one error among them.
+/// Returns all problems of all sources, including warnings, if at least one is an error.
 pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Report> {
     compile::load(sources, *options)
 }
 
 impl PolicySet {
-    /// The policy of a domain.
+    /// Returns the policy of a domain.
     pub fn find(&self, domain: &str) -> Option<&Policy> {
         let index = self.policies.binary_search_by(|policy| (*policy.domain).cmp(domain)).ok()?;
         self.policies.get(index)
     }
 
-    /// 16 hexadecimal digits that are others whenever a rule is: of the meaning, not of file names, comments or layout.
+    /// Returns the version: 16 hexadecimal digits that change whenever the meaning of a rule does.
+    /// File names, comments and layout do not affect it.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The policies, sorted by domain.
+    /// Returns the estimated bytes of memory that the policies took while they were compiled.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Returns the policies, sorted by domain.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter()
     }
 
-    /// All rules, in the order of their numbers.
+    /// Returns all rules, in the order of their IDs.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> + Clone {
         self.policies.iter().flat_map(|policy| &policy.rules)
     }
 }
 
 impl Policy {
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// The rule that `entries` hit to their full depth, without allocation unless many rules with `*` stand side by side.
+    /// Returns the rule that `entries` match to their full depth, without allocation unless a level
+    /// has many rules with `*`.
     ///
-    /// Begins a key and adds the matched values; the caller [finishes](Self::finish) it. A rule without a limit is a hit too, and
-    /// imposes [`Imposes::Nothing`].
+    /// Begins a key and adds the matched values; the caller [finishes](Self::finish) it. A rule
+    /// without a limit matches too, and imposes [`Imposes::Nothing`].
     pub fn find<'p>(&'p self, entries: &[Entry<'_>], key: &mut KeyBuffer) -> Option<&'p Rule> {
         matcher::find(&self.top, &self.rules, entries, key)
     }
 
-    /// Whether all counters of the domain are to be judged together, wherever they live.
+    /// Returns `true` if all counters of the domain are judged together, and so have to be in one
+    /// slot.
     pub fn in_one_slot(&self) -> bool {
         self.in_one_slot
     }
 
-    /// Whether any of its rules tries a limit out.
+    /// Returns `true` if any rule has a candidate limit.
     pub fn has_candidates(&self) -> bool {
         self.has_candidates
     }
 
-    /// When the hits of limits that requests bring along are written.
+    /// Returns the charge mode of limits that requests bring along.
     pub fn override_charge(&self) -> Charge {
         self.override_charge
     }
 
-    /// Ends the key of a rule's counter. `period`: that of an override which is not the rule's own.
+    /// Finishes the key of a rule's counter. `period`: the period of an override, if it differs
+    /// from the rule's own.
     pub fn finish(&self, rule: &Rule, key: &mut KeyBuffer, period: Option<Micros>) -> KeyRange {
         key.finish_keyed(&rule.identity, period, self.keyed_for(rule))
     }
 
-    /// Ends the key of a limit that a request brings along.
+    /// Finishes the key of a limit that a request brings along.
     pub fn finish_override(&self, key: &mut KeyBuffer, period: Micros) -> KeyRange {
         key.finish_keyed(&self.override_identity, Some(period), self.keyed_for_overrides())
     }
 
-    /// A value of a request as it may be shown where this rule applies: in tallies, logs, names of series.
+    /// Returns a value of a request in the form in which tallies, logs and metric names may show it
+    /// under this rule.
     pub fn shown<'v>(&self, rule: &Rule, value: &'v [u8]) -> Cow<'v, [u8]> {
         shown(self.keyed_for(rule), value)
     }
 
-    /// What hashes the values that a rule's counters are of; `None`: they may be read.
+    /// Returns the hasher for the values of a rule's counters; `None` if they may be shown.
     pub fn keyed_for(&self, rule: &Rule) -> Option<&Keyed> {
         self.keyed.as_ref().filter(|_| rule.hashes_values())
     }
 
-    /// The same of limits that requests bring along. Where any limit of the domain hashes values, so do these: whose they are,
-    /// nobody says.
+    /// Returns the hasher for the values of limits that requests bring along. If any limit of the
+    /// domain hashes values, so do these, since theirs may be sensitive too.
     pub fn keyed_for_overrides(&self) -> Option<&Keyed> {
         self.keyed.as_ref()
     }

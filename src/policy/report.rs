@@ -1,17 +1,20 @@
-//! What is wrong with policies: every problem of every file in one report, each with its place and what to do about it.
+//! Problems of policies: a report of every problem of every file, each with its position and a
+//! suggestion.
 //!
-//! Problems are found as `Finding`s, which know a place as an offset in a file; a [`Report`] has looked the places up and
-//! stands for itself.
+//! Problems are collected as `Finding`s, whose positions are offsets in a file. A [`Report`] has
+//! resolved them and no longer needs the sources.
 
 use std::fmt;
 
 use super::Source;
+use crate::printable::is_invisible;
 
-/// Problems of one report; what is beyond is counted only. A file of another kind given by mistake has one on each line.
+/// Maximum number of problems in a report; more are only counted. A file of another kind can have
+/// one on every line.
 const MAX_PROBLEMS: usize = 500;
-/// Columns shown of a line that is longer, around the caret.
+/// Maximum number of columns shown of a long line, around the caret.
 const MAX_COLUMNS: usize = 140;
-/// Characters shown of a text that was found.
+/// Maximum number of characters shown of a text from a file.
 const MAX_SHOWN: usize = 60;
 
 /// All problems of all sources, in the order of files and lines.
@@ -30,26 +33,26 @@ pub struct Problem {
     notes: Vec<String>,
 }
 
-/// Whether a problem keeps a policy from being used.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The policies cannot be used.
     Error,
-    /// They can, and probably do not do what was meant.
+    /// The policies can be used, but probably do not do what was meant.
     Warning,
 }
 
-/// A place in a file, with the text that stands there.
+/// A position in a file, with the text there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     file: String,
-    /// Line and column, from 1; `None` where the problem is the file as a whole.
+    /// Line and column, from 1; `None` for the file as a whole.
     position: Option<(usize, usize)>,
     excerpt: Option<Excerpt>,
     label: String,
 }
 
-/// A line and what of it is marked.
+/// A line and its marked part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Excerpt {
     line: String,
@@ -58,22 +61,22 @@ struct Excerpt {
 }
 
 impl Report {
-    /// Whether there is nothing to report.
+    /// Returns `true` if there are no problems.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// How many problems there are, those left out included.
+    /// Returns the number of problems, including those left out.
     pub fn len(&self) -> usize {
         self.problems.len().saturating_add(self.left_out)
     }
 
-    /// The problems, in the order of files and lines.
+    /// Returns the problems, in the order of files and lines.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter()
     }
 
-    /// A problem of a file as a whole, such as one that cannot be read.
+    /// Adds a problem of a file as a whole, such as one that cannot be read.
     pub(super) fn push_unreadable(&mut self, file: &str, message: String) {
         let place = Place { file: file.to_owned(), position: None, excerpt: None, label: String::new() };
         let problem = Problem { severity: Severity::Error, message, places: vec![place], notes: Vec::new() };
@@ -86,17 +89,17 @@ impl Report {
 }
 
 impl Problem {
-    /// Whether it is an error or a warning.
+    /// Returns the severity.
     pub fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// What is wrong, in one line.
+    /// Returns the description of the problem, in one line.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// File, and line and column from 1 where the problem stands at one.
+    /// Returns the file, and line and column from 1 if the problem has a position in it.
     pub fn place(&self) -> Option<(&str, Option<(usize, usize)>)> {
         self.places.first().map(|place| (place.file.as_str(), place.position))
     }
@@ -134,7 +137,7 @@ impl fmt::Display for Problem {
 }
 
 impl Place {
-    /// `width`: that of the line numbers.
+    /// Writes the position with its excerpt. `width`: the width of the line numbers.
     fn show(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let blank = "";
         let Some((line, column)) = self.position else {
@@ -150,7 +153,7 @@ impl Place {
     }
 }
 
-/// Where something stands: a file's number and byte offsets in its text.
+/// A range in a source: the file's index and byte offsets in its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     pub(super) file: u32,
@@ -158,14 +161,14 @@ pub(super) struct Span {
     pub(super) end: u32,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Spanned<T> {
     pub(super) value: T,
     pub(super) span: Span,
 }
 
-/// A problem on its way into a report.
+/// A problem that is not resolved to a line yet.
 #[derive(Debug)]
 pub(super) struct Finding {
     severity: Severity,
@@ -176,7 +179,7 @@ pub(super) struct Finding {
     is_of_whole_file: bool,
 }
 
-/// Everything that is found while policies are read and compiled.
+/// All problems found while policies are parsed and compiled.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     list: Vec<Finding>,
@@ -184,7 +187,7 @@ pub(super) struct Findings {
     left_out: usize,
 }
 
-/// A point in the order in which findings are made.
+/// A point in the sequence of findings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     length: usize,
@@ -214,24 +217,25 @@ impl Finding {
         self
     }
 
-    /// Makes it one of the file as a whole, of which no line is shown.
+    /// Turns it into a problem of the file as a whole, without an excerpt.
     pub(super) fn whole_file(mut self) -> Self {
         self.is_of_whole_file = true;
         self
     }
 
-    /// Adds a second place.
+    /// Adds a second position.
     pub(super) fn also(mut self, span: Span, label: &'static str) -> Self {
         self.also = Some((span, label));
         self
     }
 
-    /// Adds "did you mean" where one of `words` is close to `found`.
+    /// Adds "did you mean" if one of `words` is close to `found`.
     pub(super) fn suggest<'w>(self, found: &str, words: impl IntoIterator<Item = &'w str>) -> Self {
         let lower = found.to_lowercase();
         let close = words.into_iter().map(|word| (strsim::damerau_levenshtein(&lower, word), word));
         match close.min() {
-            // A third of the letters may be wrong: `requests_per_minute` is still understood, `foo` is not.
+            // A third of the letters may be wrong: `requests_per_minute` still matches, `foo` does
+            // not.
             Some((distance, word)) if distance <= word.len().div_ceil(3) && found.len() < MAX_SHOWN => {
                 self.note(format!("did you mean `{word}`?"))
             }
@@ -252,17 +256,17 @@ impl Findings {
         }
     }
 
-    /// Now.
+    /// Returns the current point.
     pub(super) fn mark(&self) -> Mark {
         Mark { length: self.list.len(), errors: self.errors, left_out: self.left_out }
     }
 
-    /// Returns if there were errors since.
+    /// Returns `true` if there were errors since `mark`.
     pub(super) fn errors_since(&self, mark: &Mark) -> bool {
         self.errors > mark.errors
     }
 
-    /// Puts an error in the place of all that was found since.
+    /// Replaces all findings since `mark` with an error.
     pub(super) fn replace_since(&mut self, mark: &Mark, error: Finding) {
         self.list.truncate(mark.length);
         self.errors = mark.errors;
@@ -274,10 +278,10 @@ impl Findings {
         self.errors
     }
 
-    /// Looks up the places.
+    /// Resolves the positions and returns the report.
     pub(super) fn report(mut self, sources: &[Source]) -> Report {
         self.list.sort_by_key(|finding| (finding.span, finding.severity));
-        // What an overlay says of many rules can be wrong for each of them.
+        // An option of an overlay can be wrong for each of many rules: report it once.
         self.list.dedup_by(|one, other| one.span == other.span && one.message == other.message);
         let problems = self.list.into_iter().map(|finding| finding.placed(sources)).collect();
         Report { problems, left_out: self.left_out }
@@ -297,12 +301,12 @@ impl Finding {
     }
 }
 
-/// The text that spans are offsets in: without a byte order mark.
+/// Returns the text of a source without a byte order mark. Offsets of spans refer to it.
 pub(super) fn text_of(source: &Source) -> &str {
     source.text.strip_prefix('\u{feff}').unwrap_or(&source.text)
 }
 
-/// The line that a span begins in, from 1.
+/// Returns the line in which a span begins, from 1.
 pub(super) fn line_of(span: Span, source: &Source) -> usize {
     let text = text_of(source);
     let start = text.floor_char_boundary(usize::try_from(span.start).unwrap_or(usize::MAX));
@@ -339,7 +343,7 @@ fn place(span: Span, label: &'static str, sources: &[Source]) -> Place {
 impl Excerpt {
     fn of(line: impl Iterator<Item = char> + Clone, indent: usize, carets: usize) -> Self {
         let is_long = line.clone().nth(MAX_COLUMNS).is_some();
-        // A third of the room for what stands before the caret.
+        // Show at most a third of the columns before the caret.
         let cut = if is_long { indent.saturating_sub(MAX_COLUMNS / 3) } else { 0 };
         let mut shown = if cut > 0 { "...".to_owned() } else { String::new() };
         let indent = indent.saturating_sub(cut).saturating_add(shown.len());
@@ -353,16 +357,17 @@ impl Excerpt {
     }
 }
 
-/// A tab is one column like any other character, and nothing in a file speaks to the terminal.
+/// Returns the character to show: one column for a tab, and nothing that could control the
+/// terminal.
 fn printable(letter: char) -> char {
     match letter {
         '\t' => ' ',
-        letter if letter.is_control() => '\u{fffd}',
+        letter if is_invisible(letter) => '\u{fffd}',
         letter => letter,
     }
 }
 
-/// A text that was found, as messages show it: not longer than a line can bear.
+/// Returns a text from a file as messages show it, cut to the length of a line.
 pub(super) fn shown(text: &str) -> String {
     let mut letters = text.chars().map(printable);
     let mut shown: String = letters.by_ref().take(MAX_SHOWN).collect();

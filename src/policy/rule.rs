@@ -1,4 +1,5 @@
-//! A rule as it is compiled: what it matches, what it imposes, and how its counters are told from others.
+//! Compiled rules: the patterns they match, the limits they impose, and the identity of their
+//! counters.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use crate::algorithm::time::Micros;
 use crate::algorithm::{Charge, Limit, lease};
 use crate::descriptor::Identity;
 
-/// What a rule imposes.
+/// The effect of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Imposes {
-    /// No limit is written: descriptors that end here are let through.
+    /// The rule has no limit: descriptors that end here are admitted.
     Nothing,
     /// `unlimited: true`.
     Unlimited,
@@ -20,12 +21,13 @@ pub enum Imposes {
     Limit(Limit),
 }
 
-/// How much of a limit an instance may take from a shared store in advance, and how long it may keep it.
+/// A lease: the part of a limit that a replica may charge to a shared store in advance, and for how
+/// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// How much.
+    /// Size of a block.
     pub size: LeaseSize,
-    /// How long hits that were not used are kept.
+    /// Time for which unused hits are kept.
     pub ttl: Micros,
 }
 
@@ -39,7 +41,7 @@ pub enum LeaseSize {
 }
 
 impl Lease {
-    /// The same, in hits of a limit.
+    /// Returns the lease in hits of a limit.
     pub fn of(&self, limit: &Limit) -> lease::Lease {
         let hits = match self.size {
             LeaseSize::BasisPoints(part) => limit.part(part.get()),
@@ -56,7 +58,7 @@ pub struct Rule {
     pub(super) domain: Arc<str>,
     pub(super) path: Box<str>,
     pub(super) key: Pattern,
-    /// `None`: any value.
+    /// Pattern of the value; `None` for any value.
     pub(super) value: Option<Pattern>,
     pub(super) identity: Identity,
     pub(super) imposes: Imposes,
@@ -65,7 +67,7 @@ pub struct Rule {
     pub(super) children: Level,
 }
 
-/// What a rule switches on.
+/// Switches of a rule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Modes {
     pub(super) shadow: bool,
@@ -76,7 +78,7 @@ pub(super) struct Modes {
     pub(super) share_threshold: bool,
 }
 
-/// What few rules have, kept apart so that a million rules without it are small.
+/// Properties that few rules have, boxed so that a million rules without them stay small.
 #[derive(Debug, Default)]
 pub(super) struct Extras {
     pub(super) name: Option<Box<str>>,
@@ -89,12 +91,13 @@ pub(super) struct Extras {
     pub(super) candidate: Option<Box<Rule>>,
 }
 
-/// Words, between separators, by which a key or a name says that its hits are a cost which is known afterwards. In the plural:
-/// `token` is as often the key of a login.
+/// Words in a key or name, between separators, that suggest a cost which is known only afterwards.
+/// Plural forms: `token` is as often the key of a login.
 const COSTS: [&str; 6] = ["tokens", "cost", "costs", "credits", "bytes", "spend"];
 
 impl Imposes {
-    /// Whether a limit looks as if its hits became known afterwards, while it is charged only when they are admitted.
+    /// Returns `true` if the limit looks post-paid, that is, its hits become known afterwards, but
+    /// it is charged only when they are admitted.
     pub(super) fn looks_postpaid(&self, key: &str, name: Option<&str>) -> bool {
         let texts = [Some(key), name];
         let words = texts.into_iter().flatten().flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()));
@@ -108,115 +111,121 @@ impl Imposes {
 }
 
 impl Rule {
-    /// The rule's number, dense from 0 over all policies of a set.
+    /// Returns the ID of the rule, dense from 0 over all policies of a set.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// The domain it belongs to.
+    /// Returns the domain of the rule.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// Where it stands in its policy, to read: `plan=free > user`.
+    /// Returns the path of the rule in its policy, in readable form: `plan=free > user`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The last step of its path: what the rule itself compares with, such as `plan=free`.
+    /// Returns the last step of the path: the rule's own key and value, such as `plan=free`.
     pub fn step(&self) -> String {
         let text = |pattern: &Pattern| String::from_utf8_lossy(pattern.text()).into_owned();
         step(&text(&self.key), self.value.as_ref().map(text).as_deref())
     }
 
-    /// Whether the limit looks as if its hits became known afterwards, while it is charged only when they are admitted. A
-    /// guess by the words in key and name.
+    /// Returns `true` if the limit looks post-paid, that is, its hits become known afterwards, but
+    /// it is charged only when they are admitted. A guess from the words in key and name.
     pub fn looks_postpaid(&self) -> bool {
         let key = String::from_utf8_lossy(self.key.text());
         self.imposes.looks_postpaid(&key, self.name())
     }
 
-    /// What it imposes on descriptors that end here.
+    /// Returns the effect of the rule on descriptors that end here.
     pub fn imposes(&self) -> &Imposes {
         &self.imposes
     }
 
-    /// What its counters have in common: a digest of the domain, the path as written, and the limit's shape.
+    /// Returns the common part of its counters' keys: a digest of the domain, the path as written,
+    /// and the limit's shape.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Whether its counters go on where another rule stood here before: they count the same under the same keys.
+    /// Returns `true` if the counters of an earlier rule at this path continue: they count the same
+    /// under the same keys.
     pub(super) fn has_counters_of(&self, before: &Self) -> bool {
         self.identity == before.identity && self.hashes_values() == before.hashes_values()
     }
 
-    /// What the policy calls the limit.
+    /// Returns the name of the limit in the policy.
     pub fn name(&self) -> Option<&str> {
         self.extras.as_ref()?.name.as_deref()
     }
 
-    /// The algorithm in the policy's word for it, such as `token_bucket`; empty without a limit.
+    /// Returns the algorithm under its name in the policy, such as `token_bucket`; empty without a
+    /// limit.
     pub fn algorithm(&self) -> &'static str {
         self.extras.as_ref().map_or("", |extras| extras.algorithm)
     }
 
-    /// Names of limits that do not count in a request that this rule applies to.
+    /// Returns the names of limits that do not count in a request to which this rule applies.
     pub fn replaces(&self) -> &[Box<str>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.replaces)
     }
 
-    /// Judged and counted, and never denies.
+    /// Returns `true` if the limit is judged and counted, but never denies.
     pub fn shadow_mode(&self) -> bool {
         self.modes.shadow
     }
 
-    /// A vote: the request is denied where all that vote deny.
+    /// Returns `true` if the limit only votes: the request is denied if all limits in quota mode
+    /// deny it.
     pub fn quota_mode(&self) -> bool {
         self.modes.quota
     }
 
-    /// Whether a limit that a request brings along replaces only this limit's amount and period (`override: inherit`).
+    /// Returns `true` if a limit in the request replaces only this limit's amount and period
+    /// (`override: inherit`).
     pub fn inherits_override(&self) -> bool {
         self.modes.inherits_override
     }
 
-    /// Whether metrics name the values of the request.
+    /// Returns `true` if metric names contain the values of the request.
     pub fn detailed_metric(&self) -> bool {
         self.modes.detailed_metric
     }
 
-    /// Whether metrics name this level's value.
+    /// Returns `true` if metric names contain the value of this level.
     pub fn value_to_metric(&self) -> bool {
         self.modes.value_to_metric
     }
 
-    /// Whether all values that match the wildcard share one counter.
+    /// Returns `true` if all values that match the wildcard share one counter.
     pub fn share_threshold(&self) -> bool {
         self.modes.share_threshold
     }
 
-    /// Entry keys whose values are tallied for each counter.
+    /// Returns the entry keys whose values are tallied for each counter.
     pub fn record(&self) -> &[Box<[u8]>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.record)
     }
 
-    /// Whether the values that its counters are of must not be read outside of the process.
+    /// Returns `true` if the values of its counters must not be readable outside of the process.
     pub fn hashes_values(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.hashes_values)
     }
 
-    /// What may be taken from a shared store in advance.
+    /// Returns the lease, if hits may be charged to a shared store in advance.
     pub fn lease(&self) -> Option<&Lease> {
         self.extras.as_ref()?.lease.as_ref()
     }
 
-    /// The limit that is tried out here, as a rule of its own: with the same number and path, and other counters.
+    /// Returns the candidate limit as a rule of its own: with the same ID and path, and other
+    /// counters.
     pub fn candidate(&self) -> Option<&Rule> {
         self.extras.as_ref()?.candidate.as_deref()
     }
 
-    /// What the caller is told besides.
+    /// Returns the metadata that responses contain.
     pub fn metadata(&self) -> Option<&serde_json::Value> {
         self.extras.as_ref()?.metadata.as_ref()
     }

@@ -1,9 +1,10 @@
-//! Many patterns with `*` against one text, in one pass over it.
+//! Search for many patterns with `*` in one text, in one pass over it.
 //!
-//! An Aho-Corasick automaton finds the pieces of all patterns at once, in the order in which they end. Each pattern waits for
-//! one piece at a time, and the first occurrence that begins behind its previous piece takes it on to the next. An occurrence
-//! that nothing waits for costs one comparison, so that the time is linear in the text, times how many pieces can end at one
-//! byte: those of which each is the end of the next, as `bot` is of `googlebot`.
+//! An Aho-Corasick automaton finds the pieces of all patterns at once, in the order in which they
+//! end. Each pattern waits for one piece at a time; the first occurrence that begins after its
+//! previous piece advances it to the next. An occurrence that no pattern waits for costs one
+//! comparison. So the time is linear in the text, times the number of pieces that can end at one
+//! byte: pieces of which each is a suffix of the next, as `bot` is of `googlebot`.
 
 use std::collections::HashMap;
 
@@ -22,26 +23,26 @@ pub(super) struct Searcher {
     patterns: Box<[Pattern]>,
     /// For each pattern the numbers of its pieces between the first and the last `*`.
     middles: Box<[Box<[u32]>]>,
-    /// Patterns without such pieces: equal texts, prefixes and suffixes.
+    /// Patterns without such pieces: exact texts, prefixes and suffixes.
     ends_only: Box<[u32]>,
-    /// Patterns with such pieces, by the length of what stands before the first `*`.
+    /// Patterns with such pieces, by the length of the text before the first `*`.
     by_first: Box<[(usize, u32)]>,
     pieces: usize,
     automaton: Option<AhoCorasick>,
 }
 
-/// Where a pattern is on its way through a text.
+/// The progress of a pattern in a text.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// Pieces that were found.
+    /// Number of pieces found.
     stage: usize,
-    /// Where the next piece may begin.
+    /// Minimum offset of the next piece.
     from: usize,
-    /// The next pattern that waits for the same piece.
+    /// The next pattern in the queue of the same piece.
     next: u32,
 }
 
-/// The patterns that wait for each piece. Those of one piece are sorted by where it may begin.
+/// Queues of the patterns that wait for each piece, sorted by the minimum offset of the piece.
 struct Waiting {
     queues: SmallVec<[(u32, u32); 64]>,
     progress: SmallVec<[Progress; 64]>,
@@ -49,7 +50,7 @@ struct Waiting {
 }
 
 impl Searcher {
-    /// Returns nothing when the pieces are too many for an automaton.
+    /// Builds the search. Returns `None` if there are too many pieces for an automaton.
     pub(super) fn new(patterns: Vec<Pattern>) -> Option<Self> {
         let (mut numbers, mut texts) = (HashMap::new(), Vec::new());
         let (mut ends_only, mut by_first, mut middles) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,7 +81,7 @@ impl Searcher {
         })
     }
 
-    /// Returns the first pattern that matches `text`, of those that are `wanted`.
+    /// Returns the first pattern that matches `text` and is `wanted`.
     pub(super) fn first(&self, text: &[u8], wanted: impl Fn(u32) -> bool) -> Option<u32> {
         let mut first = None;
         self.search(text, wanted, |number| {
@@ -90,7 +91,7 @@ impl Searcher {
         first
     }
 
-    /// Returns for each pattern if it matches `text`.
+    /// Returns for each pattern whether it matches `text`.
     pub(super) fn all(&self, text: &[u8]) -> SmallVec<[bool; 64]> {
         let mut matches = smallvec![false; self.patterns.len()];
         self.search(
@@ -106,7 +107,8 @@ impl Searcher {
         matches
     }
 
-    /// Reports each pattern that matches. `found` returns from which number on patterns no longer matter.
+    /// Calls `found` for each pattern that matches. It returns the number from which on patterns no
+    /// longer matter.
     fn search(&self, text: &[u8], wanted: impl Fn(u32) -> bool, mut found: impl FnMut(u32) -> u32) {
         let mut end = NONE;
         for number in &self.ends_only {
@@ -118,12 +120,14 @@ impl Searcher {
         let Some(automaton) = &self.automaton else { return };
         let mut starts = self.by_first.iter().peekable();
         let (mut waiting, mut state) = (None, OverlappingState::start());
-        // An error is one of the automaton's configuration, which allows this search.
+        // Fails only if the configuration of the automaton does not allow this search, but it
+        // does.
         while automaton.try_find_overlapping(Input::new(text), &mut state).is_ok()
             && let Some(piece) = state.get_match()
         {
             let waiting = waiting.get_or_insert_with(|| Waiting::new(self.pieces, self.patterns.len()));
-            // Before what this piece takes on, whose next piece may begin later.
+            // Queued before the patterns that this piece advances, whose next piece may not begin
+            // earlier.
             while let Some((from, number)) = starts.next_if(|(from, _)| *from <= piece.end()) {
                 let fits = *number < end && wanted(*number);
                 if fits && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text)) {
@@ -173,7 +177,7 @@ impl Waiting {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Takes a pattern that waits for a piece which may begin at `start`.
+    /// Removes a pattern that waits for a piece which may begin at `start`.
     fn pop(&mut self, piece: u32, start: usize) -> Option<(u32, Progress)> {
         let (head, tail) = get_mut(&mut self.queues, piece)?;
         let number = *head;

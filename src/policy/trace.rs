@@ -1,23 +1,24 @@
-//! The walk of a descriptor down a policy, step by step, for people.
+//! Trace of a match, step by step, for explanations.
 
 use super::Policy;
 use super::matcher::Taken;
 use super::rule::Rule;
 use crate::descriptor::Entry;
 
-/// What happened at one level of rules.
+/// The match at one level of rules.
 #[derive(Debug)]
 pub struct Step<'p> {
-    /// Rules that stand at this level.
+    /// Number of rules at this level.
     pub siblings: usize,
-    /// Rules with `*` that were tried, in order; the last of them is the one that matched, where one was taken.
+    /// Rules with `*` that were tried, in order. If one of them matched, it is the last.
     pub wildcards: Vec<&'p Rule>,
-    /// What was taken, and by which comparison: exact, wildcards, key alone are tried in this order.
+    /// The rule that matched, and the comparison: exact, wildcards and key alone are tried in this
+    /// order.
     pub taken: Option<(Taken, &'p Rule)>,
 }
 
 impl Policy {
-    /// The steps of [`Policy::find`]: one for each entry, up to the first at which nothing was taken.
+    /// Returns the steps of [`Policy::find`]: one for each entry, up to the first without a match.
     pub fn trace<'p>(&'p self, entries: &[Entry<'_>]) -> Vec<Step<'p>> {
         let (mut level, mut steps) = (&self.top, Vec::new());
         for entry in entries {

@@ -1,6 +1,6 @@
-//! Tests of policies, as somebody writes them: what is asked at which time, and what the answer has to be.
+//! Tests of policies: requests at given times, and the expected responses.
 //!
-//! Values only: who runs them has a store, and a clock that is told.
+//! Holds values only; the test runner has a store, and sets its clock.
 
 use std::fmt;
 
@@ -11,71 +11,71 @@ use crate::algorithm::time::{Micros, Timestamp};
 /// The tests of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trials {
-    /// What is tested: files and directories, from where the file of tests is.
+    /// Tested policies: files and directories, relative to the file of tests.
     pub policies: Vec<String>,
     /// The tests.
     pub cases: Vec<Case>,
 }
 
-/// A test. It begins without counters.
+/// A test. It starts without counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What it shows.
+    /// Name of the test: the behavior that it shows.
     pub name: String,
-    /// The domain of its requests; `None`: the only one of the policies.
+    /// Domain of its requests; `None` for the only domain of the policies.
     pub domain: Option<String>,
-    /// When it begins.
+    /// Start of the test.
     pub at: Timestamp,
-    /// What is asked, in order.
+    /// Requests, in order.
     pub steps: Vec<Step>,
 }
 
-/// A request, or some that are alike, and the answer.
+/// A request or several equal ones, and the expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The line that it stands in, from 1.
+    /// Line of the step in the file, from 1.
     pub line: usize,
-    /// When it is asked.
+    /// Time of the request.
     pub when: When,
-    /// How often; at least once.
+    /// Number of requests; at least 1.
     pub times: u64,
-    /// How long between them.
+    /// Time between the requests.
     pub every: Micros,
-    /// Of each descriptor the entries, key and value.
+    /// Entries of each descriptor: keys and values.
     pub descriptors: Vec<Vec<(String, String)>>,
-    /// What is wanted of each.
+    /// Hits of each descriptor.
     pub hits: Hits,
-    /// What the answer has to be; of several descriptors the code alone.
+    /// The expected response; only its code if there are several descriptors.
     pub expected: Expected,
-    /// What that to each descriptor has to be; empty where nobody says.
+    /// The expected status of each descriptor; empty if not given.
     pub each: Vec<Expected>,
 }
 
-/// When a step is asked.
+/// The time of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At this instant.
+    /// A point in time.
     At(Timestamp),
-    /// So long after the step before.
+    /// A time since the previous step.
     After(Micros),
 }
 
-/// What an answer has to be; what is `None` may be anything.
+/// An expected response; a field that is `None` is not checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The code.
     pub code: Code,
-    /// Hits that are left.
+    /// Remaining hits.
     pub remaining: Option<u64>,
-    /// The wait of who is denied.
+    /// Time until a denied request may be retried.
     pub retry_after: Option<Wait>,
-    /// The time until the counter is as if never used.
+    /// Time until the counter is as if never used.
     pub reset_after: Option<Wait>,
-    /// The path of the rule; empty: no rule.
+    /// Path of the rule; empty for no rule.
     pub rule: Option<String>,
 }
 
-/// The code of an answer.
+/// The code of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// OK.
@@ -84,25 +84,25 @@ pub enum Code {
     OverLimit,
 }
 
-/// The words for them.
+/// Names of the codes.
 pub const CODES: [(&str, Code); 2] = [("ok", Code::Ok), ("over_limit", Code::OverLimit)];
 
 /// A time to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// So long.
+    /// This long.
     For(Micros),
-    /// For ever, or not to be told.
+    /// Forever, or absent from the response.
     Never,
 }
 
 impl Code {
-    /// The code of what is over limit or not.
+    /// Returns the code of a response by whether the request is over limit.
     pub fn of(is_over_limit: bool) -> Self {
         if is_over_limit { Self::OverLimit } else { Self::Ok }
     }
 
-    /// Its word.
+    /// Returns the name of the code.
     pub fn word(self) -> &'static str {
         CODES.iter().find(|(_, code)| *code == self).map_or("", |(word, _)| word)
     }
@@ -120,7 +120,7 @@ impl fmt::Display for Wait {
 /// Reads a file of tests.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all problems of the file.
 pub fn read(source: &Source) -> Result<Trials, Report> {
     document::trial::read(source)
 }

@@ -1,4 +1,5 @@
-//! The rules with `*` of one level, when they are many: one search over a value instead of one for each rule.
+//! Index of the rules with `*` of one level, if there are many: one search over a value instead of
+//! one per rule.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -8,15 +9,16 @@ use super::rule::Rule;
 use super::searcher::Searcher;
 use crate::descriptor::Entry;
 
-/// Rules that are tried one after the other; that many searches cost less than one pass with an automaton.
+/// Maximum number of rules that are tried one after the other: that many searches cost less than a
+/// pass of an automaton.
 const MAX_TRIED: usize = 8;
 
-/// An index of the rules with `*`, by positions in the order in which they are written.
+/// An index of the rules with `*`, by their positions in the order in which they are written.
 #[derive(Debug)]
 pub(super) struct WildcardIndex {
     /// Rules whose key has no `*`, by key.
     by_key: HashMap<Box<[u8]>, Values, FixedState>,
-    /// Rules whose key has one.
+    /// Rules whose key has a `*`.
     open: Option<(Searcher, Values)>,
 }
 
@@ -24,12 +26,12 @@ pub(super) struct WildcardIndex {
 #[derive(Debug)]
 struct Values {
     searcher: Searcher,
-    /// The position of each pattern's rule, ascending.
+    /// Position of the rule of each pattern, ascending.
     positions: Box<[usize]>,
 }
 
 impl WildcardIndex {
-    /// Returns nothing for rules that are better tried one after the other.
+    /// Builds the index. Returns `None` if it is better to try the rules one after the other.
     pub(super) fn new(wildcards: &[u32], rules: &[Rule]) -> Option<Self> {
         if wildcards.len() <= MAX_TRIED {
             return None;
@@ -38,7 +40,7 @@ impl WildcardIndex {
         let (mut keys, mut open) = (Vec::new(), Vec::new());
         for (position, number) in wildcards.iter().enumerate() {
             let rule = at(rules, *number)?;
-            // A rule without a value takes any.
+            // A rule without a value matches any value.
             let value = rule.value.clone().unwrap_or_else(|| Pattern::new("*"));
             if rule.key.is_wild() {
                 keys.push(rule.key.clone());
@@ -62,11 +64,11 @@ impl WildcardIndex {
         let fixed = self.by_key.get(entry.key).and_then(|values| values.first(entry.value, |_| true));
         let open = self.open.as_ref().and_then(|(keys, values)| {
             let matches = keys.all(entry.key);
-            // Most keys match none, and their values are not looked at.
+            // Most keys match no pattern, and their values are not searched.
             let is_wanted = |number| usize::try_from(number).is_ok_and(|at: usize| matches.get(at) == Some(&true));
             matches.contains(&true).then(|| values.first(entry.value, is_wanted))?
         });
-        // Whichever is written first.
+        // The rule that is written first wins.
         fixed.into_iter().chain(open).min()
     }
 }

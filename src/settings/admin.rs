@@ -1,4 +1,4 @@
-//! Who may do what on the admin port.
+//! Access control of the admin port.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,43 +10,47 @@ use crate::transport::tls::{Clients, Speaks, TlsFiles};
 #[group(skip)]
 #[command(next_help_heading = "Administration")]
 pub(super) struct Flags {
-    /// File of tokens that may read and write on the admin port, one a line: `NAME:SECRET`; the name is told in the audit log. It is
-    /// read again when it changes. Without any, who reaches the port may do all, so it has to listen on this machine only.
+    /// File with tokens that grant read and write access to the admin port, one `NAME:SECRET` per
+    /// line; the name appears in the audit log. The file is reloaded when it changes. Without any
+    /// token, every client that reaches the port has full access, so the port must listen on this
+    /// machine only.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// File of tokens that may read only.
+    /// File with tokens that grant read access only.
     #[arg(long, env = "TOLLGATE_ADMIN_READ_TOKEN_FILE", value_name = "FILE")]
     admin_read_token_file: Option<PathBuf>,
-    /// Show the plain pages (/policies, /rlconfig, /stats) to everybody who reaches the port, and the API to those with a token
-    /// alone.
+    /// Serve the plain pages (/policies, /rlconfig, /stats) without authentication, and the API
+    /// with a token only.
     #[arg(long, env = "TOLLGATE_ADMIN_OPEN_PAGES")]
     admin_open_pages: bool,
-    /// PEM file of the certificate for the admin port with its chain. It is read again when it changes, together with its key.
+    /// PEM file with the certificate chain of the admin port. It is reloaded when it changes,
+    /// together with its key.
     #[arg(long, env = "TOLLGATE_ADMIN_TLS_CERT", value_name = "FILE")]
     admin_tls_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file with the private key of the certificate.
     #[arg(long, env = "TOLLGATE_ADMIN_TLS_KEY", value_name = "FILE")]
     admin_tls_key: Option<PathBuf>,
-    /// PEM file of the authorities, and no other, by which clients have to be certified; they may read and write.
+    /// Require client certificates issued by a CA in this PEM file; no other CA is trusted. Such
+    /// clients can read and write.
     #[arg(long, env = "TOLLGATE_ADMIN_TLS_CLIENT_CA", value_name = "FILE")]
     admin_tls_client_ca: Option<PathBuf>,
 }
 
-/// Who may do what on the admin port.
+/// Access control of the admin port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminSettings {
-    /// Tokens that may read and write.
+    /// File of tokens that grant read and write access.
     pub token_file: Option<PathBuf>,
-    /// Tokens that may read.
+    /// File of tokens that grant read access.
     pub read_token_file: Option<PathBuf>,
-    /// Whether the plain pages are for everybody.
+    /// `true` if the plain pages need no authentication.
     pub open_pages: bool,
-    /// Certificates; `None`: it speaks in the clear.
+    /// Certificates; `None` for plain HTTP.
     pub tls: Option<TlsFiles>,
 }
 
 impl AdminSettings {
-    /// Whether nobody has to show anything.
+    /// Returns `true` if no client has to authenticate.
     pub fn is_open(&self) -> bool {
         let is_certified = self.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
         self.token_file.is_none() && self.read_token_file.is_none() && !is_certified

@@ -1,22 +1,23 @@
-//! What answers say besides the decision, and what the process makes of all limits.
+//! Contents of responses beyond the decision, and modes that apply to all limits.
 
 use super::Problems;
 use crate::grpc::headers::HeaderStyle;
 use crate::grpc::response::AnswerStyle;
 use crate::limiter::Modes;
 
-/// Bytes of a header's name.
+/// Maximum length of a header name, in bytes.
 const MAX_NAME: usize = 128;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Answers")]
 pub(super) struct Flags {
-    /// Write durations to the microsecond. Proxies truncate them to whole seconds, so the default rounds up.
+    /// Send durations to the microsecond. Proxies truncate them to whole seconds, so by default
+    /// they are rounded up.
     #[arg(long, env = "TOLLGATE_EXACT_DURATIONS")]
     exact_durations: bool,
-    /// Headers that tell clients of their limits, of: legacy (limit, remaining and reset of the tightest limit), ietf
-    /// (RateLimit-Policy and RateLimit, with all limits).
+    /// Response headers that describe the limits to clients, a list of: legacy (limit, remaining
+    /// and reset of the tightest limit), ietf (RateLimit-Policy and RateLimit, with all limits).
     #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS", value_name = "LIST", default_value = "")]
     response_headers: String,
     /// Names of the three legacy headers.
@@ -27,24 +28,24 @@ pub(super) struct Flags {
         default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
     )]
     response_header_names: String,
-    /// Tell the proxy the request and the metadata of its rules, as dynamic metadata.
+    /// Return the request and the metadata of the matched rules to the proxy as dynamic metadata.
     #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA")]
     dynamic_metadata: bool,
-    /// Admit every request, and tell in the statuses and metrics what would have been denied.
+    /// Admit every request; report in statuses and metrics what would have been denied.
     #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
     shadow_mode: bool,
-    /// Let every descriptor that is not unlimited vote: a request is denied where all of them are over their limits. One
-    /// without a limit is a vote to admit.
+    /// Treat every descriptor that is not unlimited as a quota vote: a request is denied only if
+    /// all of them are over their limits. A descriptor without a limit votes to admit.
     #[arg(long, env = "TOLLGATE_QUOTA_MODE")]
     quota_mode: bool,
 }
 
-/// What answers say besides the decision, and what the process makes of all limits.
+/// Contents of responses beyond the decision, and modes that apply to all limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerSettings {
-    /// How answers are written.
+    /// Format of responses.
     pub style: AnswerStyle,
-    /// What the process makes of all limits.
+    /// Modes that apply to all limits.
     pub modes: Modes,
 }
 
@@ -64,7 +65,7 @@ impl Flags {
     }
 }
 
-/// The kinds of headers that are asked for.
+/// The kinds of response headers to send.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     legacy: bool,
@@ -84,7 +85,7 @@ fn asked(text: &str) -> Result<Asked, String> {
 }
 
 fn names(text: &str) -> Result<[String; 3], String> {
-    // What HTTP calls a token; anything else would break the proxy's response.
+    // The characters of an HTTP token; any other would break the proxy's response.
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let is_name = |name: &&str| (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_token);
     let names: Vec<&str> = text.split(',').map(str::trim).filter(is_name).collect();

@@ -1,70 +1,98 @@
-//! How large requests may be, how connections are kept, and how many threads serve them.
+//! Bounds on requests and connections, and the number of threads that serve them.
 
 use std::time::Duration;
 
-use super::{Problems, parse};
+use super::{MemorySettings, Problem, Problems, Size, parse};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::server::MessageBounds;
 use crate::transport::Limits;
+use crate::transport::registry::{ConnectionBounds, MAX_LEAVING};
 use crate::transport::server::Lifetime;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Bounds")]
 pub(super) struct Flags {
-    /// Descriptors that a request may have.
-    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "64")]
+    /// Maximum number of descriptors in a request.
+    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "1024")]
     max_descriptors: String,
-    /// Entries that a descriptor may have.
-    #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "32")]
+    /// Maximum number of entries in a descriptor.
+    #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "1024")]
     max_entries: String,
-    /// Size of a request.
-    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", default_value = "4MiB")]
+    /// Maximum number of entries in all descriptors of a request together.
+    #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", default_value = "65536")]
+    max_request_entries: String,
+    /// Maximum size of a request.
+    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", default_value = "1MiB")]
     max_message: String,
-    /// Requests that one connection may have under way.
-    #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "1024")]
+    /// Maximum number of concurrent requests on one connection.
+    #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "256")]
     max_streams: String,
-    /// Time for a request to come, once its call is begun.
+    /// Timeout for receiving a request, from the start of its call.
     #[arg(long, env = "TOLLGATE_MESSAGE_TIMEOUT", value_name = "DURATION", default_value = "30s")]
     message_timeout: String,
-    /// Connections of gRPC that there may be; more are closed at once, so that their clients go to another replica.
+    /// Maximum number of gRPC connections, as far as --client-memory-max and the limit of open
+    /// files allow. At the maximum, a new connection replaces the one that has been idle longest,
+    /// starting with the address that has the most; if none is idle, the new connection is closed
+    /// at once, so that its client tries another replica.
     #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS", value_name = "N", default_value = "16384")]
     max_connections: String,
-    /// Silence after which a connection is asked for a sign of life.
+    /// Maximum number of these connections from one address, or from one IPv6 /64 network; default:
+    /// all. Clients behind a proxy share its address.
+    #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N")]
+    max_connections_per_address: Option<String>,
+    /// Idle time after which a keepalive PING is sent on a connection.
     #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s")]
     keepalive: String,
-    /// Age at which a connection is told to go elsewhere, a tenth more or less; 0s: never. Callers lose no request by it, and
-    /// find replicas that came later.
+    /// Maximum age of a connection, a tenth more or less, after which it is closed with GOAWAY; 0s:
+    /// unlimited. No request is lost, and callers discover replicas that were added later.
     #[arg(long, env = "TOLLGATE_MAX_CONNECTION_AGE", value_name = "DURATION", default_value = "24h")]
     max_connection_age: String,
-    /// Time that an old connection has for what is under way, before it is closed.
+    /// Grace period for requests in flight on a connection that reached its maximum age, before it
+    /// is closed.
     #[arg(long, env = "TOLLGATE_MAX_CONNECTION_AGE_GRACE", value_name = "DURATION", default_value = "1h")]
     max_connection_age_grace: String,
-    /// Threads that serve gRPC; default: the cores that this process may use.
+    /// Number of threads that serve gRPC; default: the cores available to this process.
     #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N")]
     workers: Option<String>,
 }
 
-/// How large requests may be, how connections are kept, and how many threads serve them.
+/// Bounds on requests and connections, and the number of threads that serve them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitSettings {
-    /// Descriptors and entries.
+    /// Bounds on descriptors and entries.
     pub request: RequestBounds,
-    /// Messages.
+    /// Bounds on messages.
     pub message: MessageBounds,
-    /// Connections that all workers may have together.
-    pub max_connections: usize,
-    /// Bounds of connections, and of their age.
+    /// Bounds on connections, for all workers together.
+    pub connections: ConnectionBounds,
+    /// Limits of each connection, and its maximum age.
     pub lifetime: Lifetime,
-    /// Threads.
+    /// Number of worker threads.
     pub workers: usize,
 }
 
+/// Maximum size of all headers of a request together that Envoy accepts by default, in bytes.
+const ENVOY_HEADERS: usize = 60 << 10;
+
+impl LimitSettings {
+    /// Describes how many header values of maximum size fit into a message. The message grows with
+    /// the product of descriptors and values: a client that sends the longest headers gets a larger
+    /// one refused if several descriptors of a route contain them, and Envoy admits such requests
+    /// by default.
+    pub fn message_room(&self) -> String {
+        let max = self.message.max_bytes;
+        let count = max.div_euclid(ENVOY_HEADERS);
+        format!("{} has room for {count} values of {}, the headers that Envoy takes", Size(max), Size(ENVOY_HEADERS))
+    }
+}
+
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> LimitSettings {
+    pub(super) fn resolve(&self, memory: &MemorySettings, problems: &mut Problems) -> LimitSettings {
         let request = RequestBounds {
-            descriptors: problems.read("--max-descriptors", &self.max_descriptors, parse::count),
+            descriptors: problems.read("--max-descriptors", &self.max_descriptors, descriptors),
             entries: problems.read("--max-entries", &self.max_entries, parse::count),
+            all_entries: problems.read("--max-request-entries", &self.max_request_entries, parse::count),
         };
         let streams = problems.read("--max-streams", &self.max_streams, parse::count);
         let max_age_grace =
@@ -90,7 +118,26 @@ impl Flags {
             Some(workers) => problems.read("--workers", workers, parse::count),
             None => cores(),
         };
-        let max_connections = problems.read("--max-connections", &self.max_connections, parse::count);
-        LimitSettings { request, message, max_connections, lifetime, workers }
+        let per_address = self.max_connections_per_address.as_ref();
+        let connections = ConnectionBounds {
+            total: problems.read("--max-connections", &self.max_connections, parse::count),
+            per_address: per_address.map(|text| problems.read("--max-connections-per-address", text, parse::count)),
+            leaving: MAX_LEAVING,
+        };
+        // One connection may hold at most a quarter of the memory for clients.
+        if message.max_bytes.saturating_mul(4) > memory.clients {
+            let needed = Size(message.max_bytes.saturating_mul(4));
+            let what = format!("needs --client-memory-max of at least {needed}, found {}", Size(memory.clients));
+            problems.0.push(Problem { flag: "--max-message", what });
+        }
+        LimitSettings { request, message, connections, lifetime, workers }
     }
+}
+
+/// Parses a number of descriptors. Scripts in Redis count the checks of a request in 16 bits, and a
+/// descriptor has up to three checks: that of its rule and those of candidate limits.
+fn descriptors(text: &str) -> Result<usize, String> {
+    const MOST: usize = 16_384;
+    let count = parse::count(text)?;
+    if count > MOST { Err(format!("at most {MOST}")) } else { Ok(count) }
 }

@@ -1,4 +1,4 @@
-//! Where the process listens.
+//! Listen addresses of the process.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,34 +10,41 @@ use super::Problems;
 #[group(skip)]
 #[command(next_help_heading = "Listeners")]
 pub(super) struct Flags {
-    /// Address for gRPC, or unix:/path for a socket; port 0 takes a free one, which is logged.
+    /// Address for gRPC, or unix:/path for a socket; port 0 picks a free port, which is logged.
     #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]
     grpc_listen: String,
-    /// Address for probes, metrics and decisions in JSON: /livez, /readyz, /healthcheck, /metrics, /json.
+    /// Address for probes, metrics and JSON decisions: /livez, /readyz, /healthcheck, /metrics,
+    /// /json.
     #[arg(long, env = "TOLLGATE_HTTP_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     http_listen: String,
-    /// Address for administration; it tells what limits there are, so it listens on this machine only.
+    /// Address for administration. It exposes the configured limits, so by default it listens on
+    /// this machine only.
     #[arg(long, env = "TOLLGATE_ADMIN_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:6070")]
     admin_listen: String,
+    /// Disable gRPC reflection; clients such as grpcurl then need the .proto files.
+    #[arg(long, env = "TOLLGATE_NO_REFLECTION")]
+    no_reflection: bool,
 }
 
-/// Where the process listens.
+/// Listen addresses of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenSettings {
-    /// gRPC.
+    /// Endpoint for gRPC.
     pub grpc: Endpoint,
-    /// Probes and metrics.
+    /// Address for probes and metrics.
     pub http: SocketAddr,
-    /// Administration.
+    /// Address for administration.
     pub admin: SocketAddr,
+    /// `true` if gRPC reflection is served.
+    pub has_reflection: bool,
 }
 
-/// Where a listener is.
+/// The endpoint of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// At an address; that of `::` takes IPv4 as well.
+    /// A TCP address; `::` accepts IPv4 as well.
     Tcp(SocketAddr),
-    /// At a path.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -62,11 +69,12 @@ impl Flags {
             grpc: problems.read("--grpc-listen", &self.grpc_listen, endpoint),
             http: problems.read("--http-listen", &self.http_listen, address).0,
             admin: problems.read("--admin-listen", &self.admin_listen, address).0,
+            has_reflection: !self.no_reflection,
         }
     }
 }
 
-/// An address, with a stand-in where none could be read.
+/// A socket address whose default replaces one that cannot be parsed.
 pub(super) struct Address(pub(super) SocketAddr);
 
 impl Default for Address {

@@ -1,4 +1,4 @@
-//! What the process says meanwhile.
+//! Settings of the log.
 
 use super::Problems;
 use crate::telemetry::log::LogFormat;
@@ -7,20 +7,23 @@ use crate::telemetry::log::LogFormat;
 #[group(skip)]
 #[command(next_help_heading = "Log")]
 pub(super) struct Flags {
-    /// How much is logged: error, warn, info, debug, or a filter such as tollgate=debug,h2=warn.
+    /// Log level: error, warn, info, debug, or a filter such as tollgate=debug,h2=warn. debug also
+    /// logs requests: each descriptor with its rule and decision, for up to 100 requests per
+    /// second.
     #[arg(long, env = "TOLLGATE_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
-    /// How log lines look: text, or json.
+    /// Log format: text, json, or logrus (json with @timestamp, @message and lower-case level, as
+    /// envoyproxy/ratelimit writes it).
     #[arg(long, env = "TOLLGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     log_format: String,
 }
 
-/// What the process says meanwhile.
+/// Settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// A level or a filter.
     pub filter: String,
-    /// How lines look.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
@@ -34,6 +37,7 @@ fn format(text: &str) -> Result<LogFormat, String> {
     match text.trim() {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        other => Err(format!("expected text or json, found `{other}`")),
+        "logrus" => Ok(LogFormat::Logrus),
+        other => Err(format!("expected text, json or logrus, found `{other}`")),
     }
 }

@@ -1,6 +1,7 @@
-//! The process's settings: a flag, an environment variable, a default and a reason each, one file a concern.
+//! Settings of the process: one module per concern, and a flag, an environment variable and a
+//! default for each setting.
 //!
-//! Flags are read as text and resolved together, so that everything that is wrong is said at once.
+//! Flags are read as text and resolved together, so that all errors are reported at once.
 
 mod admin;
 mod answers;
@@ -8,6 +9,7 @@ pub mod envoyproxy;
 mod limits;
 mod listen;
 mod log;
+mod memory;
 mod observation;
 mod parse;
 mod policy;
@@ -27,6 +29,7 @@ pub use self::answers::AnswerSettings;
 pub use self::limits::LimitSettings;
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
+pub use self::memory::{BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables};
 pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, Reading};
 pub use self::readiness::ReadinessSettings;
@@ -39,7 +42,7 @@ use crate::grpc::rights::Allowance;
 use crate::transport::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
-/// All flags of `serve`, as written.
+/// All flags of `serve`, unparsed.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Flags {
@@ -55,6 +58,8 @@ pub struct Flags {
     tls: tls::Flags,
     #[command(flatten)]
     store: store::Flags,
+    #[command(flatten)]
+    memory: memory::Flags,
     #[command(flatten)]
     limits: limits::Flags,
     #[command(flatten)]
@@ -76,39 +81,41 @@ pub struct Flags {
 /// All settings of `serve`.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where policies come from.
+    /// Sources of policies.
     pub policy: PolicySettings,
-    /// The control plane, where they come from one.
+    /// The control plane, if policies come from one.
     pub xds: Option<ControlPlane>,
-    /// Where the process listens.
+    /// Listen addresses.
     pub listen: ListenSettings,
-    /// Who may do what on the admin port.
+    /// Access control of the admin port.
     pub admin: AdminSettings,
-    /// Its certificates for gRPC; `None`: it speaks in the clear.
+    /// Certificates for gRPC; `None` for plaintext.
     pub tls: Option<TlsFiles>,
-    /// Domains that clients of gRPC may ask for by their certificates; empty: all.
+    /// Domains that gRPC clients may use, by the names in their certificates; empty for all.
     pub allowances: Vec<Allowance>,
-    /// Where counters live.
+    /// The store of counters.
     pub store: StoreSettings,
-    /// How large requests may be, and how connections are kept.
+    /// Memory budget of the process.
+    pub memory: MemorySettings,
+    /// Bounds on requests and connections.
     pub limits: LimitSettings,
-    /// What answers say besides the decision.
+    /// Contents of responses beyond the decision.
     pub answers: AnswerSettings,
-    /// When the process says that it can be asked.
+    /// Conditions under which the process reports that it is ready.
     pub readiness: ReadinessSettings,
-    /// How the process ends.
+    /// Delays of a graceful shutdown.
     pub shutdown: ShutdownSettings,
-    /// The statistics under the names of envoyproxy/ratelimit.
+    /// Statistics under the names of envoyproxy/ratelimit.
     pub stats: StatsSettings,
-    /// What it remembers of what it decided.
+    /// Recording of decisions for later inspection.
     pub observation: ObservationSettings,
-    /// Where spans go, and of which calls there are any; `None`: of none.
+    /// The collector of spans and the sampling of calls; `None` if no spans are recorded.
     pub tracing: Option<TracingSettings>,
-    /// What it says meanwhile.
+    /// Settings of the log.
     pub log: LogSettings,
 }
 
-/// A setting that cannot be used: its flag, what was found, what is allowed.
+/// A setting that cannot be used: its flag, what was found, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     flag: &'static str,
@@ -121,12 +128,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Collects what is wrong, so that one mistake does not hide the next.
+/// Collects problems, so that one mistake does not hide the next.
 #[derive(Debug, Default)]
 struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// The value, or the default of its type where it cannot be read and the problem is kept.
+    /// Parses a value. If it cannot be parsed, records the problem and returns the default of its
+    /// type.
     fn read<T: Default>(&mut self, flag: &'static str, text: &str, parse: fn(&str) -> Result<T, String>) -> T {
         parse(text).unwrap_or_else(|what| {
             self.0.push(Problem { flag, what });
@@ -136,11 +144,15 @@ impl Problems {
 }
 
 impl Flags {
-    /// Reads the flags, and says everything that is wrong with them. Settings with problems are only good for finding more.
+    /// Parses the flags and returns all problems. Settings with problems serve only to find further
+    /// ones.
     pub fn resolve(self) -> (Settings, Vec<Problem>) {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
-        let store = self.store.resolve(&mut problems);
+        let observation = self.observation.resolve(&mut problems);
+        let memory = self.memory.resolve(observation.journal_bytes, MemoryLimit::find(), &mut problems);
+        problems.0.extend(memory.problem());
+        let store = self.store.resolve(&memory, &mut problems);
         let (tls, allowances) = self.tls.resolve(&mut problems);
         let settings = Settings {
             readiness: self.readiness.resolve(&store, &mut problems),
@@ -151,11 +163,12 @@ impl Flags {
             tls,
             allowances,
             store,
-            limits: self.limits.resolve(&mut problems),
+            limits: self.limits.resolve(&memory, &mut problems),
+            memory,
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             stats: self.stats.resolve(&mut problems),
-            observation: self.observation.resolve(&mut problems),
+            observation,
             tracing: self.tracing.resolve(&mut problems),
             log: self.log.resolve(&mut problems),
         };

@@ -1,4 +1,4 @@
-//! What the process remembers of what it decided, for those who ask why.
+//! Recording of decisions for later inspection.
 
 use super::{Problems, parse};
 
@@ -6,21 +6,22 @@ use super::{Problems, parse};
 #[group(skip)]
 #[command(next_help_heading = "Observation")]
 pub(super) struct Flags {
-    /// Memory for who was denied in the last 15 minutes, for `tollgate denials` and `tollgate top`; or off. When it is full, the
-    /// keys that are denied most often are kept.
+    /// Memory for the denials of the last 15 minutes, used by `tollgate denials` and `tollgate
+    /// top`; or off. When it is full, the keys that are denied most often are kept.
     #[arg(long, env = "TOLLGATE_DENIAL_JOURNAL", value_name = "SIZE", default_value = "16MiB")]
     denial_journal: String,
-    /// How many rules have metrics and rates of their own; what is more is counted as rule `other` of domain `other`.
+    /// Maximum number of rules with metrics and rates of their own; further rules are counted as
+    /// rule `other` of domain `other`.
     #[arg(long, env = "TOLLGATE_METRICS_MAX_RULES", value_name = "N", default_value = "10000")]
     metrics_max_rules: String,
 }
 
-/// What the process remembers of what it decided.
+/// Settings of the recording of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservationSettings {
-    /// Bytes for the journal of denials; 0: there is none.
+    /// Size of the journal of denials, in bytes; 0 disables it.
     pub journal_bytes: usize,
-    /// Rules with series of their own.
+    /// Maximum number of rules with series of their own.
     pub max_rules: usize,
 }
 

@@ -1,8 +1,8 @@
-//! Words of settings that the standard library does not read: sizes, shares, durations.
+//! Parsers for sizes, shares, durations and counts, which the standard library does not parse.
 
 use std::time::Duration;
 
-/// Bytes, as `268435456`, `256MiB` or `1GiB`.
+/// Parses a number of bytes: `268435456`, `256MiB` or `1GiB`.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let trimmed = text.trim();
@@ -12,7 +12,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("expected a size such as 256MiB, found `{text}`"))
 }
 
-/// A part of something in thousandths, from `0.5` or `50%`.
+/// Parses a share in thousandths, from `0.5` or `50%`.
 pub(super) fn share(text: &str) -> Result<Thousandths, String> {
     let error = || format!("expected a share above 0 and up to 1, such as 0.5 or 50%, found `{text}`");
     let trimmed = text.trim();
@@ -24,31 +24,31 @@ pub(super) fn share(text: &str) -> Result<Thousandths, String> {
     (1..=1000u16).find(|whole| (f64::from(*whole) - thousandths).abs() <= 0.5).map(Thousandths).ok_or_else(error)
 }
 
-/// Parts of a thousand.
+/// A share in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Thousandths(u16);
 
 impl Thousandths {
-    /// That part of `whole`.
+    /// Returns that share of `whole`.
     pub(super) fn of(self, whole: usize) -> usize {
         whole.saturating_mul(self.0.into()) / 1000
     }
 }
 
-/// A length of time, as `15ms`, `3s` or `1m30s`.
+/// Parses a duration: `15ms`, `3s` or `1m30s`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let length = text.trim().parse::<jiff::SignedDuration>().ok();
     let length = length.and_then(|length| Duration::try_from(length).ok());
     length.ok_or_else(|| format!("expected a duration such as 500ms or 10s, found `{text}`"))
 }
 
-/// A length of time that is not nothing.
+/// Parses a duration above zero.
 pub(super) fn some_time(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
     (!length.is_zero()).then_some(length).ok_or_else(|| format!("expected a duration above 0, found `{text}`"))
 }
 
-/// A whole number of at least 1.
+/// Parses a whole number of at least 1.
 pub(super) fn count(text: &str) -> Result<usize, String> {
     let number = text.trim().parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| format!("expected a whole number of at least 1, found `{text}`"))

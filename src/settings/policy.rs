@@ -1,4 +1,4 @@
-//! Where policies come from, and how they are read.
+//! Sources of policies, and how they are parsed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,35 +8,38 @@ use crate::descriptor::HashKey;
 use crate::policy::source::files::{Places, Which};
 use crate::policy::{Dialect, Options};
 
-/// Served where no policy is given: the examples of this repository.
+/// Policies that are served if none is given: the examples of this repository.
 const EXAMPLES: &str = "config/policies";
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Policies")]
 pub(super) struct Flags {
-    /// A policy file, or a directory that is read recursively (*.yaml, *.yml; dot files are not). May be given again.
-    /// Without any, config/policies is served where that exists.
+    /// A policy file, or a directory that is read recursively (*.yaml, *.yml; not dot files). May
+    /// be repeated. Default: config/policies, if it exists.
     #[arg(long, env = "TOLLGATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     policy: Vec<PathBuf>,
-    /// Policies that are tried out beside those in force: judged and counted on live traffic, by counters of their own, without
-    /// a part in the answer. A file or a directory; may be given again.
+    /// Candidate policies, evaluated beside those in force: judged and counted on live traffic,
+    /// with counters of their own, without effect on responses. A file or a directory; may be
+    /// repeated.
     #[arg(long, env = "TOLLGATE_CANDIDATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     candidate_policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
 }
 
-/// How policies are read; the subcommands that read some share it.
+/// Options for reading policies, shared by all subcommands that read some.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Policies")]
 pub struct Reading {
-    /// Let several files speak of one domain: their rules are put together, in the order of the files' names.
+    /// Allow several files to define one domain: their rules are merged in the order of the file
+    /// names.
     #[arg(long, env = "TOLLGATE_MERGE_DOMAINS")]
     merge_domains: bool,
-    /// tollgate: what means nothing is an error. envoyproxy: it is passed over with a warning, a file is a policy whatever it
-    /// is called, and a directory without any is none.
+    /// Treatment of unknown words. tollgate: error. envoyproxy: ignored with a warning; files with
+    /// any name are recognized as policies by their content, and a directory without policies is
+    /// not an error.
     #[arg(
         long,
         env = "TOLLGATE_POLICY_DIALECT",
@@ -45,13 +48,14 @@ pub struct Reading {
         value_parser = dialect
     )]
     policy_dialect: Dialect,
-    /// Read dot files of directories too.
+    /// Also read dot files of directories.
     #[arg(long, env = "TOLLGATE_POLICY_DOT_FILES")]
     policy_dot_files: bool,
-    /// Read only files of a directory whose path below it, `.` written for `/`, begins so.
+    /// Read only those files of a directory whose path below it, with `.` in place of `/`, has this
+    /// prefix.
     #[arg(long, env = "TOLLGATE_POLICY_FILE_PREFIX", value_name = "TEXT", default_value = "")]
     policy_file_prefix: String,
-    /// When the hits of fixed windows are written that do not say so: always, admitted, blamed.
+    /// Charge mode of fixed windows that do not set one: always, admitted, blamed.
     #[arg(
         long,
         env = "TOLLGATE_FIXED_WINDOW_CHARGE",
@@ -60,48 +64,51 @@ pub struct Reading {
         value_parser = charge
     )]
     fixed_window_charge: Charge,
-    /// A file of options for rules that somebody else writes, by patterns of domain, key, value and name. May be given again.
+    /// A file of options for rules that another team or controller maintains, selected by patterns
+    /// of domain, key, value and name. May be repeated.
     #[arg(long, env = "TOLLGATE_OVERLAY", value_name = "FILE", value_delimiter = ',')]
     overlay: Vec<PathBuf>,
-    /// Memory that policies may take while they are compiled; more are refused. A rule is reckoned as 2.9 kB besides its texts.
+    /// Maximum memory for policies: those in force, candidates and those being compiled to replace
+    /// them, together. Policies beyond it are refused. Each rule counts as 2.9 kB plus its text.
     #[arg(
         long,
         env = "TOLLGATE_POLICY_MEMORY_MAX",
         value_name = "SIZE",
-        default_value = "256MiB",
+        default_value = "1GiB",
         value_parser = super::parse::bytes
     )]
     policy_memory_max: usize,
-    /// File that has the secret for limits with `hash_values`, the same for all replicas. Another one begins with empty
-    /// counters. Or TOLLGATE_HASH_KEY.
+    /// File with the secret for limits with `hash_values`; must be the same for all replicas. A
+    /// different secret starts with empty counters. Or set TOLLGATE_HASH_KEY.
     #[arg(long, env = "TOLLGATE_HASH_KEY_FILE", value_name = "FILE", value_parser = hash_key_file)]
     hash_key_file: Option<HashKey>,
-    /// The secret. Not a flag to use: other users of the machine see command lines.
+    /// Secret for limits with `hash_values`. Do not use it as a flag: other users of the machine
+    /// can see command lines.
     #[arg(long, env = "TOLLGATE_HASH_KEY", hide = true, hide_env_values = true)]
     hash_key: Option<String>,
 }
 
-/// Where policies come from, and how they are read.
+/// Sources of policies, and how they are parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
-    /// Files and directories; empty where none was given and the examples are not there.
+    /// Files and directories; empty if none was given and the examples do not exist.
     pub places: Places,
-    /// How their content is read.
+    /// Options for compiling them.
     pub options: Options,
-    /// Whether the examples are served because nothing was given.
+    /// Set if the examples are served because no policy was given.
     pub are_examples: bool,
-    /// Where those are that are tried out; empty: nowhere.
+    /// Sources of candidate policies; empty if there are none.
     pub candidates: Places,
 }
 
 impl Flags {
-    /// `elsewhere`: policies come from a control plane.
+    /// Resolves the flags. `elsewhere` is set if policies come from a control plane.
     pub(super) fn resolve(self, elsewhere: bool, problems: &mut Problems) -> PolicySettings {
         if elsewhere && !self.policy.is_empty() {
             let what = "policies come from --xds or from --policy, not from both".to_owned();
             problems.0.push(Problem { flag: "--policy", what });
         }
-        // Said here and not where flags are read, which would show what was found.
+        // Checked here and not while clap parses: its error would show the value.
         if self.reading.hash_key.as_ref().is_some_and(|key| is_short(key.as_bytes())) {
             problems.0.push(Problem { flag: "TOLLGATE_HASH_KEY", what: too_short() });
         }
@@ -114,7 +121,7 @@ impl Flags {
 }
 
 impl Reading {
-    /// What there is to be read at `paths`.
+    /// Returns the sources to read at `paths`.
     pub fn places(&self, paths: &[PathBuf]) -> Places {
         let which = Which {
             by_content: self.policy_dialect == Dialect::Envoyproxy,
@@ -125,7 +132,7 @@ impl Reading {
         Places { paths: paths.to_owned(), overlays: self.overlay.clone(), which }
     }
 
-    /// How it is compiled.
+    /// Returns the options for compiling policies.
     pub fn options(&self) -> Options {
         Options {
             merge_domains: self.merge_domains,
@@ -134,6 +141,7 @@ impl Reading {
             hash_key: self.hash_key_file.or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
             are_candidates: false,
             memory_max: Some(self.policy_memory_max),
+            memory_held: 0,
         }
     }
 }

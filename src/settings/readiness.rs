@@ -1,4 +1,4 @@
-//! When the process says that it can be asked.
+//! Conditions under which the process reports that it is ready.
 
 use super::{Problem, Problems, StoreSettings};
 
@@ -6,31 +6,33 @@ use super::{Problem, Problems, StoreSettings};
 #[group(skip)]
 #[command(next_help_heading = "Readiness")]
 pub(super) struct Flags {
-    /// Start although the policies are missing or wrong, which is logged; calls are UNAVAILABLE until good ones are there.
+    /// Start even if the policies are missing or invalid, which is logged; calls return UNAVAILABLE
+    /// until there are valid ones.
     #[arg(long, env = "TOLLGATE_START_WITHOUT_POLICY")]
     start_without_policy: bool,
-    /// Be ready before there is a policy.
+    /// Report ready before there is a policy.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_POLICY")]
     ready_without_policy: bool,
-    /// Be ready only while there is a policy; otherwise it is enough that there may be, as a control plane says that has none.
+    /// Report ready only while there is a policy; by default, a control plane that reports to have
+    /// none is enough.
     #[arg(long, env = "TOLLGATE_READY_WHILE_POLICY")]
     ready_while_policy: bool,
-    /// Be ready only while a connection to the store is open; otherwise it is enough that it has been reached once and is no
-    /// replica.
+    /// Report ready only while a connection to the store is open; by default, it is enough that the
+    /// store was reached once and is not a replica.
     #[arg(long, env = "TOLLGATE_READY_WHILE_STORE")]
     ready_while_store: bool,
 }
 
-/// When the process says that it can be asked.
+/// Conditions under which the process reports that it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadinessSettings {
-    /// Whether it starts without a policy that can be used.
+    /// Set to start without a valid policy.
     pub start_without_policy: bool,
-    /// Whether it is ready without one.
+    /// Set to be ready without a policy.
     pub ready_without_policy: bool,
-    /// Whether it is ready only while there is one.
+    /// Set to be ready only while there is a policy.
     pub ready_while_policy: bool,
-    /// Whether it is ready only while it is connected to its store.
+    /// Set to be ready only while connected to the store.
     pub ready_while_store: bool,
 }
 

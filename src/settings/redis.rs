@@ -1,4 +1,4 @@
-//! As whom to go to Redis, and how to name keys there.
+//! Authentication, TLS and the key prefix of Redis.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,76 +8,79 @@ use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret, check_prefix};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-/// The flags.
+/// The flags of Redis.
 #[command(next_help_heading = "Redis")]
 pub struct Flags {
-    /// The ACL user; the URL's wins.
+    /// ACL user; a user in the URL takes precedence.
     #[arg(long, env = "TOLLGATE_REDIS_USER", value_name = "NAME")]
     redis_user: Option<String>,
-    /// File that has the password, read again for each connection; the URL's wins. Or TOLLGATE_REDIS_PASSWORD.
+    /// File with the password, read again for each connection; a password in the URL takes
+    /// precedence. Or set TOLLGATE_REDIS_PASSWORD.
     #[arg(long, env = "TOLLGATE_REDIS_PASSWORD_FILE", value_name = "FILE")]
     redis_password_file: Option<PathBuf>,
-    /// The password. Not a flag to use: other users of the machine see command lines.
+    /// Password. Do not use it as a flag: other users of the machine can see command lines.
     #[arg(long, env = "TOLLGATE_REDIS_PASSWORD", hide = true, hide_env_values = true)]
     redis_password: Option<String>,
-    /// PEM file of the authority that servers' certificates are checked by; default: those of the system.
+    /// PEM file with the CA certificates that server certificates are verified against; default:
+    /// those of the system.
     #[arg(long, env = "TOLLGATE_REDIS_CA", value_name = "FILE")]
     redis_ca: Option<PathBuf>,
-    /// Trust the system's authorities besides that one.
+    /// Also trust the CA certificates of the system.
     #[arg(long, env = "TOLLGATE_REDIS_SYSTEM_ROOTS")]
     redis_system_roots: bool,
-    /// PEM file of the certificate to show to servers.
+    /// PEM file with the client certificate.
     #[arg(long, env = "TOLLGATE_REDIS_CERT", value_name = "FILE", requires = "redis_key")]
     redis_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file with the private key of the client certificate.
     #[arg(long, env = "TOLLGATE_REDIS_KEY", value_name = "FILE", requires = "redis_cert")]
     redis_key: Option<PathBuf>,
-    /// Take a certificate by that authority for any host: for certificates that name none of the hosts that are connected to.
+    /// Accept a certificate of that CA for any host; for certificates that name none of the hosts
+    /// that are connected to.
     #[arg(long, env = "TOLLGATE_REDIS_ANY_HOSTNAME")]
     redis_any_hostname: bool,
-    /// Time for one attempt to connect, with the greeting; they are repeated.
+    /// Timeout of one connection attempt, including the handshake; attempts are repeated.
     #[arg(long, env = "TOLLGATE_REDIS_CONNECT_TIMEOUT", value_name = "DURATION", value_parser = parse::duration)]
     redis_connect_timeout: Option<Duration>,
-    /// What all keys begin with. Each byte is paid for with every counter. With a hash tag, `{TEXT}`, all are in one slot of a
-    /// Cluster.
+    /// Prefix of all keys. Each byte is stored with every counter. With a hash tag, `{TEXT}`, all
+    /// keys are in one slot of a Cluster.
     #[arg(long, env = "TOLLGATE_REDIS_PREFIX", value_name = "TEXT", default_value = "", value_parser = prefix)]
     redis_prefix: String,
-    /// The ACL user at the sentinels.
+    /// ACL user of the sentinels.
     #[arg(long, env = "TOLLGATE_SENTINEL_USER", value_name = "NAME")]
     sentinel_user: Option<String>,
-    /// File that has the password for the sentinels. Or TOLLGATE_SENTINEL_PASSWORD.
+    /// File with the password of the sentinels. Or set TOLLGATE_SENTINEL_PASSWORD.
     #[arg(long, env = "TOLLGATE_SENTINEL_PASSWORD_FILE", value_name = "FILE")]
     sentinel_password_file: Option<PathBuf>,
-    /// The password for the sentinels.
+    /// Password of the sentinels.
     #[arg(long, env = "TOLLGATE_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
     sentinel_password: Option<String>,
-    /// Other servers for the limits whose only period is a second: a URL as --store takes it.
+    /// Separate servers for limits whose only period is a second; a URL as for --store.
     #[arg(long, env = "TOLLGATE_PER_SECOND_STORE", value_name = "URL", hide_env_values = true)]
     per_second_store: Option<String>,
-    /// The ACL user there.
+    /// ACL user of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_USER", value_name = "NAME")]
     per_second_user: Option<String>,
-    /// File that has the password for them. Or TOLLGATE_PER_SECOND_PASSWORD.
+    /// File with the password of the per-second servers. Or set TOLLGATE_PER_SECOND_PASSWORD.
     #[arg(long, env = "TOLLGATE_PER_SECOND_PASSWORD_FILE", value_name = "FILE")]
     per_second_password_file: Option<PathBuf>,
-    /// The password for them.
+    /// Password of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_PASSWORD", hide = true, hide_env_values = true)]
     per_second_password: Option<String>,
-    /// The ACL user at their sentinels.
+    /// ACL user of the sentinels of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_USER", value_name = "NAME", hide = true)]
     per_second_sentinel_user: Option<String>,
-    /// The password for their sentinels.
+    /// Password of the sentinels of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
     per_second_sentinel_password: Option<String>,
 }
 
 impl Flags {
-    /// Completes what the URL says.
+    /// Completes the options of a URL with those of the flags.
     ///
     /// # Errors
-    /// What is wrong with that of other servers.
+    /// The URL of the per-second servers is invalid.
     pub fn complete(&self, place: Place) -> Result<Place, String> {
-        // Read whatever the place is, so that nothing wrong is passed over.
+        // Parsed whatever the store is, so that an invalid URL is always reported.
         let per_second = self.per_second_store.as_deref().map(redis_url).transpose()?;
         let Place::Redis(options) = place else { return Ok(place) };
         let access = Access {
@@ -101,7 +104,8 @@ impl Flags {
         Ok(Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options })))
     }
 
-    /// The servers for limits of a second. Certificates are those of the others.
+    /// Returns the options of the servers for limits of a second. They use the certificates of the
+    /// main servers.
     fn per_second(&self, url: RedisUrl, main: &Access) -> Box<RedisOptions> {
         let access = Access {
             user: self.per_second_user.clone(),

@@ -1,4 +1,4 @@
-//! How the process ends.
+//! Delays of a graceful shutdown.
 
 use std::time::Duration;
 
@@ -8,20 +8,22 @@ use super::{Problems, parse};
 #[group(skip)]
 #[command(next_help_heading = "Shutdown")]
 pub(super) struct Flags {
-    /// After SIGTERM, time in which the process serves on while health says NOT_SERVING, so that callers go elsewhere.
+    /// Time after SIGTERM in which requests are still served while health checks report
+    /// NOT_SERVING, so that callers move to other replicas.
     #[arg(long, env = "TOLLGATE_DRAIN_DELAY", value_name = "DURATION", default_value = "3s")]
     drain_delay: String,
-    /// After that, time for what is under way. What is not done then is cut off.
+    /// Time for requests in flight after the drain delay. Those that do not finish in time are
+    /// aborted.
     #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
     drain_timeout: String,
 }
 
-/// How the process ends.
+/// Delays of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownSettings {
-    /// Time in which it serves on, and says that it will not.
+    /// Time in which the process still serves while it reports NOT_SERVING.
     pub delay: Duration,
-    /// Time for what is under way.
+    /// Time for requests in flight.
     pub timeout: Duration,
 }
 

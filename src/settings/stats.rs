@@ -1,4 +1,4 @@
-//! The statistics under the names of envoyproxy/ratelimit: whether there are any, and where they go.
+//! Statistics under the names of envoyproxy/ratelimit, for Prometheus and StatsD.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,71 +12,73 @@ use crate::telemetry::statsd::{self, Dialect, Protocol, Rewrite, Target};
 #[group(skip)]
 #[command(next_help_heading = "Statistics of envoyproxy/ratelimit")]
 pub(super) struct Flags {
-    /// Address for envoyproxy/ratelimit's statistics as Prometheus reads them; `:9090` is that port of every address.
+    /// Address that exposes the statistics of envoyproxy/ratelimit to Prometheus; `:9090` is that
+    /// port on all addresses.
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_LISTEN", value_name = "ADDR")]
     stats_prometheus_listen: Option<String>,
-    /// Where they stand there.
+    /// Path of the statistics at that address.
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_PATH", value_name = "PATH", default_value = "/metrics")]
     stats_prometheus_path: String,
-    /// A mapping file of statsd_exporter in place of the built-in names and labels.
+    /// A statsd_exporter mapping file that replaces the built-in names and labels.
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_MAPPER", value_name = "FILE")]
     stats_prometheus_mapper: Option<PathBuf>,
-    /// Leave the response time in milliseconds, under the built-in name that says seconds.
+    /// Report the response time in milliseconds, although its built-in name ends in seconds.
     #[arg(long, env = "TOLLGATE_STATS_MILLISECONDS")]
     stats_milliseconds: bool,
-    /// A StatsD server that the statistics are sent to: tcp://HOST:PORT, udp://HOST:PORT.
+    /// StatsD server to send the statistics to: tcp://HOST:PORT, udp://HOST:PORT.
     #[arg(long, env = "TOLLGATE_STATSD", value_name = "URL")]
     statsd: Option<String>,
-    /// What lines look like: plain, or dogstatsd.
+    /// Format of StatsD lines: plain, or dogstatsd.
     #[arg(long, env = "TOLLGATE_STATSD_DIALECT", value_name = "DIALECT", default_value = "plain")]
     statsd_dialect: String,
-    /// How often statistics are sent.
+    /// Interval at which statistics are sent.
     #[arg(long, env = "TOLLGATE_STATS_INTERVAL", value_name = "DURATION", default_value = "10s")]
     stats_interval: String,
-    /// A tag of every statistic. May be given again.
+    /// Tag to add to every statistic. May be repeated.
     #[arg(long, env = "TOLLGATE_STATS_TAG", value_name = "KEY=VALUE", value_delimiter = ',')]
     stats_tag: Vec<String>,
-    /// Of dogstatsd: names that fit a pattern become NAME with TAGS, such as 'domain:$1,key:$2'. The first pattern that fits
-    /// wins. May be given again; in the environment three lines each.
+    /// Rewrite rule for dogstatsd: names that match PATTERN become NAME with TAGS, such as
+    /// 'domain:$1,key:$2'. The first matching pattern applies. May be repeated; three lines each in
+    /// the environment.
     #[arg(long, env = "TOLLGATE_STATSD_REWRITE", value_names = ["PATTERN", "NAME", "TAGS"], num_args = 3, allow_hyphen_values = true, value_delimiter = '\n')]
     statsd_rewrite: Vec<String>,
-    /// The part of a limit above which hits count as near_limit.
+    /// Share of a limit above which hits count as near_limit.
     #[arg(long, env = "TOLLGATE_NEAR_LIMIT_RATIO", value_name = "RATIO", default_value = "0.8")]
     near_limit_ratio: String,
-    /// How many series requests may bring about, by detailed_metric, value_to_metric and limits of their own; what is more is
-    /// counted as `other`.
+    /// Maximum number of series that requests may create through detailed_metric, value_to_metric
+    /// and limits of their own; further ones are counted as `other`.
     #[arg(long, env = "TOLLGATE_STATS_MAX_SERIES", value_name = "N", default_value = "10000")]
     stats_max_series: String,
 }
 
-/// The statistics under the names of envoyproxy/ratelimit.
+/// Statistics under the names of envoyproxy/ratelimit.
 #[derive(Clone, Debug)]
 pub struct StatsSettings {
-    /// What is kept.
+    /// Options of the statistics.
     pub options: stats::Options,
-    /// Where Prometheus reads them, if anywhere.
+    /// Endpoint for Prometheus, if any.
     pub prometheus: Option<PrometheusSettings>,
-    /// Where they are sent, if anywhere.
+    /// Target of StatsD, if any.
     pub statsd: Option<statsd::Options>,
-    /// Tags of everything, sorted.
+    /// Tags of every statistic, sorted.
     pub tags: Vec<(String, String)>,
 }
 
-/// Where Prometheus reads statistics, and by which names.
+/// Endpoint and names of the statistics for Prometheus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrometheusSettings {
-    /// Addresses to listen on: the first that can be had.
+    /// Addresses to listen on; the first that is available is used.
     pub listen: Vec<SocketAddr>,
-    /// The path of the statistics there.
+    /// Path of the statistics.
     pub path: String,
-    /// A mapping file.
+    /// A statsd_exporter mapping file.
     pub mapper: Option<PathBuf>,
-    /// Whether the response time stays in milliseconds.
+    /// Set if the response time stays in milliseconds.
     pub milliseconds: bool,
 }
 
 impl StatsSettings {
-    /// Whether anybody wants statistics.
+    /// Returns `true` if statistics are exposed or sent.
     pub fn are_on(&self) -> bool {
         self.prometheus.is_some() || self.statsd.is_some()
     }
@@ -132,12 +134,12 @@ fn tag(text: &str) -> Result<(String, String), String> {
 }
 
 fn path(text: &str) -> Result<String, String> {
-    // What a router reads as more than itself.
+    // A router treats these characters as a pattern.
     let is_plain = text.starts_with('/') && !text.contains(['{', '}', ':', '*', '?', '#']);
     if is_plain { Ok(text.to_owned()) } else { Err(format!("expected a path such as /metrics, found `{text}`")) }
 }
 
-/// `:9090` is every address, of IPv6 where there is that.
+/// Parses an address. `:9090` is every address, of IPv6 if the system supports it.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     match text.trim().strip_prefix(':').map(str::parse::<u16>) {
         Some(Ok(port)) => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]),

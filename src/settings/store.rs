@@ -1,9 +1,9 @@
-//! Where counters live, how much room they have, and how long a decision may take.
+//! The store of counters: its URL, its memory, and the timeout of a decision.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Problem, Problems, parse, redis};
+use super::{MemorySettings, Problem, Problems, parse, redis};
 use crate::store::memory::Bounds;
 use crate::store::redis::{RedisOptions, RedisUrl};
 
@@ -11,53 +11,53 @@ use crate::store::redis::{RedisOptions, RedisUrl};
 #[group(skip)]
 #[command(next_help_heading = "Store")]
 pub(super) struct Flags {
-    /// Where counters live: memory, redis://HOST, rediss://HOST, redis+unix:///PATH, redis-cluster://HOST,HOST,
-    /// redis-sentinel://MASTER@HOST,HOST; rediss-cluster and rediss-sentinel with TLS.
+    /// Store of counters: memory, redis://HOST, rediss://HOST, redis+unix:///PATH,
+    /// redis-cluster://HOST,HOST, redis-sentinel://MASTER@HOST,HOST; rediss-cluster and
+    /// rediss-sentinel with TLS.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", default_value = "memory", hide_env_values = true)]
     store: String,
-    /// Time for a decision where the caller sets none. Envoy waits 20 ms unless told otherwise.
+    /// Timeout of a decision if the caller sets no deadline. Envoy waits 20 ms by default.
     #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms")]
     store_timeout: String,
-    /// How long a denial is remembered at most, without asking Redis again; 0s: not at all.
+    /// Maximum time to cache a denial without querying Redis again; 0s: disabled.
     #[arg(long, env = "TOLLGATE_DENY_CACHE_MAX", value_name = "DURATION", default_value = "1s")]
     deny_cache_max: String,
-    /// Be ready before the store has been reached once, and while it is a replica; on_store_error answers meanwhile.
+    /// Report ready before the store was reached once and while it is a replica; meanwhile,
+    /// on_store_error applies.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_STORE")]
     ready_without_store: bool,
-    /// How many processes share the store, for on_store_error: local; default: those heard of in the store.
+    /// Number of replicas that share the store, for on_store_error: local; default: those that are
+    /// registered in the store.
     #[arg(long, env = "TOLLGATE_REPLICAS", value_name = "N")]
     replicas: Option<NonZeroU32>,
     #[command(flatten)]
     redis: redis::Flags,
-    /// Memory for counters. When it is full, a new counter is refused and its limit's on_store_error answers.
-    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE", default_value = "256MiB")]
-    memory_max: String,
-    /// The part of it that the counters of one domain may take.
+    /// Share of --memory-max that the counters of one domain may use.
     #[arg(long, env = "TOLLGATE_MEMORY_DOMAIN_SHARE", value_name = "SHARE", default_value = "0.5")]
     memory_domain_share: String,
 }
 
-/// Where counters live, how much room they have, and how long a decision may take.
+/// The store of counters: its kind, its memory, and the timeout of a decision.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// Which store.
+    /// Kind of the store.
     pub place: Place,
-    /// The room of the memory store.
+    /// Bounds of the memory store.
     pub memory: Bounds,
-    /// Time for a decision where the caller sets none.
+    /// Timeout of a decision if the caller sets no deadline.
     pub timeout: Duration,
-    /// How long a denial is remembered at most.
+    /// Maximum time to cache a denial.
     pub deny_cache_max: Duration,
-    /// Whether the service is ready before the store has been reached.
+    /// Set if the service is ready before the store was reached.
     pub ready_without: bool,
-    /// How many processes share the store, where that is given.
+    /// Number of replicas that share the store, if it is given.
     pub replicas: Option<NonZeroU32>,
 }
 
-/// Which store.
+/// The kind of a store.
 #[derive(Clone, Debug, Default)]
 pub enum Place {
-    /// This process's memory.
+    /// Memory of this process.
     #[default]
     Memory,
     /// Redis.
@@ -65,14 +65,10 @@ pub enum Place {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> StoreSettings {
-        let max_bytes = problems.read("--memory-max", &self.memory_max, parse::bytes);
+    pub(super) fn resolve(&self, memory: &MemorySettings, problems: &mut Problems) -> StoreSettings {
+        let max_bytes = memory.counters;
         let share = problems.read("--memory-domain-share", &self.memory_domain_share, parse::share);
         let place = problems.read("--store", &self.store, place);
-        if (1..1 << 20).contains(&max_bytes) {
-            let what = format!("counters need at least 1MiB, found `{}`", self.memory_max);
-            problems.0.push(Problem { flag: "--memory-max", what });
-        }
         StoreSettings {
             place: self.redis.complete(place).unwrap_or_else(|what| {
                 problems.0.push(Problem { flag: "--per-second-store", what });
@@ -87,15 +83,15 @@ impl Flags {
     }
 }
 
-/// Reads a store's URL.
+/// Parses the URL of a store.
 ///
 /// # Errors
-/// What was found and what is allowed.
+/// The URL is invalid; the text has what was found and what is allowed.
 pub fn place(text: &str) -> Result<Place, String> {
     match (text.trim(), RedisUrl::parse(text.trim())) {
         ("memory", _) => Ok(Place::Memory),
         (_, Some(url)) => Ok(Place::Redis(Box::new(RedisOptions::at(url?)))),
-        // What comes after the scheme may have a password in it.
+        // The rest of the URL may contain a password.
         (other, None) => Err(format!(
             "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{}`",
             other.split([':', '@']).next().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Certificates of the gRPC listener, and of its clients.
+//! Certificates of the gRPC listener and of its clients.
 
 use std::path::PathBuf;
 
@@ -10,27 +10,30 @@ use crate::transport::tls::{Clients, Speaks, TlsFiles};
 #[group(skip)]
 #[command(next_help_heading = "TLS of gRPC")]
 pub(super) struct Flags {
-    /// PEM file of the certificate for gRPC with its chain. It is read again when it changes, together with its key.
+    /// PEM file with the certificate chain for gRPC. It is reloaded when it changes, together with
+    /// its key.
     #[arg(long, env = "TOLLGATE_GRPC_TLS_CERT", value_name = "FILE")]
     grpc_tls_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file with the private key of the certificate.
     #[arg(long, env = "TOLLGATE_GRPC_TLS_KEY", value_name = "FILE")]
     grpc_tls_key: Option<PathBuf>,
-    /// PEM file of the authorities, and no other, by which clients have to be certified. It is read again when it changes.
+    /// Require client certificates issued by a CA in this PEM file; no other CA is trusted. The
+    /// file is reloaded when it changes.
     #[arg(long, env = "TOLLGATE_GRPC_TLS_CLIENT_CA", value_name = "FILE")]
     grpc_tls_client_ca: Option<PathBuf>,
-    /// A DNS name or URI that the certificates of clients have to be for.
+    /// DNS name or URI that client certificates must contain.
     #[arg(long, env = "TOLLGATE_GRPC_TLS_CLIENT_SAN", value_name = "NAME")]
     grpc_tls_client_san: Option<String>,
-    /// Domains that clients may ask for by a name of their certificate: a DNS name or URI, *.parent, a URI that ends in /*, or *
-    /// for all; a domain may end in *. May be given again; in the environment separated by semicolons. Once given, what is not
-    /// allowed is refused with PERMISSION_DENIED, and decisions in JSON over HTTP are, which knows no clients.
+    /// Domains that clients may use, by a name in their certificate: a DNS name or URI, *.parent, a
+    /// URI that ends in /*, or * for all; a domain may end in *. May be repeated; separated by
+    /// semicolons in the environment. Once set, requests for other domains are refused with
+    /// PERMISSION_DENIED, and so are all JSON decisions over HTTP, which cannot identify clients.
     #[arg(long, env = "TOLLGATE_ALLOW", value_name = "SAN=DOMAIN,...", value_delimiter = ';')]
     allow: Vec<String>,
 }
 
 impl Flags {
-    /// Returns the files, and what clients may ask for by the names of their certificates.
+    /// Returns the files, and the domains that clients may use by the names in their certificates.
     pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
             let what = "needs --grpc-tls-client-ca, or nobody vouches for the name".to_owned();
@@ -51,14 +54,14 @@ impl Flags {
     }
 }
 
-/// What the flags of one listener's certificates are called.
+/// Names of the certificate flags of one listener.
 pub(super) struct Names {
     pub(super) certificate: &'static str,
     pub(super) key: &'static str,
     pub(super) authorities: &'static str,
 }
 
-/// The certificates of a listener: all that is needed or nothing.
+/// Returns the certificates of a listener if they are complete, else records what is missing.
 pub(super) fn files(
     flags: &Names,
     identity: (Option<PathBuf>, Option<PathBuf>),

@@ -1,21 +1,22 @@
-//! Where spans of calls are sent, and of which calls there are any. OpenTelemetry's own variables say it as well.
+//! Export of spans, and the sampling of calls. The variables are those of OpenTelemetry.
 
 use super::{Problem, Problems};
 use crate::grpc::client::Header;
-use crate::otlp::Collector;
+use crate::otlp::{Collector, Protocol};
 use crate::spans::Sampler;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Tracing")]
 pub(super) struct Flags {
-    /// Send spans of calls to the collector at this URL, by OTLP over gRPC; empty: none are recorded.
+    /// Send spans of calls to the OTLP collector at this URL; empty: spans are not recorded. For
+    /// HTTP, `/v1/traces` is appended.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", default_value = "")]
     otlp_endpoint: String,
-    /// The same by the variable that is for traces alone, which wins.
+    /// Collector URL for traces only, which takes precedence; for HTTP, nothing is appended.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL", hide = true)]
     otlp_traces_endpoint: Option<String>,
-    /// A header of the calls to it. May be given again; in the environment separated by commas.
+    /// Header to send to the collector. May be repeated; separated by commas in the environment.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_HEADERS",
@@ -24,34 +25,36 @@ pub(super) struct Flags {
         hide_env_values = true
     )]
     otlp_header: Vec<String>,
-    /// How spans are sent: there is one way.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", value_name = "PROTOCOL", default_value = "grpc", hide = true)]
+    /// Protocol for sending spans: grpc, usually on port 4317, or http/protobuf, on 4318.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", value_name = "PROTOCOL", default_value = "grpc")]
     otlp_protocol: String,
-    /// Of which calls spans are recorded: parentbased_always_off: of those whose callers say so by `traceparent`;
-    /// parentbased_traceidratio: and of a share of those that are in no trace; parentbased_always_on: and of all of those;
-    /// always_on, always_off and traceidratio: whatever callers say.
+    /// Sampler that selects the calls to record. parentbased_always_off: calls that the caller
+    /// sampled according to `traceparent`; parentbased_traceidratio: also a share of the calls
+    /// outside of any trace; parentbased_always_on: also all of those; always_on, always_off and
+    /// traceidratio: regardless of the caller.
     #[arg(long, env = "OTEL_TRACES_SAMPLER", value_name = "SAMPLER", default_value = "parentbased_always_off")]
     trace_sampler: String,
-    /// That share, from 0 to 1.
+    /// Share of calls to sample, from 0 to 1.
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", value_name = "SHARE", default_value = "1")]
     trace_sampler_arg: String,
-    /// What this service is called in spans.
+    /// Service name in spans.
     #[arg(long, env = "OTEL_SERVICE_NAME", value_name = "NAME", default_value = "tollgate")]
     service_name: String,
-    /// What else they say of this process. May be given again; in the environment separated by commas.
+    /// Further resource attribute of spans. May be repeated; separated by commas in the
+    /// environment.
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES", value_name = "KEY=VALUE", value_delimiter = ',')]
     resource_attribute: Vec<String>,
-    /// Record no spans, whatever else is said.
+    /// Disable spans, regardless of all other settings.
     #[arg(long, env = "OTEL_SDK_DISABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true")]
     no_spans: String,
 }
 
-/// Where spans go, and of which calls there are any.
+/// The collector of spans, and the sampling of calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracingSettings {
-    /// Where to.
+    /// Collector that receives the spans.
     pub collector: Collector,
-    /// Of which.
+    /// Sampler that selects the calls to record.
     pub sampler: Sampler,
 }
 
@@ -61,11 +64,7 @@ impl Flags {
         if endpoint.is_empty() || self.no_spans.eq_ignore_ascii_case("true") {
             return None;
         }
-        if self.otlp_protocol.trim() != "grpc" {
-            let (way, found) = ("spans are sent by grpc, whose port usually is 4317", &self.otlp_protocol);
-            let what = format!("{way}; OTEL_EXPORTER_OTLP_PROTOCOL says `{found}`, and --no-spans sends none");
-            problems.0.push(Problem { flag: "--otlp-endpoint", what });
-        }
+        let protocol = problems.read("--otlp-protocol", &self.otlp_protocol, protocol).unwrap_or(Protocol::Grpc);
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("http://{endpoint}") };
         let is_whole = endpoint.parse::<http::Uri>().is_ok_and(|url| {
             matches!(url.scheme_str(), Some("http" | "https"))
@@ -75,8 +74,11 @@ impl Flags {
             let what = "expected a URL such as http://collector:4317, or one with https".to_owned();
             problems.0.push(Problem { flag: "--otlp-endpoint", what });
         }
+        let is_base = protocol == Protocol::Http && self.otlp_traces_endpoint.is_none();
+        let endpoint = if is_base { format!("{}/v1/traces", endpoint.trim_end_matches('/')) } else { endpoint };
         let sampler = self.sampler(problems);
-        let collector = Collector { endpoint, headers: self.headers(problems), resource: self.resource(problems) };
+        let (headers, resource) = (self.headers(problems), self.resource(problems));
+        let collector = Collector { endpoint, protocol, headers, resource };
         Some(TracingSettings { collector, sampler })
     }
 
@@ -125,12 +127,20 @@ impl Flags {
                 }
             }
         }
-        // The name has a flag, whose default is no better than a name among the attributes.
+        // The name has a flag, whose default does not override a name among the attributes.
         let is_named = attributes.iter().any(|(key, _)| key == "service.name");
         if !is_named || self.service_name != "tollgate" {
             attributes.retain(|(key, _)| key != "service.name");
             attributes.insert(0, ("service.name".to_owned(), self.service_name.clone()));
         }
         attributes
+    }
+}
+
+fn protocol(text: &str) -> Result<Option<Protocol>, String> {
+    match text.trim() {
+        "grpc" => Ok(Some(Protocol::Grpc)),
+        "http/protobuf" => Ok(Some(Protocol::Http)),
+        other => Err(format!("expected grpc or http/protobuf, found `{other}`; --no-spans sends none")),
     }
 }

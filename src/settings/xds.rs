@@ -1,4 +1,4 @@
-//! The control plane that policies come from.
+//! The control plane as a source of policies.
 
 use std::path::PathBuf;
 
@@ -10,47 +10,52 @@ use crate::xds::{ControlPlane, Target, Tls};
 #[group(skip)]
 #[command(next_help_heading = "Policies from a control plane")]
 pub(super) struct Flags {
-    /// Take the policies from the control plane at this address, by Envoy's xDS, instead of files.
+    /// Load policies from the control plane at this address, by Envoy's xDS, instead of from files.
     #[arg(long, env = "TOLLGATE_XDS", value_name = "HOST:PORT")]
     pub(super) xds: Option<String>,
-    /// Ask for changes only (delta); otherwise each response is the whole configuration, as envoyproxy/ratelimit asks for it.
+    /// Use the delta protocol, which sends only changes; by default, each response has the whole
+    /// configuration, as envoyproxy/ratelimit requests it.
     #[arg(long, env = "TOLLGATE_XDS_DELTA")]
     xds_delta: bool,
-    /// What the control plane knows this process as; Envoy Gateway answers `envoy-ratelimit`.
+    /// Node ID to report to the control plane; Envoy Gateway responds to `envoy-ratelimit`.
     #[arg(long, env = "TOLLGATE_XDS_NODE_ID", value_name = "ID", default_value = "default")]
     xds_node_id: String,
-    /// What it is told of this process besides.
+    /// Node metadata to report to the control plane.
     #[arg(long, env = "TOLLGATE_XDS_NODE_METADATA", value_name = "KEY=VALUE,...", value_delimiter = ',')]
     xds_node_metadata: Vec<String>,
-    /// A header of the calls to it. May be given again; in the environment separated by commas.
+    /// Header to send to the control plane. May be repeated; separated by commas in the
+    /// environment.
     #[arg(long, env = "TOLLGATE_XDS_HEADER", value_name = "NAME=VALUE", value_delimiter = ',', hide_env_values = true)]
     xds_header: Vec<String>,
-    /// Encrypt, and verify the control plane by the authorities of the system.
+    /// Use TLS, and verify the control plane against the CA certificates of the system.
     #[arg(long, env = "TOLLGATE_XDS_TLS")]
     xds_tls: bool,
-    /// PEM file of authorities to trust beside those of the system. This and the next two are read for each connection.
+    /// PEM file with CA certificates to trust in addition to those of the system. This file and the
+    /// next two are read for each connection.
     #[arg(long, env = "TOLLGATE_XDS_CA", value_name = "FILE")]
     xds_ca: Option<PathBuf>,
-    /// PEM file of the certificate to show to it.
+    /// PEM file with the client certificate.
     #[arg(long, env = "TOLLGATE_XDS_CERT", value_name = "FILE")]
     xds_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file with the private key of the client certificate.
     #[arg(long, env = "TOLLGATE_XDS_KEY", value_name = "FILE")]
     xds_key: Option<PathBuf>,
-    /// The name that its certificate has to be for, instead of the host.
+    /// Name that the control plane's certificate must contain, instead of the host.
     #[arg(long, env = "TOLLGATE_XDS_SERVER_NAME", value_name = "NAME")]
     xds_server_name: Option<String>,
-    /// The largest response, in bytes; a larger one ends the stream, and the running policies stay.
+    /// Maximum size of a response, in bytes; a larger one ends the stream, and the policies in
+    /// force stay.
     #[arg(long, env = "TOLLGATE_XDS_MAX_MESSAGE", value_name = "SIZE", default_value = "4MiB")]
     xds_max_message: String,
-    /// How long the connection may be silent before a sign of life is asked for. Servers of gRPC for Go close connections
-    /// that ask more often than every five minutes, unless they are told otherwise.
+    /// Idle time after which a keepalive PING is sent. By default, gRPC servers in Go close
+    /// connections that send PINGs more often than every five minutes.
     #[arg(long, env = "TOLLGATE_XDS_KEEPALIVE", value_name = "DURATION", default_value = "5m")]
     xds_keepalive: String,
-    /// The shortest time to wait before a control plane that failed is tried again; up to twice as long each time.
+    /// Minimum delay before reconnecting to a control plane that failed; the delay up to doubles
+    /// with each attempt.
     #[arg(long, env = "TOLLGATE_XDS_BACKOFF_MIN", value_name = "DURATION", default_value = "500ms")]
     xds_backoff_min: String,
-    /// The longest.
+    /// Maximum delay before reconnecting.
     #[arg(long, env = "TOLLGATE_XDS_BACKOFF_MAX", value_name = "DURATION", default_value = "30s")]
     xds_backoff_max: String,
 }

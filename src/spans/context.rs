@@ -1,18 +1,18 @@
-//! What a caller says of the trace that its call is part of: `traceparent`, by W3C Trace Context.
+//! Trace context of the caller: `traceparent`, by W3C Trace Context.
 
-/// The caller's place in a trace.
+/// The caller's position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// The trace.
+    /// Trace ID.
     pub trace: [u8; 16],
-    /// The caller's span.
+    /// Span ID of the caller.
     pub span: [u8; 8],
-    /// Whether that is recorded.
+    /// `true` if the caller's span is sampled.
     pub is_sampled: bool,
 }
 
 impl Parent {
-    /// Reads `00-TRACE-SPAN-FLAGS`; later versions may have more behind it. `None` where it is none.
+    /// Parses `00-TRACE-SPAN-FLAGS`; later versions may append fields. `None` if invalid.
     pub fn read(text: &[u8]) -> Option<Self> {
         let (head, rest) = text.split_first_chunk::<55>()?;
         let [version, trace, span, flags] = [head.get(..2)?, head.get(3..35)?, head.get(36..52)?, head.get(53..)?];
@@ -30,7 +30,7 @@ impl Parent {
     }
 }
 
-/// Bytes of lower-case hexadecimal digits.
+/// Decodes lowercase hexadecimal digits.
 fn hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let digit = |digit: u8| match digit {
         b'0'..=b'9' => digit.checked_sub(b'0'),

@@ -1,6 +1,6 @@
-//! Spans of calls whose callers trace them: which are recorded, what they say, and the queue where they wait to be sent.
+//! Spans of traced calls: sampling, attributes, and the queue to the exporter.
 //!
-//! Who is not traced pays a look-up of one header. Does not know how spans are sent.
+//! Without a trace, a call costs one header lookup. Exporting spans is left to the receiver.
 
 mod context;
 
@@ -12,21 +12,21 @@ use tokio::sync::mpsc;
 pub use self::context::Parent;
 use crate::telemetry::metrics::Metrics;
 
-/// Spans that may wait to be sent; more are dropped, and counted.
+/// Maximum number of queued spans; more are dropped and counted.
 const MAX_WAITING: usize = 4096;
-/// Bytes of `tracestate`, which is passed on as it came; a longer one is not.
+/// Maximum length of `tracestate` in bytes, which is passed on unchanged; a longer one is dropped.
 const MAX_STATE: usize = 512;
 
-/// Which calls are recorded.
+/// The selection of calls to sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    /// Whether a call that is part of a trace is recorded as its caller is.
+    /// `true` to sample a call that has a parent if and only if its parent is sampled.
     pub by_parent: bool,
-    /// The share of the others that is, from 0 to 1.
+    /// Fraction of all other calls to sample, from 0 to 1.
     pub share: f64,
 }
 
-/// Records spans. Clones share the queue.
+/// A recorder of spans. Clones share the queue.
 #[derive(Clone)]
 pub struct Tracer {
     sampler: Sampler,
@@ -34,41 +34,41 @@ pub struct Tracer {
     metrics: Arc<Metrics>,
 }
 
-/// A call that is over.
+/// The span of a completed call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The trace.
+    /// Trace ID.
     pub trace: [u8; 16],
-    /// The caller's span; `None` where the trace begins here.
+    /// Span ID of the caller; `None` if the trace starts here.
     pub parent: Option<[u8; 8]>,
-    /// This one.
+    /// ID of this span.
     pub id: [u8; 8],
-    /// What others have to say of the trace.
+    /// `tracestate` of the caller; empty without one.
     pub state: String,
-    /// When it began.
+    /// Start time.
     pub begun: SystemTime,
-    /// How long it took.
+    /// Duration of the call.
     pub length: Duration,
-    /// What became of it.
+    /// Attributes of the call.
     pub told: Told,
 }
 
-/// What a span says of its call.
+/// The attributes of a call's span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// The domain.
+    /// Domain of the request.
     pub domain: String,
-    /// The paths of the rules that descriptors came to; empty where one came to none.
+    /// Path of the matched rule per descriptor; an empty string if none matched.
     pub rules: Vec<String>,
-    /// Whether the answer is OVER_LIMIT; `None`: there is none.
+    /// `true` if the response is OVER_LIMIT; `None` without a response.
     pub is_over_limit: Option<bool>,
-    /// How long the store was waited for; `None`: it was not asked.
+    /// Time spent waiting for the store; `None` if it was not called.
     pub store_time: Option<Duration>,
-    /// The code of gRPC that the call ended with; `None`: its caller gave it up.
+    /// gRPC status code of the call; `None` if the caller canceled it.
     pub status: Option<i32>,
 }
 
-/// A call that is recorded; its span is sent when this is dropped.
+/// A sampled call in progress; dropping it sends its span.
 pub struct Recording {
     tracer: Tracer,
     since: Instant,
@@ -80,7 +80,7 @@ impl Sampler {
         if let (true, Some(parent)) = (self.by_parent, parent) {
             return parent.is_sampled;
         }
-        // By the trace where there is one, so that all its calls are recorded or none.
+        // Sampling by trace ID, if there is one, selects all calls of a trace or none.
         let draw =
             || parent.and_then(|parent| parent.trace.last_chunk().copied()).unwrap_or_else(rand::random::<[u8; 4]>);
         self.share > 0.0 && f64::from(u32::from_be_bytes(draw())) / f64::from(u32::MAX) <= self.share
@@ -88,13 +88,13 @@ impl Sampler {
 }
 
 impl Tracer {
-    /// Records by `sampler`, and where spans come out.
+    /// Creates a tracer with `sampler`, and the receiver of its spans.
     pub fn new(sampler: Sampler, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<Span>) {
         let (queue, spans) = mpsc::channel(MAX_WAITING);
         (Self { sampler, queue, metrics }, spans)
     }
 
-    /// Begins to record a call with these headers, if it is one that shall be.
+    /// Starts recording a call with these headers, if it is sampled.
     pub fn begin<'h>(&self, header: impl Fn(&str) -> Option<&'h [u8]>) -> Option<Box<Recording>> {
         let parent = header("traceparent").and_then(Parent::read);
         if !self.sampler.samples(parent.as_ref()) {
@@ -115,12 +115,12 @@ impl Tracer {
 }
 
 impl Recording {
-    /// The trace, and the call's span in it.
+    /// Returns the IDs of the trace and of the call's span.
     pub fn ids(&self) -> ([u8; 16], [u8; 8]) {
         (self.span.trace, self.span.id)
     }
 
-    /// What is to be told.
+    /// Returns the attributes to fill in.
     pub fn told(&mut self) -> &mut Told {
         &mut self.span.told
     }

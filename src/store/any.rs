@@ -1,4 +1,4 @@
-//! One of the stores, as a setting chooses.
+//! The store selected by the settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,15 +14,15 @@ use crate::algorithm::tallies::Tally;
 use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 
-/// One of the stores.
+/// Any of the stores.
 pub enum AnyStore<C> {
-    /// In this process.
+    /// Counters in this process.
     Memory(Arc<MemoryStore<C>>),
-    /// In Redis.
+    /// Counters in Redis.
     Redis(RedisStore),
-    /// In Redis, with hits taken in advance.
+    /// Counters in Redis, with leases.
     Leasing(Leases<RedisStore>),
-    /// The same, with denials remembered.
+    /// Counters in Redis, with leases and a cache of denials.
     Remembering(Leases<DenyCache<RedisStore>>),
 }
 
@@ -47,7 +47,7 @@ impl<C: Clock> Store for AnyStore<C> {
 }
 
 impl<C: Clock> AnyStore<C> {
-    /// Waits until the store can be asked.
+    /// Waits until the store is ready for calls.
     pub async fn connected(&self) {
         match self {
             Self::Memory(_) => {}
@@ -57,7 +57,7 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
-    /// Whether a connection is open, where one is needed.
+    /// Returns `true` if a connection is open, or none is needed.
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Memory(_) => true,
@@ -67,7 +67,7 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
-    /// The store in Redis, where it is there.
+    /// Returns the Redis store, if counters are in Redis.
     pub fn redis(&self) -> Option<&RedisStore> {
         match self {
             Self::Memory(_) => None,
@@ -77,10 +77,11 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
-    /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
+    /// Returns the tallies of a counter, heaviest user first; empty if the counter does not exist
+    /// or records nothing.
     ///
     /// # Errors
-    /// Where the store cannot be asked, or the value cannot be read.
+    /// If the store is unavailable, or the value cannot be read.
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.tallies(key)),
@@ -90,7 +91,8 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
-    /// Waits until charges that have to be undone are, and hits taken in advance are given back; more are not taken then.
+    /// Waits until pending take-backs are done and leased hits are returned. Nothing is leased
+    /// afterwards.
     pub async fn settled(&self) {
         match self {
             Self::Memory(_) => {}

@@ -1,4 +1,4 @@
-//! Work that goes on after a caller was answered: bounded, and waited for before the process ends.
+//! Background work that continues after the response: bounded, and awaited at shutdown.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use tokio_util::task::TaskTracker;
 
 use super::StoreError;
 
-/// Pieces of work under way at once: a store that is further behind will not catch up in time.
+/// Maximum number of pending tasks. A store with a longer backlog will not catch up in time.
 const MAX_PENDING: usize = 10_000;
 
-/// Waits before a store that was away is asked again: they double from the first to the longest.
+/// Backoff while the store is unavailable: doubles from the first to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// Work under way.
+/// Tracker of background tasks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Background(TaskTracker);
 
 impl Background {
-    /// Begins `work`, unless too much is under way or the runtime is gone; returns whether it did.
+    /// Spawns `work` and returns `true`, unless too many tasks are pending or the runtime is gone.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
         match Handle::try_current() {
             Ok(runtime) if self.0.len() < MAX_PENDING => {
@@ -31,7 +31,7 @@ impl Background {
         }
     }
 
-    /// Waits until none is under way.
+    /// Waits until no task is pending.
     pub(super) async fn settled(&self) {
         self.0.close();
         self.0.wait().await;
@@ -39,8 +39,8 @@ impl Background {
     }
 }
 
-/// Calls the store, and again until `deadline` if nothing was sent to it. After any other error the call may have been carried out,
-/// or never will be.
+/// Calls the store, and retries until `deadline` while nothing was sent to it. After any other
+/// error the call may have been executed, or never will be.
 pub(super) async fn until_sent<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,

@@ -1,17 +1,17 @@
-//! What time it is: the system's clock, or one that is told.
+//! Clocks: the system clock, and one that is set by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::algorithm::time::Timestamp;
 
-/// A source of instants. It may step back; counters bear that.
+/// A source of timestamps. It may step back; counters tolerate that.
 pub trait Clock: Send + Sync + 'static {
-    /// The present instant.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The system's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -22,12 +22,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is set: for traces and tests.
+/// A clock that only changes when it is set, for traces and tests.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// Sets the present instant, forwards or back.
+    /// Sets the current time, forwards or backwards.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.as_micros(), Ordering::Relaxed);
     }

@@ -1,18 +1,24 @@
-//! A layer that remembers denials: who was denied n hits until an instant is denied n until then without asking; more than n
-//! as well, where it is known how long that takes.
+//! Store layer that caches denials. After a denial of n hits, n hits on the same counter are denied
+//! without a store call until they could be admitted again; so are more than n, if their wait is
+//! known.
 //!
-//! A counter can only become freer by time, by a refund, or by a policy that allows more. Time is what `retry_after` tells. The
-//! store's instant is one while the question was under way: a denial holds from the instant at which it was sent, so that it never
-//! outlives the truth, and the times told are counted from the instant at which the answer came, so that nobody is told to come
-//! back too early. A refund through this process (or hits of a lease that go back) and a change of the amounts end a memory at
-//! once; and none is longer than a bound (1 s unless told otherwise), so that a refund through another replica is seen. What is
-//! remembered is a table of fixed size, where the newest wins.
+//! A counter regains capacity only by time, by a refund, or by a policy that allows more.
+//! `retry_after` covers time. The store judges at some instant between request and reply: an entry
+//! expires relative to the instant at which the request was sent, so it never outlives the denial,
+//! and the returned times are relative to the arrival of the reply, so no client is advised to
+//! retry too early. (For several hits, smaller requests that were admitted since may extend the
+//! wait.) A refund through this process (or returned hits of a lease) and a change of the amounts
+//! invalidate an entry at once. No entry lives longer than a bound (1 s by default), so that
+//! refunds through other replicas take effect. The cache is a direct-mapped table of fixed size, in
+//! which a new entry replaces the old one.
 //!
-//! **What is not remembered**: denials of limits whose denied hits are written, since each makes the wait longer, and those of
-//! hits that others may pass by. A single fixed window is remembered all the same, since nothing makes it end later. Its denied
-//! hits are not written then, and until its end three can tell: a refund, another amount for the same counter (an override that
-//! inherits, a changed policy), and who looks at the counter. Where a limit records who is denied, they are written without waiting
-//! for the answer.
+//! **Not cached**: denials of limits that write denied hits, since each of those extends the wait;
+//! denials that may come from a charge that is taken back later (see [`Learns`]); bans, quota votes
+//! and counters that occur twice in a request. A single fixed window is cached even if it writes
+//! denied hits, since they do not move its end. Hits denied by the cache are then not written,
+//! which shows until the end of the window only in a refund, under another amount for the same
+//! counter (an inheriting override, a changed policy), and to an operator who inspects the counter.
+//! If the limit records callers, these hits are written in the background.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
@@ -22,6 +28,7 @@ use parking_lot::Mutex;
 
 use super::background::Background;
 use super::owned::OwnedCheck;
+use super::repeats::are_alone;
 use super::{Check, Lender, Lent, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
@@ -32,21 +39,23 @@ use crate::algorithm::{Algorithm, Charge, Limit, Receipt};
 use crate::descriptor::OwnedKey;
 use crate::telemetry::metrics::Metrics;
 
-/// Denials that are remembered, about 10 MB of them.
+/// Number of slots for denials, about 10 MB.
 const PLACES: usize = 1 << 16;
 
-/// What denials may be remembered.
+/// Denials that may be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learns {
-    /// All: one place judges whole requests.
+    /// All: one server judges whole requests.
     All,
-    /// Those of limits that are not of a second alone, which other servers judge first; and these as below.
+    /// All except those of per-second limits, which live on another server that judges first; for
+    /// these, as [`WhatIsNeverTakenBack`](Self::WhatIsNeverTakenBack).
     AllButOfASecond,
-    /// Those of limits whose hits are never taken back: elsewhere a denial may come from a charge that another slot makes void.
+    /// Only those of limits whose hits are never taken back: with other charge modes, a denial may
+    /// be due to a charge that another slot voids.
     WhatIsNeverTakenBack,
 }
 
-/// The denials that all workers of a process remember.
+/// The cached denials, shared by all workers of a process.
 pub struct Denials {
     places: Box<[Mutex<Option<Denial>>]>,
     longest: Duration,
@@ -56,17 +65,17 @@ pub struct Denials {
 
 struct Denial {
     key: OwnedKey,
-    /// What was denied.
+    /// Number of denied hits.
     hits: u64,
     amounts: u64,
     asked: Instant,
     until: Instant,
-    /// The store's report, and when it arrived.
+    /// The store's report, and the time of its arrival.
     report: Report,
     answered: Instant,
 }
 
-/// A store that asks another only what it does not remember.
+/// A store that answers from cached denials if it can, and calls another store otherwise.
 pub struct DenyCache<S> {
     store: Arc<S>,
     denials: Arc<Denials>,
@@ -74,7 +83,7 @@ pub struct DenyCache<S> {
 }
 
 impl Denials {
-    /// None yet. `longest`: how long one is remembered at most.
+    /// Creates an empty cache. `longest` bounds the lifetime of an entry.
     pub fn new(longest: Duration, learns: Learns, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { places: (0..PLACES).map(|_| Mutex::default()).collect(), longest, learns, metrics })
     }
@@ -84,12 +93,12 @@ impl Denials {
         self.places.get(index)
     }
 
-    /// The outcome of a check, where it is remembered.
+    /// Returns the outcome of a check, if it is cached.
     fn find(&self, check: &Check<'_>, now: Instant) -> Option<Outcome> {
         let wanted = needs(check).filter(|wanted| *wanted > 0)?;
         let place = self.place(check)?.lock();
         let denial = place.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
-        // How long more hits have to wait is known of a single fixed window: as long, where they can ever fit.
+        // More hits wait equally long in a single fixed window, if they can ever fit.
         let knows_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
         if denial.hits < wanted && !(knows_more && denial.report.retry_after.is_some()) {
             return None;
@@ -100,18 +109,19 @@ impl Denials {
         let passed =
             Micros::new(u64::try_from(now.saturating_duration_since(denial.answered).as_micros()).unwrap_or(u64::MAX));
         let later = |length: Option<Micros>| length.map(|length| length - passed);
-        let Report { remaining, window, reset_after, retry_after } = denial.report;
-        let report = Report { remaining, window, reset_after: later(reset_after), retry_after: later(retry_after) };
+        let Report { reset_after, retry_after, .. } = denial.report;
+        let report = Report { reset_after: later(reset_after), retry_after: later(retry_after), ..denial.report };
         Some(Outcome { allowed: false, report, by: JudgedBy::Memory })
     }
 
-    /// Remembers a denial, or that there was a refund: what was asked before it is known no more.
+    /// Caches a denial, or records a refund, which invalidates replies to all earlier requests.
     fn learn(&self, check: &Check<'_>, outcome: &Outcome, asked: Instant, answered: Instant) {
         let Some(place) = self.place(check) else { return };
         let (hits, asked, wait) = match (check.hits, needs(check)) {
             (Hits::Refund(_), _) => (u64::MAX, answered, Duration::ZERO),
             (_, Some(hits)) if hits > 0 && !outcome.allowed && self.lasts(check) => {
-                // Never: until the counter is as new, when what was written and denied may be another story.
+                // A denial without `retry_after` holds until the counter resets; later it may be a
+                // different one.
                 let wait = outcome.report.retry_after.or(outcome.report.reset_after);
                 (hits, asked, wait.map_or(Duration::ZERO, |wait| Duration::from(wait).min(self.longest)))
             }
@@ -130,16 +140,23 @@ impl Denials {
         *place = Some(Denial { key, hits, amounts, asked, until, report: outcome.report, answered });
     }
 
-    /// There is room again, as after a refund.
+    /// Invalidates the entry of a counter, like a refund.
     fn forget(&self, check: &Check<'_>) {
-        let report = Report { remaining: 1, window: 0, reset_after: None, retry_after: None };
+        let report = Report {
+            remaining: 1,
+            beyond: 0,
+            window: 0,
+            reset_after: None,
+            retry_after: None,
+            ban_window_ends_after: None,
+        };
         let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
         let now = Instant::now();
         self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
     }
 
-    /// Returns true if a denial holds as long as it says: it is the counter's own, not that of a charge which another slot makes
-    /// void, and denied hits that are written do not make the wait longer.
+    /// Returns `true` if a denial holds as long as it claims: it is the counter's own and not due
+    /// to a charge that another slot voids, and no written denied hits extend the wait.
     fn lasts(&self, check: &Check<'_>) -> bool {
         let is_certain = match self.learns {
             Learns::All => true,
@@ -151,14 +168,16 @@ impl Denials {
         (is_certain || !taken_back) && !waits_longer && !check.limit.is_ban()
     }
 
-    /// Remembers what came of a question.
+    /// Caches the denials in the store's reply.
     fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, asked: Instant) {
-        for (check, outcome) in checks.iter().zip(outcomes) {
+        let is_denial = |outcome: &Result<Outcome, StoreError>| outcome.as_ref().is_ok_and(|outcome| !outcome.allowed);
+        let alone = if outcomes.iter().any(is_denial) { are_alone(checks) } else { Few::new() };
+        for (number, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
+            let is_alone = alone.get(number) == Some(&true);
             let is_refund = matches!(check.hits, Hits::Refund(_));
-            // What this process decides by its share of a limit says nothing of the counter.
-            let tells = |outcome: &&Outcome| {
-                outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone(check, checks)))
-            };
+            // A decision by this process's share of a limit is not about the counter.
+            let tells =
+                |outcome: &&Outcome| outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone));
             if let Some(outcome) = outcome.as_ref().ok().filter(tells) {
                 self.learn(check, outcome, asked, Instant::now());
             }
@@ -167,22 +186,22 @@ impl Denials {
 }
 
 impl<S: Store> DenyCache<S> {
-    /// `store`, asked less.
+    /// Creates a layer over `store`.
     pub fn new(store: S, denials: Arc<Denials>) -> Self {
         Self { store: Arc::new(store), denials, owed: Background::default() }
     }
 
-    /// The store beneath.
+    /// Returns the underlying store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Waits until what is written all the same has been.
+    /// Waits until pending background charges are written.
     pub async fn settled(&self) {
         self.owed.settled().await;
     }
 
-    /// Charges what is written all the same, in the background.
+    /// Charges hits in the background that were denied from the cache but have to be written.
     fn charge_anyway(&self, checks: &[Check<'_>], known: &[Option<Outcome>], deadline: Instant) {
         let owed = checks.iter().zip(known).filter(|(check, known)| known.is_some() && is_owed(check));
         let owed: Few<OwnedCheck> = owed.map(|(check, _)| OwnedCheck::of(check)).collect();
@@ -192,7 +211,7 @@ impl<S: Store> DenyCache<S> {
         let (store, count) = (Arc::clone(&self.store), u64::try_from(owed.len()).unwrap_or(u64::MAX));
         let begun = self.owed.spawn(async move {
             let checks: Few<Check<'_>> = owed.iter().map(OwnedCheck::check).collect();
-            // What becomes of them is counted where they are written.
+            // The store layer that writes them counts the results.
             let _ = store.decide(&checks, Prior::Denied, deadline).await;
         });
         if !begun {
@@ -202,10 +221,13 @@ impl<S: Store> DenyCache<S> {
 }
 
 impl<S: Store> DenyCache<S> {
-    /// What is remembered of each check; empty where nothing is of any.
+    /// Returns the cached outcome of each check; empty if there is none at all.
     fn known(&self, checks: &[Check<'_>], now: Instant) -> Vec<Option<Outcome>> {
-        let find = |check| if may_answer(check, checks) { self.denials.find(check, now) } else { None };
-        let known: Few<Option<Outcome>> = checks.iter().map(find).collect();
+        let find = |(check, is_alone): (&Check<'_>, bool)| {
+            let may_answer = is_alone && !is_vote(check);
+            if may_answer { self.denials.find(check, now) } else { None }
+        };
+        let known: Few<Option<Outcome>> = checks.iter().zip(are_alone(checks)).map(find).collect();
         let hits = u64::try_from(known.iter().flatten().count()).unwrap_or(u64::MAX);
         let all = u64::try_from(known.len()).unwrap_or(u64::MAX);
         self.denials.metrics.deny_cache_misses.inc_by(all.saturating_sub(hits));
@@ -216,7 +238,7 @@ impl<S: Store> DenyCache<S> {
         known.into_vec()
     }
 
-    /// Asks for what is not remembered.
+    /// Calls the store for the checks without a cached outcome.
     async fn decide_rest(
         &self,
         checks: &[Check<'_>],
@@ -226,7 +248,7 @@ impl<S: Store> DenyCache<S> {
         deadline: Instant,
     ) -> Outcomes {
         self.charge_anyway(checks, &known, deadline);
-        // Denied, where it is not admitted even if all that is not remembered allows.
+        // Denied if the request would not be admitted even if the store allowed all other checks.
         let verdicts = checks.iter().zip(&known).map(|(check, known)| {
             let verdict = known.as_ref().map_or(Verdict::Allowed, |known| check.verdict(Ok(known)));
             (check.role, verdict)
@@ -256,7 +278,7 @@ impl<S: Store> Store for DenyCache<S> {
             self.denials.learn_all(checks, &outcomes, asked);
             return outcomes;
         }
-        // On the heap, so that the usual way does not carry it along.
+        // Boxed to keep the future of the common case small.
         Box::pin(self.decide_rest(checks, known, prior, asked, deadline)).await
     }
 
@@ -269,7 +291,7 @@ impl<S: Store> Store for DenyCache<S> {
     }
 }
 
-/// Hits in advance are no request's: nothing is remembered of them.
+/// Leased hits belong to no request and are not cached; returned hits invalidate the entry.
 impl<S: Lender> Lender for DenyCache<S> {
     async fn lend(&self, check: &Check<'_>, deadline: Instant) -> Result<Lent, StoreError> {
         self.store.lend(check, deadline).await
@@ -282,12 +304,12 @@ impl<S: Lender> Lender for DenyCache<S> {
     }
 }
 
-/// Hits that a check needs room for; a refund needs none.
+/// Returns the hits that must fit for a check; `None` for a refund.
 fn needs(check: &Check<'_>) -> Option<u64> {
     check.hits.needs(check.limit.charge_mode()).map(u64::from)
 }
 
-/// Returns true if denied hits matter beyond the denial: they are tallied.
+/// Returns `true` if hits must be written despite a cached denial, since they are tallied.
 fn is_owed(check: &Check<'_>) -> bool {
     !check.recorded.is_empty() && matches!(check.hits, Hits::Charge(_))
 }
@@ -299,22 +321,18 @@ fn is_single_fixed_window(limit: &Limit) -> bool {
     }
 }
 
-/// Whether so many hits can be admitted at some time.
+/// Returns `true` if this many hits can ever be admitted.
 fn fits_ever(limit: &Limit, hits: u64) -> bool {
     limit.windows().iter().all(|window| hits <= u64::from(window.limit()))
 }
 
-/// Whether a memory can answer: a vote is counted with the others, where the store is.
-fn may_answer(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
-    matches!(check.role, Role::Enforce | Role::Shadow) && is_alone(check, checks)
+/// Returns `true` for a quota vote. The store counts it with the other votes, so the cache does not
+/// answer it.
+fn is_vote(check: &Check<'_>) -> bool {
+    matches!(check.role, Role::Quota | Role::QuotaShadow)
 }
 
-/// Whether no other check of the request is about the same counter.
-fn is_alone(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
-    checks.iter().filter(|other| other.key == check.key).count() == 1
-}
-
-/// The amounts of a limit, as one number: with others a denial says nothing.
+/// Returns a hash of a limit's amounts: a denial under other amounts does not apply.
 fn amounts_of(limit: &Limit) -> u64 {
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
     limit.windows().iter().for_each(|window| hasher.write_u32(window.limit()));
@@ -323,7 +341,7 @@ fn amounts_of(limit: &Limit) -> u64 {
             hasher.write_u32(gcra.burst());
             hasher.write_u64(gcra.max_debt());
         }
-        // All of their amounts are those of the windows.
+        // All of their amounts are in the windows.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
     }
     hasher.finish()

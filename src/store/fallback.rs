@@ -1,6 +1,8 @@
-//! What `on_store_error: local` does: this process decides alone, by its share of the limit, while the store is away.
+//! Implementation of `on_store_error: local`: while the store is unavailable, this process decides
+//! alone, by its share of the limit.
 //!
-//! Each of N replicas admits an Nth. The hits stay in this process: nothing is carried over when the store is back.
+//! Each of N replicas admits 1/N of the limit. The hits stay in this process; nothing is
+//! transferred when the store is back.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,11 +17,11 @@ use crate::algorithm::judge::{Few, JudgedBy};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
-/// How many processes share the limits.
+/// Number of replicas that share the limits.
 #[derive(Debug)]
 pub struct Replicas(AtomicU32);
 
-/// Counters of this process alone.
+/// Local counters of this process.
 #[derive(Clone)]
 pub struct Fallback {
     memory: Arc<MemoryStore<SystemClock>>,
@@ -28,34 +30,34 @@ pub struct Fallback {
 }
 
 impl Replicas {
-    /// So many, until it is known better.
+    /// Creates the count with an initial value, used until the real one is known.
     pub fn new(count: NonZeroU32) -> Arc<Self> {
         Arc::new(Self(AtomicU32::new(count.get())))
     }
 
-    /// Says how many there are; of none nothing is said.
+    /// Sets the number of replicas, at least 1.
     pub fn set(&self, count: u32) {
         self.0.store(count.max(1), Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// Returns the number of replicas.
     pub fn count(&self) -> NonZeroU32 {
         NonZeroU32::new(self.0.load(Ordering::Relaxed)).unwrap_or(NonZeroU32::MIN)
     }
 }
 
 impl Fallback {
-    /// Counters in `memory`, by an Nth of each limit.
+    /// Creates local counters in `memory`, limited to 1/N of each limit.
     pub fn new(memory: Arc<MemoryStore<SystemClock>>, replicas: Arc<Replicas>, metrics: Arc<Metrics>) -> Self {
         Self { memory, replicas, metrics }
     }
 
-    /// Decides checks that the store could not judge.
+    /// Decides checks that failed in the store.
     pub async fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         self.metrics.local_decisions.inc_by(u64::try_from(checks.len()).unwrap_or(u64::MAX));
         let replicas = self.replicas.count();
         let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
-        // Nobody reads tallies here: they are the store's.
+        // Local tallies are never read: those shown are the store's.
         let shares: Few<Check<'_>> =
             checks.iter().zip(&limits).map(|(check, limit)| Check { limit, recorded: &[], ..*check }).collect();
         let mut outcomes = self.memory.decide(&shares, prior, Instant::now()).await;

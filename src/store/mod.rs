@@ -1,7 +1,8 @@
-//! Where counters live: the trait that every store is, what it is asked, and what it answers.
+//! Storage of counters: the trait of all stores, with its requests and replies.
 //!
-//! A store judges all checks of a request at one instant of its own clock and writes what their charge modes ask for. It
-//! knows limits and keys; of policies, protocols and callers it knows nothing. A layer is a store around a store.
+//! A store judges all checks of a request at one instant of its own clock and writes the hits that
+//! their charge modes require. It knows limits and keys, but no policies, protocols or callers. A
+//! layer is a store that wraps another store.
 
 pub mod any;
 mod background;
@@ -12,6 +13,7 @@ pub mod lease;
 pub mod memory;
 mod owned;
 pub mod redis;
+mod repeats;
 
 use std::future::Future;
 use std::time::Instant;
@@ -24,25 +26,26 @@ use crate::algorithm::verdict::{Prior, Role, Verdict};
 use crate::algorithm::{Limit, Receipt};
 use crate::descriptor::CounterKey;
 
-/// One limit's part in a request. A store has to know all of it, since it judges all checks of a request at once.
+/// One limit of a request. Contains all that a store needs, since it judges all checks of a request
+/// at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
-    /// Which counter.
+    /// Key of the counter.
     pub key: CounterKey<'a>,
     /// The limit to judge by.
     pub limit: &'a Limit,
-    /// What is wanted of it.
+    /// Hits to charge, peek or refund.
     pub hits: Hits,
-    /// What its verdict means for the request.
+    /// Effect of the verdict on the request.
     pub role: Role,
-    /// Who wants it: entries of the request, as `key=value`, to tally with the counter.
+    /// Callers to tally with the counter: entries of the request, as `key=value`.
     pub recorded: &'a [Vec<u8>],
-    /// What may be taken of it in advance.
+    /// Bounds on the hits that may be leased from it.
     pub lease: Option<Lease>,
 }
 
 impl Check<'_> {
-    /// What an outcome says of the check.
+    /// Returns the verdict of an outcome.
     pub fn verdict(&self, outcome: Result<&Outcome, &StoreError>) -> Verdict {
         match (outcome, self.hits) {
             (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
@@ -53,35 +56,35 @@ impl Check<'_> {
     }
 }
 
-/// Why a store could not judge one check.
+/// Reason why a store could not judge a check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no room for a new counter.
     #[error("the store has no room for another counter")]
     NoRoom,
-    /// The counter's state belongs to another algorithm or format.
+    /// The counter's state is of another algorithm or format.
     #[error("the counter's state cannot be read")]
     Unreadable,
-    /// The store cannot be reached; nothing was asked of it.
+    /// The store cannot be reached; nothing was sent to it.
     #[error("the store cannot be reached")]
     Unavailable,
-    /// No answer came in time; what was asked for may have been written.
+    /// No reply arrived in time; the request may have been executed.
     #[error("the store did not answer in time")]
     Late,
-    /// The connection broke before the answer; what was asked for may have been written.
+    /// The connection broke before the reply; the request may have been executed.
     #[error("the connection to the store broke")]
     Lost,
-    /// The store refused, for a reason that is in the log.
+    /// The store refused; the log has the reason.
     #[error("the store refused")]
     Refused,
 }
 
 impl StoreError {
-    /// Every one.
+    /// All errors.
     pub const ALL: [Self; 6] =
         [Self::NoRoom, Self::Unreadable, Self::Unavailable, Self::Late, Self::Lost, Self::Refused];
 
-    /// The kind of error in a word, for metrics.
+    /// Returns the kind of error as a metric label.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NoRoom => "no_room",
@@ -94,20 +97,21 @@ impl StoreError {
     }
 }
 
-/// An outcome or a store error for each check, in their order.
+/// An outcome or a store error for each check, in order.
 pub type Outcomes = Few<Result<Outcome, StoreError>>;
 
-/// A place where counters live.
+/// Storage of counters.
 pub trait Store: Send + Sync + 'static {
-    /// Judges all `checks` of one request and writes what their charge modes ask for.
+    /// Judges all `checks` of one request and writes the hits that their charge modes require.
     ///
-    /// Order and length of the answer are those of the question. `prior` says what a layer above has decided already.
-    /// What is not known by `deadline` is answered by a store error.
+    /// Returns one result per check, in order. `prior` is the decision that a layer above has
+    /// already made. A check whose outcome is not known by `deadline` returns a store error.
     fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send;
 
-    /// Does something to the counter of a check, whose hits and role do not matter, at one instant. Of a ban there is none.
+    /// Amends the counter of a check at one instant; the check's hits and role are ignored. A ban
+    /// has no counter.
     ///
-    /// Where an answer is late or lost, it may have been done.
+    /// If the reply is late or lost, the amendment may have been applied.
     fn amend(
         &self,
         check: &Check<'_>,
@@ -116,21 +120,22 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
 }
 
-/// What became of hits that were to be charged in advance.
+/// Result of leasing hits.
 #[derive(Clone, Debug)]
 pub struct Lent {
-    /// The counter with them, or without them where they do not fit.
+    /// Report of the counter, with the hits if they fit, else without.
     pub report: Report,
-    /// The charge; `None`: they do not fit.
+    /// Receipt of the charge; `None` if the hits do not fit.
     pub receipt: Option<Receipt>,
 }
 
-/// A store that can be charged in advance, and told later what of that was not used.
+/// A store from which hits can be leased, and returned if unused.
 pub trait Lender: Store {
-    /// Judges a charge alone, as [`decide`](Store::decide) does, and gives the receipt of what was written.
+    /// Judges a charge on its own, as [`decide`](Store::decide) does, and returns the receipt of
+    /// the hits written.
     fn lend(&self, check: &Check<'_>, deadline: Instant) -> impl Future<Output = Result<Lent, StoreError>> + Send;
 
-    /// Undoes a charge, or a part of it, as far as it still counts.
+    /// Takes back a charge or a part of it, as far as it still counts.
     fn take_back(
         &self,
         check: &Check<'_>,

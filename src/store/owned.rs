@@ -1,4 +1,4 @@
-//! A check that outlives its request: what it borrows, copied.
+//! An owned copy of a check that outlives its request.
 
 use super::Check;
 use crate::algorithm::Limit;
@@ -7,7 +7,7 @@ use crate::algorithm::lease::Lease;
 use crate::algorithm::verdict::Role;
 use crate::descriptor::OwnedKey;
 
-/// A check that outlives its request.
+/// An owned [`Check`].
 #[derive(Clone, Debug)]
 pub(super) struct OwnedCheck {
     domain: Box<str>,

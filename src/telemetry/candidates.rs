@@ -1,4 +1,4 @@
-//! What limits that are tried out would have done.
+//! Decisions that candidate limits would have made.
 
 use std::collections::HashSet;
 
@@ -25,21 +25,21 @@ enum Outcome {
     unknown,
 }
 
-/// Where a limit that is tried out comes from.
+/// Origin of a candidate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
 pub enum From {
-    /// It stands beside a rule that is in force.
+    /// The candidate of a rule in force.
     rule,
-    /// It is a rule of a policy that is tried out.
+    /// A rule of a candidate policy.
     policy,
 }
 
 impl From {
-    /// Both.
+    /// Both origins.
     pub const ALL: [Self; 2] = [Self::rule, Self::policy];
 
-    /// What stands after the path of a rule, where denials are told that nobody was denied for.
+    /// Returns the suffix that marks a rule's path in denials that are not enforced.
     pub const fn mark(self) -> &'static str {
         match self {
             Self::rule => " (candidate)",
@@ -50,33 +50,33 @@ impl From {
 
 const OUTCOMES: [Outcome; 4] = [Outcome::allowed, Outcome::denied, Outcome::denied_already, Outcome::unknown];
 
-/// The domain and rule under which all are counted that there is no room for.
+/// Domain and rule label of the candidates beyond the bound.
 const OTHER: &str = "other";
 
-/// The counters of all limits that are tried out: as many series as there are limits, up to a bound.
+/// The counters of all candidate limits: one set of series per limit, up to a bound.
 #[derive(Debug)]
 pub struct Candidates {
     decisions: Family<Labels, Counter>,
-    /// Domains and rules with series of their own.
+    /// Domains and rules that have series of their own.
     known: Mutex<HashSet<(From, String, String)>>,
     max: usize,
 }
 
-/// The counters of one of them: descriptors that came to it.
+/// The counters of one candidate limit: descriptors that matched it.
 #[derive(Clone, Debug)]
 pub struct CandidateMetrics {
-    /// There was room.
+    /// Within the limit.
     pub allowed: Counter,
-    /// There was none, and the request was admitted: it would not have been.
+    /// Over the limit, but admitted: the candidate would have denied it.
     pub denied: Counter,
-    /// There was none, and the request was denied without it.
+    /// Over the limit, and denied without the candidate.
     pub denied_already: Counter,
     /// The store failed.
     pub unknown: Counter,
 }
 
 impl Candidates {
-    /// At most `max` limits with series of their own.
+    /// Creates the counters, with series of their own for at most `max` limits.
     pub(super) fn new(max: usize) -> Self {
         Self { decisions: Family::default(), known: Mutex::default(), max }
     }
@@ -86,7 +86,7 @@ impl Candidates {
         registry.register("candidate_decisions", help, self.decisions.clone());
     }
 
-    /// The counters of the limit that is tried out at a rule; the same ones after a reload.
+    /// Returns the counters of a rule's candidate limit. A reload keeps them.
     pub fn of_rule(&self, from: From, domain: &str, rule: &str) -> CandidateMetrics {
         let name = (from, domain.to_owned(), rule.to_owned());
         let mut known = self.known.lock();
@@ -105,7 +105,7 @@ impl Candidates {
         }
     }
 
-    /// Forgets all that come from there but those of these rules.
+    /// Removes the series of this origin, except those of `rules`.
     pub fn keep(&self, from: From, rules: &HashSet<(&str, &str)>) {
         self.known.lock().retain(|(known_from, domain, rule)| {
             let is_kept = *known_from != from || rules.contains(&(domain.as_str(), rule.as_str()));

@@ -1,4 +1,4 @@
-//! What is kept out, cut off or dropped: connections, calls, domains, spans.
+//! Metrics of closed connections, rejected calls, forbidden domains and dropped spans.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,44 +13,67 @@ struct Kind {
     kind: &'static str,
 }
 
-/// Why a connection of gRPC was not kept, though it could have been.
+/// Reason for closing a gRPC connection that the client had not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// There were as many as there may be.
+    /// The maximum number of connections was open, and none was idle.
     Full,
-    /// Its client gave up one call after the other before it was answered.
+    /// The maximum number of connections of the client's address was open, and none was idle.
+    Address,
+    /// The memory budget of clients was exhausted, and no connection was idle.
+    Memory,
+    /// Evicted to make room: it was idle, its network had the most connections, or its calls held
+    /// the most memory.
+    Evicted,
+    /// The client reset call after call before it was answered.
     GivenUp,
-    /// Its client sent more of some frame than anybody needs.
+    /// The client sent more frames of a kind than any legitimate use needs.
     Flood,
-    /// Its client did not read what it was sent.
+    /// The client did not read the responses.
     Unread,
-    /// Its client answered no ping.
+    /// The client did not answer a ping.
     Silent,
-    /// Its client broke the protocol, or spoke another one.
+    /// The client violated the protocol, or spoke another one.
     Protocol,
 }
 
-/// Its metrics.
+/// Metrics of gRPC connections, of calls that are rejected, and of spans.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// Connections of gRPC that are open.
+    /// Open gRPC connections.
     pub connections: Gauge,
-    /// Calls that were refused since their messages did not come in time, or since too many came at once.
+    /// Calls rejected because their messages did not arrive in time, or because too many arrived at
+    /// once.
     pub slow_calls: Counter,
-    /// Calls for a domain that is not their client's.
+    /// Calls rejected because their messages exceed `--max-message`.
+    pub oversized_messages: Counter,
+    /// Calls for a domain that their client may not request.
     pub forbidden: Counter,
-    /// What becomes of spans.
+    /// Exported and dropped spans.
     pub spans: SpanMetrics,
     cut: Family<Kind, Counter>,
 }
 
 impl Cut {
-    const ALL: [Self; 6] = [Self::Full, Self::GivenUp, Self::Flood, Self::Unread, Self::Silent, Self::Protocol];
+    const ALL: [Self; 9] = [
+        Self::Full,
+        Self::Address,
+        Self::Memory,
+        Self::Evicted,
+        Self::GivenUp,
+        Self::Flood,
+        Self::Unread,
+        Self::Silent,
+        Self::Protocol,
+    ];
 
-    /// As metrics and logs have it.
+    /// Returns the name used in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
+            Self::Address => "full_address",
+            Self::Memory => "memory",
+            Self::Evicted => "evicted",
             Self::GivenUp => "given_up_calls",
             Self::Flood => "flood",
             Self::Unread => "unread_answers",
@@ -61,7 +84,7 @@ impl Cut {
 }
 
 impl Guard {
-    /// Counts a connection that was not kept.
+    /// Counts a closed connection.
     pub fn cut(&self, cut: Cut) {
         self.cut.get_or_create(&Kind { kind: cut.name() }).inc();
     }
@@ -73,10 +96,13 @@ impl Guard {
         }
         registry.register("grpc_connections", "Connections of gRPC that are open", self.connections.clone());
         let cut =
-            "Connections of gRPC that were closed for what their clients did, or for there being too many, by kind";
+            "Connections of gRPC that were closed for what their clients did, or to make room for others, by kind";
         registry.register("grpc_connections_cut", cut, self.cut.clone());
         let slow = "Calls refused because their messages did not come in time, or too much of such came at once";
         registry.register("slow_calls", slow, self.slow_calls.clone());
+        let oversized =
+            "Calls refused because their messages are larger than --max-message; Envoy lets such requests pass";
+        registry.register("oversized_messages", oversized, self.oversized_messages.clone());
         let forbidden = "Calls answered PERMISSION_DENIED: their clients may not ask for that domain";
         registry.register("forbidden_calls", forbidden, self.forbidden.clone());
     }

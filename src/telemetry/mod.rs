@@ -1,7 +1,9 @@
-//! What the process tells of itself: logs, metrics with their names in one place, and statistics under another's names.
+//! Telemetry of the process: logs, metrics with all names in one place, and statistics under the
+//! names of envoyproxy/ratelimit.
 
 pub mod candidates;
 pub mod guard;
+pub mod http;
 pub mod log;
 pub mod mapping;
 pub mod metrics;

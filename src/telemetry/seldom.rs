@@ -1,28 +1,37 @@
-//! Logs of what may happen a thousand times a second, once in a while.
+//! Throttling of logs for events that may occur thousands of times per second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two of them.
+/// Default time between two logs.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Says when it is time to log again, and how often there was cause since.
+/// Decides when an event is logged, and counts the events since the last log.
 #[derive(Debug)]
 pub struct Seldom {
     begun: Instant,
-    /// Milliseconds from `begun` to the earliest next time.
+    /// Time at which the whole burst is available again, in milliseconds since `begun`.
     next: AtomicU64,
     missed: AtomicU64,
+    pause: Duration,
+    /// Number of logs that are allowed at once.
+    burst: u32,
 }
 
 impl Default for Seldom {
     fn default() -> Self {
-        Self { begun: Instant::now(), next: AtomicU64::new(0), missed: AtomicU64::new(0) }
+        Self::new(PAUSE, 1)
     }
 }
 
 impl Seldom {
-    /// Where it is time: how often there was cause since the last time, with this one.
+    /// Creates a throttle that allows one log per `pause`, and `burst` at once.
+    pub fn new(pause: Duration, burst: u32) -> Self {
+        Self { begun: Instant::now(), next: AtomicU64::new(0), missed: AtomicU64::new(0), pause, burst }
+    }
+
+    /// Counts an event. If a log is due, returns the number of events since the last one, including
+    /// this one.
     pub fn times(&self) -> Option<u64> {
         self.times_after(self.begun.elapsed())
     }
@@ -31,10 +40,11 @@ impl Seldom {
         let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.missed.fetch_add(1, Ordering::Relaxed);
         let (now, next) = (in_ms(elapsed), self.next.load(Ordering::Relaxed));
-        let later = now.saturating_add(in_ms(PAUSE));
-        // One of several threads that come together logs.
-        let is_time =
-            now >= next && self.next.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let at_once = self.pause.saturating_mul(self.burst.saturating_sub(1));
+        let later = now.max(next).saturating_add(in_ms(self.pause));
+        // Of several concurrent threads, one logs.
+        let is_time = now.saturating_add(in_ms(at_once)) >= next
+            && self.next.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         is_time.then(|| self.missed.swap(0, Ordering::Relaxed))
     }
 }
@@ -51,5 +61,14 @@ mod tests {
         assert_eq!(seldom.times_after(at(9_999)), None);
         assert_eq!(seldom.times_after(at(10_000)), Some(3));
         assert_eq!(seldom.times_after(at(10_001)), None);
+    }
+
+    #[test]
+    fn a_few_are_told_at_once_and_then_one_in_a_while() {
+        let (seldom, at) = (Seldom::new(Duration::from_secs(1), 3), Duration::from_millis);
+        let told = |ms: u64| seldom.times_after(at(ms));
+        assert_eq!([told(0), told(1), told(2), told(3)], [Some(1), Some(1), Some(1), None]);
+        assert_eq!([told(999), told(1_000), told(1_001)], [None, Some(3), None]);
+        assert_eq!([told(9_000), told(9_000), told(9_000), told(9_000)], [Some(2), Some(1), Some(1), None]);
     }
 }

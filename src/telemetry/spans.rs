@@ -1,14 +1,14 @@
-//! What becomes of spans.
+//! Metrics of exported spans.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-/// Its metrics.
+/// The counters of exported and dropped spans.
 #[derive(Debug, Default)]
 pub struct SpanMetrics {
-    /// Spans that the collector has taken.
+    /// Spans accepted by the collector.
     pub sent: Counter,
-    /// Spans that it has not: too many waited, or it was away.
+    /// Spans dropped because the queue was full or the collector unavailable.
     pub dropped: Counter,
 }
 

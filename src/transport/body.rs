@@ -1,4 +1,4 @@
-//! The body of a call that its service reads while it comes.
+//! The body of a call that its service reads as it arrives.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
-/// The end of a body that is no regular one.
+/// Error that ends a body early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The client reset the stream, or its connection ended.
@@ -17,48 +17,49 @@ pub enum BodyError {
     Cancelled,
 }
 
-/// A request's body, as its service reads it. The client may send on as its bytes are taken.
+/// The body of a request, read by its service. The client may send more as bytes are read.
 #[derive(Debug)]
 pub struct RequestBody(Arc<Shared>);
 
-/// The connection's end of a [`RequestBody`]. Dropped, the body ends as cancelled.
+/// The connection's half of a [`RequestBody`]. Dropping it ends the body as cancelled.
 #[derive(Debug)]
 pub(super) struct BodySender(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Wakes the connection, which has to give back what was taken.
+    /// Waker of the connection, which returns the bytes read to the client's windows.
     connection: Waker,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that nobody has read, in one buffer: a frame of one byte would cost more than it is charged.
+    /// Unread bytes, in one buffer: with a buffer for each frame, a frame of one byte would cost
+    /// more than it is charged.
     unread: BytesMut,
     trailers: Option<HeaderMap>,
-    /// Nothing comes after `unread` and `trailers`.
+    /// Set when nothing follows `unread` and `trailers`.
     end: Option<Result<(), BodyError>>,
-    /// Bytes that were taken and not yet given back to the client.
+    /// Bytes read and not yet returned to the client's window.
     taken: usize,
     reader: Option<Waker>,
-    /// Nobody reads any more.
+    /// Set when the reader was dropped.
     is_dropped: bool,
 }
 
-/// Makes a body and its sender. `connection` is woken when bytes were taken.
+/// Creates a body and its sender. `connection` is woken when bytes are read.
 pub(super) fn channel(connection: Waker) -> (BodySender, RequestBody) {
     let shared = Arc::new(Shared { state: Mutex::default(), connection });
     (BodySender(Arc::clone(&shared)), RequestBody(shared))
 }
 
 impl BodySender {
-    /// Adds bytes.
+    /// Appends bytes.
     pub(super) fn send(&self, data: &[u8]) {
         self.change(|state| state.unread.extend_from_slice(data));
     }
 
-    /// Ends the body, with trailers or without.
+    /// Ends the body, with or without trailers.
     pub(super) fn finish(&self, trailers: Option<HeaderMap>) {
         self.change(|state| {
             state.trailers = trailers;
@@ -73,7 +74,8 @@ impl BodySender {
         });
     }
 
-    /// Takes the number of bytes that were read since the last time. Of a body that nobody reads any more, all are.
+    /// Takes the number of bytes read since the last call. If the reader was dropped, unread bytes
+    /// count as read.
     pub(super) fn take_read(&self) -> usize {
         let mut state = self.0.state.lock();
         let unread = if state.is_dropped { std::mem::take(&mut state.unread).len() } else { 0 };

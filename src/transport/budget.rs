@@ -1,39 +1,68 @@
-//! Memory that clients can make the process hold, in bytes: a budget for all of them, an account for each connection.
+//! Memory that clients can make the process hold, in bytes: one budget for all of them, and an
+//! account for each connection.
+//!
+//! Connections themselves and what their calls hold are charged to one budget. A quarter of it is
+//! reserved for each of the two, so that calls do not lock out new connections, nor connections
+//! calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that an account takes from the budget at a time.
+use tokio::sync::Notify;
+
+/// Bytes that an account reserves from the budget at a time.
 const CHUNK: usize = 4 << 10;
-/// Bytes that each account has besides the budget: a frame that has come in part and a call are never refused for what others
-/// hold. The bound of connections bounds their sum.
-const OWN: usize = 8 << 10;
-/// Part of the budget that one connection may hold at most.
+/// Bytes that each account has on top of the budget, so that a partial frame and a call are never
+/// refused because of other connections. The bound on connections bounds their sum.
+pub(super) const OWN: usize = 8 << 10;
+/// Divisor of the budget for the share reserved for connections, and for calls.
+const KEPT_SHARE: usize = 4;
+/// Divisor of the budget for the share below which the rest is scarce.
+const SCARCE_SHARE: usize = 16;
+/// Divisor of the budget for the share that the calls of one connection may hold.
 const SHARES: usize = 4;
 
-/// Bytes that all connections together may hold.
+/// Budget of the bytes that all connections together may hold.
 #[derive(Debug)]
 pub struct Budget {
     max: usize,
+    /// Bytes held by connections and calls.
     used: AtomicUsize,
+    /// Bytes held by connections.
+    connections: AtomicUsize,
+    exceeded: Notify,
 }
 
-/// The bytes that one connection holds; given back when dropped.
+/// The bytes that one connection holds; released when dropped.
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Arc<Budget>,
-    /// Of this connection alone.
+    /// Maximum for this connection.
     max: usize,
     used: usize,
-    /// [`OWN`], and whole chunks that are taken from the budget.
+    /// Bytes reserved: [`OWN`], and whole chunks taken from the budget.
     reserved: usize,
 }
 
-/// Bytes of the budget that are held outside of a connection; given back when dropped.
+/// Bytes of the budget held outside of a connection; released when dropped.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<Budget>,
     bytes: usize,
+}
+
+/// Bytes of the budget that a connection itself takes; released when dropped.
+#[derive(Debug)]
+pub(super) struct HeldByConnection {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for HeldByConnection {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.connections.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Held {
@@ -42,39 +71,84 @@ impl Drop for Held {
     }
 }
 
-/// The budget, or the part of it that one connection may hold, is used up.
+/// The budget, or the share of one connection, is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("clients hold as much memory as they may")]
 pub struct BudgetExceeded;
 
 impl Budget {
-    /// A budget of `max` bytes.
+    /// Creates a budget of `max` bytes.
     pub fn new(max: usize) -> Self {
-        Self { max, used: AtomicUsize::new(0) }
+        Self { max, used: AtomicUsize::new(0), connections: AtomicUsize::new(0), exceeded: Notify::new() }
     }
 
-    /// Returns the bytes that are in use.
+    /// Returns the maximum number of bytes in use.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Returns the number of bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes until the result is dropped.
+    /// Reserves bytes until the result is dropped.
     ///
     /// # Errors
-    /// [`BudgetExceeded`]
+    /// [`BudgetExceeded`] if fewer bytes are available.
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Result<Held, BudgetExceeded> {
         self.reserve(bytes)?;
         Ok(Held { budget: Arc::clone(self), bytes })
     }
 
+    /// Reserves bytes for a connection until the result is dropped.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] if fewer bytes are available.
+    pub(super) fn hold_connection(self: &Arc<Self>, bytes: usize) -> Result<HeldByConnection, BudgetExceeded> {
+        let held = HeldByConnection { budget: Arc::clone(self), bytes };
+        let of_all = self.connections.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if of_all > self.max.saturating_sub(self.kept()) || used > self.max {
+            drop(held);
+            self.exceeded.notify_one();
+            return Err(BudgetExceeded);
+        }
+        Ok(held)
+    }
+
+    /// Returns the number of bytes reserved for connections, and as many for calls.
+    fn kept(&self) -> usize {
+        self.max.div_euclid(KEPT_SHARE)
+    }
+
+    /// Waits until a reservation fails.
+    pub(super) async fn exceeded(&self) {
+        self.exceeded.notified().await;
+    }
+
+    /// Returns the total use up to which calls may reserve bytes.
+    fn max_with_calls(&self) -> usize {
+        self.max.saturating_sub(self.kept().saturating_sub(self.connections.load(Ordering::Relaxed)))
+    }
+
+    /// Returns `true` if almost nothing is left for calls.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.used() > self.max_with_calls().saturating_sub(self.max.div_euclid(SCARCE_SHARE))
+    }
+
     fn reserve(&self, bytes: usize) -> Result<(), BudgetExceeded> {
-        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map(drop).map_err(|_| BudgetExceeded)
+        let max = self.max_with_calls();
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map(drop).map_err(|_| {
+            self.exceeded.notify_one();
+            BudgetExceeded
+        })
     }
 }
 
 impl Account {
-    /// An account of at most a quarter of the budget.
+    /// Creates an account of at most a quarter of the budget.
     pub(super) fn new(budget: Arc<Budget>) -> Self {
         Self { max: budget.max.div_euclid(SHARES).max(OWN), budget, used: 0, reserved: OWN }
     }
@@ -97,7 +171,7 @@ impl Account {
         Ok(())
     }
 
-    /// Gives charged bytes back.
+    /// Releases charged bytes.
     pub(super) fn release(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
         let needed = self.used.max(OWN).div_ceil(CHUNK).saturating_mul(CHUNK);
@@ -107,7 +181,7 @@ impl Account {
         }
     }
 
-    #[cfg(any(test, fuzzing))]
+    /// Returns the number of charged bytes.
     pub(super) fn used(&self) -> usize {
         self.used
     }

@@ -1,22 +1,22 @@
-//! Header lists and trailers as a client sends them: checked, measured, and kept in one buffer.
+//! Header lists and trailers from a client: validated, measured, and kept in one buffer.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-/// Bytes that each field counts besides its name and value (RFC 9113, 6.5.2).
+/// Bytes that each field counts in addition to its name and value (RFC 9113, 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Bytes that a field takes in a [`HeaderMap`] besides its name and value: 104 in its list, whose capacity may be twice its
-/// length, and two allocations.
+/// Bytes that a field takes in a [`HeaderMap`] in addition to its name and value: 104 in its list,
+/// whose capacity may be twice its length, and two allocations.
 const MAP_COST: usize = 256;
-/// Bytes and fields for which buffers are kept from list to list.
+/// Capacity of the buffers kept from list to list, in bytes and in fields.
 const KEPT_BYTES: usize = 2 << 10;
 const KEPT_FIELDS: usize = 64;
-/// Fields that belong to HTTP/1 and make a request malformed (RFC 9113, 8.2.2).
+/// HTTP/1 fields, which make a request malformed (RFC 9113, 8.2.2).
 const CONNECTION_FIELDS: [&[u8]; 5] =
     [b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"];
 
 /// The fields of one header block, in the order in which they were sent.
 ///
-/// One buffer for all names and values, used again for the next block.
+/// All names and values share one buffer, which is reused for the next block.
 #[derive(Debug, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
@@ -28,14 +28,14 @@ pub struct Fields {
     content_length: Option<u64>,
 }
 
-/// The ends of a field's name and value in the buffer.
+/// End positions of a field's name and value in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     name: usize,
     value: usize,
 }
 
-/// Positions of pseudo-header fields in the list.
+/// Indices of pseudo-header fields in the list.
 #[derive(Debug, Default)]
 struct Pseudo {
     method: Option<usize>,
@@ -44,10 +44,10 @@ struct Pseudo {
     authority: Option<usize>,
 }
 
-/// Result of checking a list, so far.
+/// Result of validating a list, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As RFC 9113, section 8 wants it.
+    /// Valid as RFC 9113, section 8 requires.
     #[default]
     WellFormed,
     /// Larger than allowed. Its fields are not kept.
@@ -57,7 +57,7 @@ pub(super) enum Verdict {
 }
 
 impl Fields {
-    /// Empties the list and keeps its buffer.
+    /// Clears the list, and keeps its buffers.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -67,24 +67,24 @@ impl Fields {
         self.content_length = None;
     }
 
-    /// Gives back what a long list needed.
+    /// Releases the memory of a long list.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to(KEPT_BYTES);
         self.ends.shrink_to(KEPT_FIELDS);
     }
 
-    /// Returns the bytes that [`Self::to_map`] takes, and this list beside it.
+    /// Returns the number of bytes that the result of [`Self::to_map`] and this list take together.
     pub(super) fn map_cost(&self) -> usize {
         self.bytes.len().saturating_mul(2).saturating_add(self.ends.len().saturating_mul(MAP_COST))
     }
 
-    /// Bytes that its buffers take.
+    /// Returns the capacity of its buffers, in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity().saturating_add(self.ends.capacity().saturating_mul(size_of::<Ends>()))
     }
 
-    /// Adds a field. `max_size`: of the whole list, in bytes as RFC 9113, 6.5.2 counts.
+    /// Adds a field. `max_size` bounds the whole list, in bytes as RFC 9113, 6.5.2 counts.
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8], max_size: usize) {
         self.size = self.size.saturating_add(name.len()).saturating_add(value.len()).saturating_add(FIELD_OVERHEAD);
         if self.size > max_size {
@@ -105,8 +105,9 @@ impl Fields {
         self.ends.push(Ends { name, value: self.bytes.len() });
     }
 
-    /// Notes a pseudo-header field; `false` where it is malformed. The authority may hold any bytes: Envoy sends the name of a
-    /// cluster there, clients at a Unix socket its path, and which call is meant does not depend on it.
+    /// Adds a pseudo-header field. Returns `false` if it is malformed. The authority may hold any
+    /// bytes, since the route does not depend on it: Envoy sends the name of a cluster there,
+    /// clients of a Unix socket its path.
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
         let position = match name {
             b":method" => &mut self.pseudo.method,
@@ -119,7 +120,7 @@ impl Fields {
         !is_repeated && !self.has_regular && (name == b":authority" || is_value(value))
     }
 
-    /// Notes any other field; `false` where it is malformed.
+    /// Adds any other field. Returns `false` if it is malformed.
     fn add_regular(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.has_regular = true;
         if !is_name(name) || !is_value(value) {
@@ -137,31 +138,31 @@ impl Fields {
         }
     }
 
-    /// Judges a request's list once all of it is here.
+    /// Validates a request's complete list.
     pub(super) fn request_verdict(&self) -> Verdict {
         let Pseudo { method, scheme, path, .. } = self.pseudo;
         let is_whole = method.is_some() && scheme.is_some() && path.is_some() && !self.path().is_empty();
         if self.verdict == Verdict::WellFormed && !is_whole { Verdict::Malformed } else { self.verdict }
     }
 
-    /// Judges a list of trailers, which has no pseudo-header fields.
+    /// Validates a list of trailers, which must not have pseudo-header fields.
     pub(super) fn trailers_verdict(&self) -> Verdict {
         let Pseudo { method, scheme, path, authority } = self.pseudo;
         let has_pseudo = method.or(scheme).or(path).or(authority).is_some();
         if self.verdict == Verdict::WellFormed && has_pseudo { Verdict::Malformed } else { self.verdict }
     }
 
-    /// Bytes of the body that the client announced.
+    /// Returns the length of the body, if the client announced it.
     pub(super) fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// Returns the path, with its query.
+    /// Returns the path with its query.
     pub fn path(&self) -> &[u8] {
         self.pseudo.path.and_then(|at| self.at(at)).map_or(&[], |(_, value)| value)
     }
 
-    /// Returns the first value of a field. `name`: in lower case.
+    /// Returns the first value of a field. `name` is in lower case.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
     }
@@ -180,7 +181,8 @@ impl Fields {
         Some((self.bytes.get(begin..ends.name)?, self.bytes.get(ends.name..ends.value)?))
     }
 
-    /// Makes a request of this list. What `http` cannot hold is left out: a field, or the path, for which `/` stands.
+    /// Converts the list to a request. Omits what `http` cannot represent: a field, or the path,
+    /// which then is `/`.
     pub(super) fn to_request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
         let method = self.pseudo.method.and_then(|at| self.at(at)).map_or(&b"POST"[..], |(_, value)| value);
@@ -191,12 +193,12 @@ impl Fields {
         request
     }
 
-    /// Makes a map of the regular fields that `http` can hold.
+    /// Converts the regular fields that `http` can represent to a map.
     pub(super) fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in self.iter().filter(|(name, _)| name.first() != Some(&b':')) {
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-                // Fails above 32,768 fields, which the bound of the list's size is far below.
+                // Fails above 32,768 fields, far beyond what the bound on the list's size admits.
                 let _ = map.try_append(name, value);
             }
         }
@@ -204,12 +206,13 @@ impl Fields {
     }
 }
 
-/// Returns whether a name is one of RFC 9113, 8.2.1: visible ASCII without upper case and colon.
+/// Returns `true` if a name is valid (RFC 9113, 8.2.1): visible ASCII without upper case and colon.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'A'..=b'Z' | b':'))
 }
 
-/// Returns whether a value is one of RFC 9113, 8.2.1: no NUL, CR or LF, and no white space at either end.
+/// Returns `true` if a value is valid (RFC 9113, 8.2.1): no NUL, CR or LF, and no white space at
+/// either end.
 fn is_value(value: &[u8]) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !is_space(value.first()) && !is_space(value.last()) && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))

@@ -1,11 +1,12 @@
-//! Frames of HTTP/2 (RFC 9113, section 4 and 6): their heads, read and written.
+//! Reads and writes HTTP/2 frames and their headers (RFC 9113, sections 4 and 6).
 
-/// Bytes of a frame's head.
+/// Length of a frame header, in bytes.
 pub(super) const HEAD: usize = 9;
-/// Bytes of a frame's payload, of either side: the protocol's initial value, which no peer can lower.
+/// Maximum payload of a frame in either direction, in bytes: the protocol's initial value, which no
+/// peer can lower.
 pub(super) const MAX_PAYLOAD: usize = 16_384;
 
-/// Types of frames.
+/// Frame types.
 pub(super) mod kind {
     pub(in crate::transport) const DATA: u8 = 0;
     pub(in crate::transport) const HEADERS: u8 = 1;
@@ -19,17 +20,17 @@ pub(super) mod kind {
     pub(in crate::transport) const CONTINUATION: u8 = 9;
 }
 
-/// Flags of frames. What one means depends on the frame's type.
+/// Frame flags. The meaning of a bit depends on the frame's type.
 pub(super) mod flag {
-    /// Of SETTINGS and PING.
+    /// Flag of SETTINGS and PING.
     pub(in crate::transport) const ACK: u8 = 0x1;
-    /// Of DATA and HEADERS.
+    /// Flag of DATA and HEADERS.
     pub(in crate::transport) const END_STREAM: u8 = 0x1;
-    /// Of HEADERS and CONTINUATION.
+    /// Flag of HEADERS and CONTINUATION.
     pub(in crate::transport) const END_HEADERS: u8 = 0x4;
-    /// Of DATA and HEADERS.
+    /// Flag of DATA and HEADERS.
     pub(in crate::transport) const PADDED: u8 = 0x8;
-    /// Of HEADERS.
+    /// Flag of HEADERS.
     pub(in crate::transport) const PRIORITY: u8 = 0x20;
 }
 
@@ -51,14 +52,14 @@ impl Reason {
     pub(super) const ENHANCE_YOUR_CALM: Self = Self(11);
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHead {
-    /// Bytes of the payload, 24 bits.
+    /// Length of the payload in bytes, 24 bits.
     pub(super) length: usize,
     pub(super) kind: u8,
     pub(super) flags: u8,
-    /// 31 bits; 0 is the connection.
+    /// Stream identifier, 31 bits; 0 is the connection.
     pub(super) stream: u32,
 }
 
@@ -81,7 +82,7 @@ impl FrameHead {
 /// The largest stream identifier.
 pub(super) const MAX_STREAM: u32 = (1 << 31) - 1;
 
-/// Writes a frame's head. `length`: of the payload, at most [`MAX_PAYLOAD`].
+/// Writes a frame header. `length` is that of the payload, at most [`MAX_PAYLOAD`].
 pub(super) fn write_head(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
     let [_, l0, l1, l2] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
@@ -94,8 +95,8 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// Writes a header block that `block` encodes, as HEADERS and as many CONTINUATIONs as it takes.
-/// `flags`: of HEADERS, but for END_HEADERS.
+/// Writes a header block that `block` encodes, as HEADERS and as many CONTINUATION frames as
+/// needed. `flags` are those of HEADERS, except END_HEADERS.
 pub(super) fn write_block(out: &mut Vec<u8>, flags: u8, stream: u32, block: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     write_head(out, 0, kind::HEADERS, flags | flag::END_HEADERS, stream);
@@ -116,7 +117,7 @@ pub(super) fn write_block(out: &mut Vec<u8>, flags: u8, stream: u32, block: impl
     }
 }
 
-/// Sets the length in the head that begins at `at`.
+/// Sets the length in the frame header that begins at `at`.
 fn set_length(out: &mut [u8], at: usize, length: usize) {
     let [_, bytes @ ..] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<3>) {
@@ -124,7 +125,7 @@ fn set_length(out: &mut [u8], at: usize, length: usize) {
     }
 }
 
-/// Takes padding off a payload, where the flag says that there is some; `None` where it is longer than the payload.
+/// Strips the padding of a payload if the flag is set. Returns `None` if it exceeds the payload.
 pub(super) fn unpad(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
         return Some(payload);

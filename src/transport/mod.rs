@@ -1,21 +1,23 @@
-//! HTTP/2 for gRPC servers: connections from their sockets to their calls, by a [`Service`] that answers them.
+//! HTTP/2 for gRPC servers: from sockets to calls, which a [`Service`] answers.
 //!
-//! Knows HTTP/2 (RFC 9113), HPACK (RFC 7541), TLS and sockets, and of gRPC only the head and the trailers of a message with
-//! status 0. Refuses to know protobuf and rate limits. No push, no priorities, no upgrade from HTTP/1.
+//! Implements HTTP/2 (RFC 9113), HPACK (RFC 7541), TLS and sockets, and of gRPC only the headers
+//! and the trailers of a message with status 0. Must not depend on protobuf or rate limits.
+//! Supports no push, no priorities, and no upgrade from HTTP/1.
 //!
-//! The crate h2 served here before. It refuses any `:authority` that is no authority of a URI, such as the cluster's name that
-//! Envoy sends by default; costs several allocations and a task a call; and cannot be bounded from outside.
+//! Replaces the crate h2, which rejects any `:authority` that is no authority of a URI, such as the
+//! cluster name that Envoy sends by default; costs several allocations and a task per call; and
+//! cannot be bounded from outside.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `server` | a worker's connections: accepted, handshaken, run, told to go |
-//! | `io` | the task of a connection: its socket and the clock |
+//! | `server` | a worker's connections: accept, handshake, run, shutdown |
+//! | `io` | the task of a connection: its socket and its timers |
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
-//! | `stream`, `slots`, `body`, `service` | a call: its state, its future, its body, the trait that answers it |
-//! | `budget`, `strikes`, `permits` | bounds: memory, abuse, connections |
+//! | `stream`, `slots`, `body`, `service` | a call: state, future, body, trait that answers it |
+//! | `budget`, `strikes`, `registry` | bounds: memory, abuse, connections |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
-//! | `fuzz` | targets for fuzzing, compiled for that and for tests only |
+//! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
 mod body;
 mod budget;
@@ -26,7 +28,7 @@ mod frame;
 pub mod fuzz;
 mod hpack;
 mod io;
-pub mod permits;
+pub mod registry;
 pub mod server;
 mod service;
 mod slots;

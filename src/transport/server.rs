@@ -1,4 +1,4 @@
-//! The connections of a worker: opened, run, told to go, closed.
+//! Opens, runs, shuts down and closes the connections of a worker.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use super::budget::Budget;
 use super::connection::{Connection, End, Limits};
 use super::io::{Driver, Ran, now};
+use super::registry::Registration;
 use super::service::Service;
 use super::socket::{Accepted, Carrier, Stream};
 use super::tls::{self, Tls};
@@ -24,49 +25,54 @@ use crate::telemetry::guard::Cut;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
 
-/// Time for a handshake that has begun when the server shuts down: a request may follow at once.
+/// Timeout of a handshake in progress when the server shuts down: a request may follow at once.
 const LAST_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Largest deviation of a connection's age from the one that is set, so that those which came together do not go together.
+/// Grace period of an evicted connection. Usually it has no calls under way.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
+/// Maximum relative deviation from the configured age, so that connections opened together do not
+/// end together.
 const AGE_JITTER: f64 = 0.1;
 
-/// Bounds of connections, and of their age.
+/// Limits of connections, and of their age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Bounds of each.
+    /// Limits of each connection.
     pub limits: Limits,
-    /// Age at which a connection is told to go (GOAWAY), a tenth more or less; `None`: never.
+    /// Age at which a connection is sent GOAWAY, a tenth more or less; `None` is never.
     pub max_age: Option<Duration>,
-    /// Time for what is under way then; `None`: as long as it takes.
+    /// Grace period after that; `None` is no limit.
     pub max_age_grace: Option<Duration>,
 }
 
 /// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// `None` at a Unix socket.
+    /// Its address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
-    /// Its certificate, verified; `None` without TLS, or where none is asked for.
+    /// Its verified certificate; `None` without TLS, or if none is requested.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
-/// Serves the connections of a worker.
+/// A server of a worker's connections.
 pub struct Server {
-    /// Bounds of connections.
+    /// Limits and maximum age of connections.
     pub lifetime: Lifetime,
-    /// `None`: connections are not encrypted.
+    /// TLS configuration; `None` if connections are not encrypted.
     pub tls: Option<Tls>,
     /// Memory that the connections of all workers share.
     pub budget: Arc<Budget>,
-    /// Counts connections that are cut.
+    /// Counters of connections that are cut.
     pub metrics: Arc<Metrics>,
-    /// Cancelled when the server shuts down: each connection is told to go, and finishes what is under way.
+    /// Cancelled when the server shuts down: each connection is sent GOAWAY, and finishes its
+    /// calls.
     pub drain: CancellationToken,
-    /// Bounds the log of connections that are cut.
+    /// Throttle for the log of connections that are cut.
     pub warned: Seldom,
 }
 
 impl Server {
-    /// Serves the connections that `incoming` brings until it ends and they have. `service`: makes the service of a connection.
+    /// Serves the connections from `incoming` until it ends and all of them have ended. `service`
+    /// creates the service of a connection.
     pub async fn serve<S: Service>(
         self,
         mut incoming: mpsc::Receiver<Accepted>,
@@ -83,9 +89,10 @@ impl Server {
     }
 
     async fn serve_connection<S: Service>(&self, accepted: Accepted, service: impl Fn(&Client) -> S) {
-        let Accepted { carrier, permit: _permit } = accepted;
+        let Accepted { carrier, registration } = accepted;
         let opened = tokio::select! {
             opened = self.open(carrier) => opened,
+            () = registration.evicted() => return,
             () = self.last_handshake() => return,
         };
         let (stream, client) = match opened {
@@ -93,17 +100,28 @@ impl Server {
             Err(error) => return debug!(%error, "handshake failed"),
         };
         let connection = Connection::new(service(&client), self.lifetime.limits, &self.budget, now());
-        let mut driver = Driver::new(connection, stream);
-        match self.run(&mut driver).await {
+        let mut driver = Driver::new(connection, registration.usage(), stream);
+        let ended = match self.run(&mut driver, &registration).await {
+            Ok(None) => tokio::select! {
+                ended = self.leave(&mut driver, &registration) => ended,
+                () = registration.cut() => return,
+            },
+            Ok(Some(end)) => Ok(end),
+            Err(error) => Err(error),
+        };
+        match ended {
             Ok(end) => {
                 self.report(end, &client);
-                let _ = driver.close().await;
+                tokio::select! {
+                    _ = driver.close() => {}
+                    () = registration.cut() => {}
+                }
             }
             Err(error) => debug!(%error, "connection failed"),
         }
     }
 
-    /// Registers a socket with this runtime, and shakes hands where TLS is spoken.
+    /// Registers a socket with this runtime, and performs the TLS handshake if TLS is on.
     async fn open(&self, carrier: Carrier) -> io::Result<(Stream, Client)> {
         let address = carrier.peer();
         let socket = carrier.register()?;
@@ -121,26 +139,46 @@ impl Server {
         sleep(LAST_HANDSHAKE_TIMEOUT).await;
     }
 
-    /// Runs a connection: until it is to go, and then until what is under way is finished. Its age counts from when the client
-    /// has spoken: one that is slow to begin must not find it closed.
-    async fn run<S: Service>(&self, driver: &mut Driver<S, Stream>) -> io::Result<End> {
-        if let Some(end) = driver.handshake(pin!(self.last_handshake())).await? {
-            return Ok(end);
-        }
-        let grace = match driver.run(pin!(self.time_to_go())).await? {
-            Ran::Ended(end) => return Ok(end),
-            Ran::Interrupted(grace) => grace,
+    /// Runs a connection until it ends or is evicted (`None`). Its age counts from the end of the
+    /// handshake: a client that is slow to begin must not find the connection closed.
+    async fn run<S: Service>(
+        &self,
+        driver: &mut Driver<S, Stream>,
+        registration: &Registration,
+    ) -> io::Result<Option<End>> {
+        let too_late = async {
+            tokio::select! {
+                () = self.last_handshake() => {}
+                () = registration.evicted() => {}
+            }
         };
-        driver.shut_down(grace);
+        if let Some(end) = driver.handshake(pin!(too_late)).await? {
+            return Ok(Some(end));
+        }
+        match driver.run(pin!(self.time_to_go(registration))).await? {
+            Ran::Ended(end) => Ok(Some(end)),
+            Ran::Interrupted(grace) => {
+                driver.shut_down(grace);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Runs an evicted connection until it ends.
+    async fn leave<S: Service>(&self, driver: &mut Driver<S, Stream>, registration: &Registration) -> io::Result<End> {
+        match driver.run(pin!(registration.evicted())).await? {
+            Ran::Ended(end) => return Ok(end),
+            Ran::Interrupted(()) => driver.shut_down(Some(EVICTION_GRACE)),
+        }
         match driver.run(pin!(std::future::pending::<std::convert::Infallible>())).await? {
             Ran::Ended(end) => Ok(end),
             Ran::Interrupted(never) => match never {},
         }
     }
 
-    /// Waits for the shutdown, whose own end cuts off what is left, or for the connection to be old. Returns the time for what
-    /// is under way then.
-    async fn time_to_go(&self) -> Option<Duration> {
+    /// Waits until the server shuts down, the connection reaches its maximum age, or it is evicted.
+    /// Returns the grace period; a shutdown has none, since its own end cuts off what is left.
+    async fn time_to_go(&self, registration: &Registration) -> Option<Duration> {
         let jitter = rand::random_range(1.0 - AGE_JITTER..=1.0 + AGE_JITTER);
         let age = self.lifetime.max_age.map(|age| age.mul_f64(jitter));
         let old = async {
@@ -152,14 +190,15 @@ impl Server {
         tokio::select! {
             () = self.drain.cancelled() => None,
             () = old => self.lifetime.max_age_grace,
+            () = registration.evicted() => Some(EVICTION_GRACE),
         }
     }
 
-    /// Counts and logs how a connection ended.
+    /// Counts and logs the end of a connection.
     fn report(&self, end: End, client: &Client) {
         let cut = match end {
             End::Finished => return,
-            // Not a warning: scanners and health checks by HTTP/1 end so, too.
+            // Not a warning: scanners and HTTP/1 health checks end like this, too.
             End::Error(reason) => {
                 self.metrics.guard.cut(Cut::Protocol);
                 return debug!(?reason, ?client.address, "client broke the protocol");

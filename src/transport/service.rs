@@ -1,4 +1,4 @@
-//! The trait by which connections have their calls answered.
+//! The trait that answers the calls of connections.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,48 +12,55 @@ use super::fields::Fields;
 
 /// Answers the calls of one connection.
 pub trait Service: Send + 'static {
-    /// Parts of a header list that a unary call needs; kept while its message is awaited, and for later calls with the same
-    /// list.
+    /// Parts of a header list that a unary call needs; kept while its message is pending, and for
+    /// later calls with the same list.
     type Head: Clone + Send;
-    /// A unary call under way.
+    /// Future of a unary call.
     type Unary: Future<Output = Answer<Self::Body>> + Send;
     /// The body of a response.
     type Body: Body<Data = Bytes> + Send + Unpin;
 
-    /// Decides by a call's header list how the call is read.
+    /// Chooses how a call is read, based on its header list.
     fn route(&self, fields: &Fields) -> Route<Self::Head>;
 
     /// Begins a unary call. `exchange.request` holds its whole body.
     fn unary(&self, head: Self::Head, exchange: Exchange) -> Self::Unary;
 
-    /// Begins any other call; its body comes as the service reads it.
+    /// Begins any other call; its body arrives as the service reads it.
     fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Self::Body>;
 
-    /// Returns the response to a call that this side does not take up.
+    /// Returns the bytes that calls of this connection have processed since the last call of this
+    /// method, besides those received, such as those of inflated messages. The connection yields
+    /// to others sooner for them.
+    fn take_work(&self) -> usize {
+        0
+    }
+
+    /// Returns the response to a call that this side refuses.
     fn refuse(&self, refusal: Refusal) -> Response<Self::Body>;
 }
 
-/// A response to come.
+/// Future of a response.
 pub type ResponseFuture<B> = Pin<Box<dyn Future<Output = Answer<B>> + Send>>;
 
-/// The way in which a call is read.
+/// Mode of reading a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<H> {
     /// The body is collected, up to `max_body` bytes, before the service is called.
     Unary {
-        /// Handed to the service with the body.
+        /// Passed to the service with the body.
         head: H,
-        /// Bytes.
+        /// Maximum size of the body, in bytes.
         max_body: usize,
     },
     /// The service reads the body.
     Stream {
-        /// Bytes that a call holds at most besides its header list and what waits for the client.
+        /// Maximum bytes that a call holds in addition to its header list and its pending output.
         cost: usize,
     },
 }
 
-/// The buffers of a unary call, which later calls use again.
+/// The buffers of a unary call, which later calls reuse.
 #[derive(Debug, Default)]
 pub struct Exchange {
     /// Body of the request.
@@ -65,19 +72,19 @@ pub struct Exchange {
 /// An answer to a call.
 #[derive(Debug)]
 pub enum Answer<B> {
-    /// A message of gRPC with status 0, all of it in `answer`.
+    /// A gRPC message with status 0, all of it in `answer`.
     Message(Exchange),
     /// Any other response.
     Response(Box<Response<B>>),
 }
 
-/// The reason for which a call is not taken up.
+/// Reason for refusing a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The body of a unary call is larger than its route allows.
     BodyTooLarge,
-    /// The body did not come in time.
+    /// The body did not arrive in time.
     BodyTooSlow,
-    /// Clients hold as much memory as they may.
+    /// The memory budget is exhausted.
     BudgetExceeded,
 }

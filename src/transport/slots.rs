@@ -1,7 +1,8 @@
-//! Futures of a connection's calls, polled within the task of the connection.
+//! Futures of a connection's calls, polled within the connection's task.
 //!
-//! A task for each call would cost an allocation and a turn of the scheduler, and its answer a write of its own. Here a slot, its
-//! memory and its waker are used again by later calls: a connection that is warm allocates nothing.
+//! A task per call would cost an allocation and a turn of the scheduler, and a write of its own for
+//! the answer. Here, later calls reuse a slot, its memory and its waker: a warm connection
+//! allocates nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,20 +19,20 @@ pub(super) struct Slots<F> {
     slots: Vec<Slot<F>>,
     free: Vec<usize>,
     ready: Arc<Ready>,
-    /// The other half of the queue of [`Ready`], so that neither is ever allocated anew.
+    /// The other half of the queue of [`Ready`], so that neither half is reallocated.
     taken: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Slot<F> {
     future: Pin<Box<Option<F>>>,
-    /// The stream of the call.
+    /// Stream of the call; 0 if the slot is free.
     stream: u32,
     waker: Waker,
     wake: Arc<SlotWaker>,
 }
 
-/// Slots that were woken, and the task that is to poll them.
+/// Slots that were woken, and the task that polls them.
 #[derive(Debug, Default)]
 struct Ready {
     queue: Mutex<Vec<usize>>,
@@ -65,7 +66,7 @@ impl<F> Default for Slots<F> {
 }
 
 impl<F: Future> Slots<F> {
-    /// Takes a slot for the call of a stream.
+    /// Allocates a slot for the call of a stream.
     pub(super) fn take(&mut self, stream: u32) -> usize {
         if let Some(slot) = self.free.pop() {
             if let Some(free) = self.slots.get_mut(slot) {
@@ -79,7 +80,7 @@ impl<F: Future> Slots<F> {
         slot
     }
 
-    /// Puts a future into a slot and polls it.
+    /// Stores a future in a slot, and polls it.
     pub(super) fn begin(&mut self, slot: usize, future: F) -> Poll<F::Output> {
         match self.slots.get_mut(slot) {
             Some(found) => {
@@ -90,7 +91,7 @@ impl<F: Future> Slots<F> {
         }
     }
 
-    /// Polls the future of a slot. One that is ready is dropped, and its slot kept.
+    /// Polls the future of a slot. A completed future is dropped, and its slot kept.
     pub(super) fn poll(&mut self, slot: usize) -> Poll<F::Output> {
         let Some(slot) = self.slots.get_mut(slot) else { return Poll::Pending };
         let Some(future) = slot.future.as_mut().as_pin_mut() else { return Poll::Pending };
@@ -101,7 +102,7 @@ impl<F: Future> Slots<F> {
         polled
     }
 
-    /// Ends the use of a slot; drops its future.
+    /// Frees a slot, and drops its future.
     pub(super) fn free(&mut self, slot: usize) {
         if let Some(found) = self.slots.get_mut(slot) {
             found.future.set(None);
@@ -115,36 +116,37 @@ impl<F: Future> Slots<F> {
         self.slots.get(slot).map_or_else(|| Waker::noop().clone(), |slot| slot.waker.clone())
     }
 
-    /// Registers the task that polls, and takes the slots that were woken since the last time.
+    /// Registers the polling task, and takes the slots woken since the last call.
     pub(super) fn take_ready(&mut self, task: &Waker) -> Vec<usize> {
         self.ready.task.register(task);
         let mut taken = std::mem::take(&mut self.taken);
         std::mem::swap(&mut taken, &mut *self.ready.queue.lock());
         for slot in &taken {
             if let Some(slot) = self.slots.get(*slot) {
-                // A swap, so that what the waker wrote before is seen by the poll that follows.
+                // A swap, so that the poll that follows sees what the waker wrote before.
                 slot.wake.is_queued.swap(false, Ordering::AcqRel);
             }
         }
         taken
     }
 
-    /// Gives back the list that [`Self::take_ready`] returned.
+    /// Returns the list of [`Self::take_ready`] for reuse.
     pub(super) fn give_back(&mut self, mut taken: Vec<usize>) {
         taken.clear();
         self.taken = taken;
     }
 
-    /// The stream whose call a slot is for; `None` where it is free.
+    /// Returns the stream of a slot; `None` if the slot is free.
     pub(super) fn stream(&self, slot: usize) -> Option<u32> {
         self.slots.get(slot).map(|slot| slot.stream).filter(|stream| *stream != 0)
     }
 
-    /// Gives back memory where no slot is in use.
+    /// Releases memory if no slot is in use.
     pub(super) fn shrink(&mut self) {
         if self.free.len() == self.slots.len() {
             *self = Self { ready: Arc::clone(&self.ready), ..Self::default() };
-            // Wakers of old slots name slots that later calls may have; polling one more often does no harm.
+            // Wakers of old slots refer to slots that later calls may have; an extra poll does no
+            // harm.
             self.ready.queue.lock().clear();
         }
     }

@@ -1,4 +1,5 @@
-//! Sockets of connections: TCP or Unix, with TLS or without, told apart once an IO and never by a request.
+//! Sockets of connections: TCP or Unix, with or without TLS; dispatched once per IO operation,
+//! never per request.
 
 use std::io;
 use std::{net, os::unix};
@@ -7,42 +8,42 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::permits::Permit;
+use super::registry::Registration;
 
-/// An accepted connection, which is of no runtime yet, with its permit.
+/// An accepted connection that belongs to no runtime yet.
 #[derive(Debug)]
 pub struct Accepted {
     /// Its socket.
     pub carrier: Carrier,
-    /// Kept as long as the connection is.
-    pub permit: Permit,
+    /// Registration, which lasts as long as the connection.
+    pub registration: Registration,
 }
 
-/// A connection of the system; non-blocking.
+/// A non-blocking socket of the operating system.
 #[derive(Debug)]
 pub enum Carrier {
-    /// From an address.
+    /// A TCP socket.
     Tcp(net::TcpStream),
-    /// From a path.
+    /// A Unix socket.
     Unix(unix::net::UnixStream),
 }
 
-/// A connection of this runtime.
+/// A socket of this runtime.
 pub(super) type Socket = Either<TcpStream, UnixStream>;
 
-/// The same with what is on top of it.
+/// A socket, with or without TLS on top.
 pub(super) type Stream = Either<Socket, TlsStream<Socket>>;
 
 impl Carrier {
-    /// Where its client is, where that has an address.
-    pub(super) fn peer(&self) -> Option<net::SocketAddr> {
+    /// Returns the client's address, if it has one.
+    pub fn peer(&self) -> Option<net::SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
             Self::Unix(_) => None,
         }
     }
 
-    /// Registers it with the runtime that this is called in.
+    /// Registers the socket with the current runtime.
     pub(super) fn register(self) -> io::Result<Socket> {
         Ok(match self {
             Self::Tcp(stream) => Either::Left(TcpStream::from_std(stream)?),

@@ -1,4 +1,4 @@
-//! A call that is not over: its request as far as it has come, and its answer as far as it waits.
+//! A call in progress: the received part of its request, and the pending part of its answer.
 
 use std::time::Instant;
 
@@ -8,30 +8,31 @@ use http::HeaderMap;
 use super::body::BodySender;
 use super::service::Service;
 
-/// Memory of a stream besides its future and the bytes that it waits with: itself, its slot, its place in lists.
+/// Memory of a stream in bytes, except its future and its pending bytes: the stream, its slot, its
+/// list entries.
 pub(super) const STREAM_COST: usize = 1 << 10;
 
-/// A stream of a call that is not over.
+/// The stream of a call in progress.
 pub(super) struct Stream<S: Service> {
     pub(super) input: Input<S::Head>,
-    /// Bytes of the body that the client announced and that have not come.
+    /// Announced bytes of the body that have not arrived.
     pub(super) expected: Option<u64>,
     /// Bytes that the client may send.
     pub(super) receive_window: i64,
-    /// Bytes that were taken and not given back to the client's window.
+    /// Bytes received and not yet returned to the client's window.
     pub(super) unacknowledged: usize,
     pub(super) output: Output<S::Body>,
-    /// Bytes that this side may send; below 0 after the client lowered it.
+    /// Bytes that this side may send; negative after the client lowered the window.
     pub(super) send_window: i64,
-    /// Slot of the call's future, once it has begun.
+    /// Slot of the call's future, once the call has begun.
     pub(super) slot: Option<usize>,
-    /// End of the time that the client has for its message, or for taking more of its answer.
+    /// Deadline for the client to send its message, or to read more of its answer.
     pub(super) deadline: Option<Instant>,
-    /// The latest instant at which the deadline is looked at.
+    /// Time of the latest entry in the queue of deadlines.
     pub(super) scheduled: Option<Instant>,
     /// Bytes charged to the connection's account.
     pub(super) charged: usize,
-    /// True if it waits in turn for the window of the connection or for the socket.
+    /// `true` if it is queued for the connection's window or the socket.
     pub(super) is_queued: bool,
 }
 
@@ -39,19 +40,19 @@ pub(super) struct Stream<S: Service> {
 pub(super) enum Input<H> {
     /// Collected for a unary call.
     Collecting { head: H, max: usize, body: Vec<u8> },
-    /// Read by the service while it comes.
+    /// Read by the service as it arrives.
     Streaming(BodySender),
-    /// Not wanted any more.
+    /// No longer wanted.
     Discarding,
-    /// All of it has come.
+    /// Received completely.
     Ended,
 }
 
 /// The answer.
 pub(super) enum Output<B> {
-    /// None so far.
+    /// None yet.
     Awaited,
-    /// Its head is sent.
+    /// In progress: its headers are sent.
     Sending {
         /// Bytes that wait for a window.
         data: Bytes,
@@ -59,11 +60,11 @@ pub(super) enum Output<B> {
     },
 }
 
-/// The rest of an answer behind the bytes that are here.
+/// The rest of an answer, after the bytes in `data`.
 pub(super) enum Then<B> {
     /// The trailers of a message with status 0.
     Ok,
-    /// More, from a body.
+    /// More data from a body.
     Body(B),
     /// Trailers.
     Trailers(HeaderMap),
@@ -88,7 +89,7 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Returns whether all of the request has come.
+    /// Returns `true` if the whole request has arrived.
     pub(super) fn is_remote_closed(&self) -> bool {
         matches!(self.input, Input::Ended)
     }

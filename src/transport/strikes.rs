@@ -1,23 +1,25 @@
-//! Behaviour of a client that no real one needs, counted until it is enough to close the connection.
+//! Behaviour that no real client needs, counted until it is enough to close the connection.
 
 use std::time::Instant;
 
-/// Calls that a client may reset before they are answered, more than it waited for. Real ones have patience: a proxy says how
-/// long it waits, and is answered before. Opening calls only to reset them (CVE-2023-44487) evades the bound of concurrent
-/// streams, and each such call is begun.
+/// Maximum number of calls reset before they are answered, in excess of those answered. Real
+/// clients are patient: a proxy announces its timeout, and is answered before it. Opening calls
+/// only to reset them (CVE-2023-44487) evades the bound on concurrent streams, and each such call
+/// is begun.
 const MAX_RESETS: u32 = 2048;
-/// Stream errors more than answers: malformed header lists, streams beyond the bound, frames for closed streams.
+/// Maximum number of stream errors in excess of answers: malformed header lists, streams beyond the
+/// bound, frames for closed streams.
 const MAX_ERRORS: u32 = 1024;
-/// Cost of frames without a call that a client may run up at once.
+/// Maximum cost that frames without a call may accumulate.
 const MAX_IDLE_COST: u32 = 10_000;
-/// Cost that is forgiven in a second, and by an answer.
+/// Cost forgiven per second, and per answer.
 const COST_PER_SECOND: u64 = 100;
 const COST_PER_ANSWER: u32 = 16;
-/// Cost of a frame that takes next to no work, and of one that carries nothing or takes more.
+/// Cost of a frame that takes next to no work, and of one that is empty or takes more work.
 const CONTROL_COST: u32 = 1;
 const EMPTY_COST: u32 = 128;
 
-/// Counts of one connection.
+/// Strike counters of one connection.
 #[derive(Debug)]
 pub(super) struct Strikes {
     resets: u32,
@@ -26,10 +28,10 @@ pub(super) struct Strikes {
     forgiven_at: Instant,
 }
 
-/// The abuse for which a connection is closed.
+/// Abuse for which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Abuse {
-    /// Calls that are reset before they are answered.
+    /// Calls reset before they are answered.
     Resets,
     /// Errors, or frames that no call needs.
     Flood,
@@ -40,34 +42,34 @@ impl Strikes {
         Self { resets: 0, errors: 0, idle_cost: 0, forgiven_at: now }
     }
 
-    /// The client took an answer, which makes up for some of the rest.
+    /// Records an answer that the client took, which offsets some strikes.
     pub(super) fn record_answer(&mut self) {
         self.resets = self.resets.saturating_sub(1);
         self.errors = self.errors.saturating_sub(1);
         self.idle_cost = self.idle_cost.saturating_sub(COST_PER_ANSWER);
     }
 
-    /// The client reset a call before it was answered.
+    /// Records a call that the client reset before it was answered.
     ///
     /// # Errors
-    /// [`Abuse`]: the connection is to be closed. So for the others.
+    /// [`Abuse`] if the connection must be closed; likewise in the other methods.
     pub(super) fn record_reset(&mut self) -> Result<(), Abuse> {
         self.resets = self.resets.saturating_add(1);
         if self.resets > MAX_RESETS { Err(Abuse::Resets) } else { Ok(()) }
     }
 
-    /// The client made an error of a stream.
+    /// Records a stream error of the client.
     pub(super) fn record_error(&mut self) -> Result<(), Abuse> {
         self.errors = self.errors.saturating_add(1);
         if self.errors > MAX_ERRORS { Err(Abuse::Flood) } else { Ok(()) }
     }
 
-    /// The client sent a frame that is of no call: PING, PRIORITY, WINDOW_UPDATE, unknown ones.
+    /// Records a frame that belongs to no call: PING, PRIORITY, WINDOW_UPDATE, unknown types.
     pub(super) fn record_control(&mut self, now: Instant) -> Result<(), Abuse> {
         self.record_cost(CONTROL_COST, now)
     }
 
-    /// The client sent DATA or CONTINUATION without a payload, or SETTINGS, which touch every stream.
+    /// Records DATA or CONTINUATION without a payload, or SETTINGS, which touch every stream.
     pub(super) fn record_empty(&mut self, now: Instant) -> Result<(), Abuse> {
         self.record_cost(EMPTY_COST, now)
     }
@@ -77,7 +79,7 @@ impl Strikes {
         if self.idle_cost <= MAX_IDLE_COST {
             return Ok(());
         }
-        // Time forgives only where it has to be asked.
+        // Elapsed time is credited only when it is needed.
         let seconds = now.saturating_duration_since(self.forgiven_at).as_secs();
         let forgiven = u32::try_from(seconds.saturating_mul(COST_PER_SECOND)).unwrap_or(u32::MAX);
         self.forgiven_at = now;
@@ -107,7 +109,7 @@ mod tests {
         let mut strikes = Strikes::new(begun);
         assert!((0..MAX_IDLE_COST).all(|_| strikes.record_control(begun).is_ok()));
         assert_eq!(strikes.record_control(begun), Err(Abuse::Flood));
-        // The bucket is empty of time: two seconds allow 200 more.
+        // All elapsed time is credited: two seconds allow 200 more.
         let later = begun + Duration::from_secs(2);
         assert!((0..199).all(|_| strikes.record_control(later).is_ok()));
         assert_eq!(strikes.record_control(later).and(strikes.record_control(later)), Err(Abuse::Flood));

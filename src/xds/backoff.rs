@@ -1,11 +1,11 @@
-//! How long to wait before something is tried again: up to twice as long each time, by chance, so that many clients of one
-//! server do not come back together.
+//! Exponential backoff with jitter, so that the clients of one server do not all reconnect at the
+//! same time.
 
 use std::time::Duration;
 
 use rand::Rng as _;
 
-/// Waiting times between two bounds.
+/// A backoff between two bounds.
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,
@@ -18,13 +18,14 @@ impl Backoff {
         Self { min, max: max.max(min), up_to: min }
     }
 
-    /// The next time to wait: at least the least, and at most twice as much as could have come the last time.
+    /// Returns the next wait: a random time from the minimum up to a bound that doubles with each
+    /// call, to the maximum.
     pub(super) fn next(&mut self) -> Duration {
         self.up_to = self.up_to.saturating_mul(2).min(self.max);
         rand::rng().random_range(self.min..=self.up_to)
     }
 
-    /// It worked: the next time is the first again.
+    /// Resets the backoff after a success.
     pub(super) fn reset(&mut self) {
         self.up_to = self.min;
     }

@@ -1,4 +1,5 @@
-//! A connection to a control plane: where to, as whom, by which certificates. Files are read again for each, since they rotate.
+//! Connections to a control plane. Certificates rotate, so their files are read again for each
+//! connection.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,12 @@ use super::{ControlPlane, Failure};
 use crate::grpc::client::{ClientTls, cause};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 
-/// Time to resolve, connect and agree on encryption.
+/// Timeout to resolve, connect and complete the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time for a sign of life, when asked for one.
+/// Timeout for the response to a keepalive ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Silence after which the system asks the other for a sign of life: that sees hosts which are gone, and no server counts it.
+/// Idle time before the kernel sends TCP keepalive probes. They detect hosts that are gone, and no
+/// server counts them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A host and a port.
@@ -22,14 +24,24 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 pub struct Target(String);
 
 impl Target {
-    /// Reads `host:port` or `dns:///host:port`.
+    /// Parses `host:port`, or a gRPC target with the scheme `dns` or `passthrough`:
+    /// `dns:///host:port`, `dns:host:port`, `passthrough:///host:port`. As in gRPC, the port of
+    /// `dns` defaults to 443. The system selects the DNS server, so a target that names one is an
+    /// error.
     ///
     /// # Errors
-    /// What was found, and what is expected.
+    /// Returns a message with the expected forms and the text that was found.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let error = || format!("expected host:port or dns:///host:port, found `{text}`");
-        let authority = text.trim();
-        let authority = authority.strip_prefix("dns:///").unwrap_or(authority);
+        let error = || format!("expected host:port, dns:///host:port or passthrough:///host:port, found `{text}`");
+        let (scheme, authority) = match text.trim().split_once(':') {
+            Some((scheme @ ("dns" | "passthrough"), rest)) if rest.parse::<u16>().is_err() => {
+                (scheme, rest.strip_prefix("///").unwrap_or(rest))
+            }
+            _ => ("", text.trim()),
+        };
+        let with_port = format!("{authority}:443");
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+        let authority = if scheme == "dns" && !has_port { &with_port } else { authority };
         let uri: Uri = format!("http://{authority}/").parse().map_err(|_| error())?;
         let is_whole = uri.port_u16().is_some_and(|port| port > 0) && uri.host().is_some_and(|host| !host.is_empty());
         let is_plain = uri.authority().is_some_and(|found| found.as_str() == authority) && !authority.contains('@');
@@ -43,19 +55,19 @@ impl fmt::Display for Target {
     }
 }
 
-/// How connections are encrypted.
+/// TLS options of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// PEM file of authorities that are trusted beside those of the system.
+    /// PEM file of certificate authorities that are trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
-    /// PEM files of the certificate to show, and of its key.
+    /// PEM files of the client certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate has to be for; `None`: the host of the target.
+    /// Name that the server's certificate has to match; `None` for the host of the target.
     pub server_name: Option<String>,
 }
 
 impl ControlPlane {
-    /// Connects once.
+    /// Connects, without a retry.
     pub(super) async fn connect(&self) -> Result<AggregatedDiscoveryServiceClient<Channel>, Failure> {
         let connected = tokio::time::timeout(PATIENCE, self.endpoint()?.connect()).await;
         let channel = connected.map_err(|_| Failure::Late(PATIENCE))?.map_err(|error| failed(&error))?;
@@ -72,12 +84,12 @@ impl ControlPlane {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let Some(tls) = &self.tls else { return Ok(endpoint) };
-        tls.read()?.on(endpoint).map_err(|error| failed(&error))
+        tls.read()?.on(endpoint).map_err(Failure::Connect)
     }
 }
 
 impl Tls {
-    /// What is in the files now.
+    /// Reads the files as they are now.
     fn read(&self) -> Result<ClientTls, Failure> {
         let identity = self.certificate.as_ref();
         Ok(ClientTls {
@@ -106,11 +118,33 @@ mod tests {
             ("envoy-gateway:18001", "envoy-gateway:18001"),
             ("dns:///xds.local:1", "xds.local:1"),
             ("[::1]:18000", "[::1]:18000"),
+            ("dns:xds.local:1", "xds.local:1"),
+            ("dns:///xds.local", "xds.local:443"),
+            ("dns:[::1]", "[::1]:443"),
+            ("passthrough:///xds.local:1", "xds.local:1"),
+            ("passthrough:10.0.0.1:1", "10.0.0.1:1"),
+            // Hosts with these names.
+            ("dns:18000", "dns:18000"),
+            ("passthrough:1", "passthrough:1"),
         ] {
             assert_eq!(Target::parse(text).unwrap().to_string(), target);
         }
-        for text in ["", "host", "host:", ":1", "host:0", "http://host:1", "dns://8.8.8.8/host:1", "a@host:1", "h:1/x"]
-        {
+        for text in [
+            "",
+            "host",
+            "host:",
+            ":1",
+            "host:0",
+            "http://host:1",
+            "dns://8.8.8.8/host:1",
+            "a@host:1",
+            "h:1/x",
+            "dns:",
+            "dns:///",
+            "passthrough:///host",
+            "passthrough://a/host:1",
+            "unix:///socket",
+        ] {
             assert!(Target::parse(text).unwrap_err().contains(&format!("found `{text}`")), "{text}");
         }
     }

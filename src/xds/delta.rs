@@ -1,4 +1,4 @@
-//! Incremental: a response is what has changed, and the configuration is the sum of all of them.
+//! Incremental xDS: a response contains the changes, which add up to the configuration.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,11 @@ use crate::policy::Source;
 /// Resources by name.
 type Resources = BTreeMap<String, Held>;
 
-/// What is remembered.
+/// The state of an incremental subscription.
 ///
-/// A change that is refused is remembered all the same, since the control plane does not say it again: what comes next may
-/// be what it lacked. A new stream begins with what is in force, and there it does say it again.
+/// A rejected change is kept in `told`, since the control plane does not send it again: the next
+/// response may add what it lacked. A new stream starts with the versions in force, so there the
+/// control plane does send it again.
 #[derive(Debug)]
 pub(super) struct Delta {
     node: Node,
@@ -30,7 +31,7 @@ pub(super) struct Delta {
 #[derive(Clone, Debug)]
 struct Held {
     version: String,
-    /// What it reads as, or why it cannot be read.
+    /// The resource as a policy source, or the reason why it cannot be read.
     content: Result<Source, String>,
 }
 
@@ -56,13 +57,13 @@ impl Delta {
         }
     }
 
-    /// Remembers what a response says.
+    /// Adds the changes of a response.
     fn hear(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), Failure> {
         for name in removed {
             self.told.remove(name);
         }
         for Resource { name, version, resource } in resources {
-            // Without content it says only that the resource is there still.
+            // A resource without content is only confirmed to exist.
             let Some(any) = resource else { continue };
             let content = resource::read(&any, &mut MAX_BYTES.clone());
             self.told.insert(name, Held { version, content });
@@ -79,7 +80,7 @@ impl Delta {
         }
     }
 
-    /// All that was said, as one configuration.
+    /// Returns all resources received, as one configuration.
     fn update(&self) -> Update {
         self.told.values().map(|held| held.content.clone()).collect()
     }
@@ -134,7 +135,8 @@ mod tests {
         Resource { name: name.into(), version: version.into(), resource: Some(any) }
     }
 
-    /// Takes a response over unless `refuse`, and tells the names of what was to be applied, or why that is nothing.
+    /// Handles a response, which is applied unless `refuse` is set. Returns the names of the
+    /// sources to apply, or the error.
     fn take(
         delta: &mut Delta,
         resources: Vec<Resource>,

@@ -1,21 +1,27 @@
-//! Policies from a control plane: a client of Envoy's xDS that asks for `RateLimitConfig`s, as envoyproxy/ratelimit does.
+//! Client of an Envoy xDS control plane that subscribes to `RateLimitConfig`s, as
+//! envoyproxy/ratelimit does.
 //!
-//! Knows both ways of asking, how a connection is made, kept and made again, and how a resource reads as YAML. What it brings
-//! are [`Source`]s, compiled like files, so that a mistake in them has a place and a caret. Does not know what rules are.
+//! Knows both variants of the protocol, the lifecycle of a connection, and the text of a resource
+//! as YAML. Returns [`Source`]s, which are compiled like files, so that errors in them have a
+//! position and an excerpt. Does not know rules.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `connection` | where to, as whom, by which certificates |
-//! | `sotw`, `delta` | the two ways: each response is all there is, or what has changed |
-//! | `resource` | what a response holds, and its bounds |
+//! | `connection` | target, TLS and timeouts of a connection |
+//! | `sotw`, `delta` | the two variants: each response is the whole configuration, or a change |
+//! | `resource` | resources of a response, and their bounds |
 //! | `yaml` | a `RateLimitConfig` as the text of a policy |
-//! | `backoff` | how long to wait before it is tried again |
+//! | `backoff` | wait before a retry |
+//! | `fuzz` | a fuzz target, compiled for fuzzing and tests only |
 //!
-//! Whatever fails, the policies in force stay, and it is tried again: nothing here ends but by being dropped.
+//! After any failure the policies in force stay, and the client retries. It runs until it is
+//! dropped.
 
 mod backoff;
 mod connection;
 mod delta;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod resource;
 mod sotw;
 mod yaml;
@@ -41,40 +47,40 @@ use crate::grpc::proto::google::rpc;
 use crate::policy::Source;
 use crate::telemetry::metrics::Metrics;
 
-/// Requests that may wait for a server that does not read.
+/// Requests that are queued while the server does not read.
 const OUTGOING: usize = 4;
-/// Bytes of a report that a control plane is told.
+/// Maximum bytes of an error that are sent to a control plane.
 const MAX_REASON: usize = 2_000;
 
-/// A control plane, and as whom it is asked.
+/// A control plane, and the identity of this client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlPlane {
-    /// Where it is.
+    /// Address of the control plane.
     pub target: Target,
-    /// Whether it is asked for changes only; otherwise each response is the whole configuration.
+    /// Set to subscribe to changes only; otherwise each response is the whole configuration.
     pub is_delta: bool,
-    /// What it knows this process as; many choose by it what they answer.
+    /// Node ID of this process, by which many control planes select the configuration.
     pub node_id: String,
-    /// What it is told besides.
+    /// Node metadata.
     pub node_metadata: Vec<(String, String)>,
     /// Headers of each call.
     pub headers: Vec<Header>,
-    /// Encryption; `None`: none.
+    /// TLS options; `None` for plaintext.
     pub tls: Option<Tls>,
-    /// Bytes of one response.
+    /// Maximum bytes of one response.
     pub max_message_bytes: usize,
-    /// Time after which a silent connection is asked for a sign of life.
+    /// Idle time before a keepalive ping is sent.
     pub keepalive: Duration,
-    /// The shortest time to wait before it is tried again,
+    /// Minimum wait before a retry.
     pub backoff_min: Duration,
-    /// and the longest.
+    /// Maximum wait before a retry.
     pub backoff_max: Duration,
 }
 
-/// What a control plane says the policies are now, or why that cannot be understood.
+/// The policies of a response, or the reason why it cannot be parsed.
 pub type Update = Result<Vec<Source>, String>;
 
-/// Why a stream ended.
+/// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{path}: {error}")]
@@ -97,49 +103,52 @@ impl From<Status> for Failure {
     }
 }
 
-/// What lies beneath a status that the transport made, where its message does not say it: that the other has had enough, say.
+/// Returns the root cause of a status that the transport made, such as an error of the peer, unless
+/// the message contains it.
 fn cause(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
     let cause = causes.last().map(ToString::to_string);
     cause.filter(|cause| !status.message().contains(cause)).map_or(String::new(), |cause| format!(": {cause}"))
 }
 
-/// One of the two ways to ask: what is said, and what is remembered from one stream to the next.
+/// One variant of the protocol, with the state that is kept from one stream to the next.
 trait Protocol {
     type Request: Send + 'static;
     type Response: Send + 'static;
 
-    /// The first request of a stream.
+    /// Returns the first request of a stream.
     fn open(&mut self) -> Self::Request;
 
-    /// Takes a response over, if it can be, and answers it; `None` where it is not for us.
+    /// Applies a response, if possible, and returns the ACK or NACK; `None` if it is of another
+    /// type.
     fn take(
         &mut self,
         response: Self::Response,
         apply: &mut impl FnMut(Update) -> Result<(), String>,
     ) -> Result<Option<Answer<Self::Request>>, Failure>;
 
-    /// Calls.
+    /// Opens the stream of the call.
     fn call(
         client: AggregatedDiscoveryServiceClient<Channel>,
         requests: Request<ReceiverStream<Self::Request>>,
     ) -> impl Future<Output = Result<Streaming<Self::Response>, Status>> + Send;
 }
 
-/// What a response is answered with.
+/// The reply to a response: an ACK or a NACK.
 struct Answer<R> {
     request: R,
     is_refusal: bool,
 }
 
-/// A request that waits to be sent.
+/// A request that is sent after a wait.
 struct Delayed<R> {
     request: R,
     wait: Duration,
     since: Instant,
 }
 
-/// Gives every change to `apply` for ever; what that cannot use, it says why, and so does this to the control plane.
+/// Passes every change to `apply`, forever. If `apply` rejects one, its error is sent to the
+/// control plane.
 pub async fn follow(plane: ControlPlane, metrics: &Metrics, apply: impl FnMut(Update) -> Result<(), String> + Send) {
     let node = plane.node();
     if plane.is_delta {
@@ -163,7 +172,7 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
             let begun = Instant::now();
             let end = self.stream(&mut backoff).await;
             self.metrics.xds_connected.set(0);
-            // A stream on which nothing had to be said was a good one too.
+            // A stream without responses is a success too if it lasts long enough.
             if begun.elapsed() > self.plane.backoff_max {
                 backoff.reset();
             }
@@ -176,7 +185,7 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
         }
     }
 
-    /// One stream, to its end.
+    /// Runs one stream until it ends.
     async fn stream(&mut self, backoff: &mut Backoff) -> Result<(), Failure> {
         let client = self.plane.connect().await?;
         self.metrics.xds_connected.set(1);
@@ -197,7 +206,8 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
                 }
             };
             let Some(answer) = self.protocol.take(response, &mut self.apply)? else { continue };
-            // Some control planes answer a refusal by the same again, at once: from the second on it is held back.
+            // Some control planes respond to a NACK with the same resources at once: delay all
+            // consecutive NACKs but the first.
             let wait = if answer.is_refusal && has_refused { refusals.next() } else { Duration::ZERO };
             has_refused = answer.is_refusal;
             if !has_refused {
@@ -216,7 +226,7 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
     }
 }
 
-/// Sends what is to be sent.
+/// Sends the pending request, if any.
 async fn send<R>(requests: &mpsc::Sender<R>, next: &mut Option<Delayed<R>>) -> Result<(), Failure> {
     match next.take() {
         Some(Delayed { request, .. }) => requests.send(request).await.map_err(|_| Failure::Ended),
@@ -224,7 +234,7 @@ async fn send<R>(requests: &mpsc::Sender<R>, next: &mut Option<Delayed<R>>) -> R
     }
 }
 
-/// Waits until a request is to be sent; for ever where there is none.
+/// Waits until the pending request is due; forever if there is none.
 async fn due<R>(next: Option<&Delayed<R>>) {
     match next {
         Some(Delayed { wait, since, .. }) => sleep(wait.saturating_sub(since.elapsed())).await,
@@ -246,11 +256,12 @@ impl ControlPlane {
     }
 }
 
-/// Why a response is refused, as the protocol says it: the first lines of the reason.
+/// Returns the error of a NACK: the first lines of the reason.
 fn refusal(reason: &str) -> rpc::Status {
     let cut = reason.floor_char_boundary(MAX_REASON);
     let (shown, rest) = reason.split_at(cut);
     let lines = if rest.is_empty() { shown } else { shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines) };
-    // envoyproxy/ratelimit sends 0, which is that of success; what makes it a refusal is that it is there.
+    // envoyproxy/ratelimit sends code 0, which means success; the presence of a status makes it a
+    // NACK.
     rpc::Status { code: tonic::Code::InvalidArgument.into(), message: lines.trim_end().to_owned(), details: vec![] }
 }

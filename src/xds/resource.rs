@@ -1,4 +1,4 @@
-//! What responses hold: `RateLimitConfig`s in envelopes, so many and so much of them.
+//! Resources of responses: `RateLimitConfig`s in envelopes, with bounds on their number and size.
 
 use prost::Message as _;
 use prost_types::Any;
@@ -7,11 +7,11 @@ use super::{Update, yaml};
 use crate::grpc::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 use crate::policy::Source;
 
-/// The only type that is asked for.
+/// The only resource type of the subscription.
 pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
-/// Resources of a configuration.
+/// Maximum number of resources in a configuration.
 pub(super) const MAX_RESOURCES: usize = 100_000;
-/// Bytes of all of them as text: as many as of files.
+/// Maximum bytes of all of them as text, the same as for files.
 pub(super) const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Reads all resources of a response.
@@ -23,7 +23,7 @@ pub(super) fn read_all(resources: &[Any]) -> Update {
     resources.iter().map(|any| read(any, &mut room)).collect()
 }
 
-/// Reads one; `room`: the bytes that its text may have, of which it takes what it has.
+/// Reads one resource. `room`: the bytes left for texts, from which its own are subtracted.
 pub(super) fn read(any: &Any, room: &mut usize) -> Result<Source, String> {
     if any.type_url != TYPE_URL {
         return Err(format!("expected a resource of type {TYPE_URL}, found `{}`", any.type_url.escape_debug()));

@@ -1,4 +1,5 @@
-//! State of the world: each response is the whole configuration, and is taken over or refused as a whole.
+//! State of the world: each response is the whole configuration, and is applied or rejected as a
+//! whole.
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -10,7 +11,7 @@ use crate::grpc::proto::envoy::config::core::v3::Node;
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::grpc::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
-/// What is remembered: the version that is in force.
+/// The state of a subscription: the version in force.
 #[derive(Debug)]
 pub(super) struct StateOfTheWorld {
     node: Node,
@@ -22,7 +23,7 @@ impl StateOfTheWorld {
         Self { node, version: String::new() }
     }
 
-    /// No names of resources: all that there are.
+    /// Returns a request without resource names, which subscribes to all.
     fn request(&self) -> DiscoveryRequest {
         DiscoveryRequest {
             version_info: self.version.clone(),

@@ -1,7 +1,7 @@
-//! A `RateLimitConfig` as the text of a policy, to be compiled and read by people like any other.
+//! Text of a policy from a `RateLimitConfig`, to be compiled and read like any other policy.
 //!
-//! All texts are between quotes, so that none is taken for a number, a truth or nothing. What cannot work is written down as
-//! it came: the compiler says what is wrong with it, at its place.
+//! All texts are quoted, so that none is parsed as a number, a boolean or null. Invalid values are
+//! written as received: the compiler reports the error, with its position.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,15 @@ use crate::grpc::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
 use crate::policy::Source;
+use crate::printable::is_invisible;
 
-/// Letters of a resource's name that messages show.
+/// Maximum characters of a resource's name in messages.
 const MAX_NAME: usize = 200;
 
-/// The policy of a resource under its name; `None` where the text has more than `room` bytes.
+/// Returns the policy of a resource under its name; `None` if the text has more than `room` bytes.
 pub(super) fn source(config: &RateLimitConfig, room: usize) -> Option<Source> {
     let name = [&config.name, &config.domain].into_iter().find(|name| !name.is_empty());
-    let printable = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    let printable = |letter: char| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter };
     let name = name.map_or("a resource without a name", |name| name).chars().take(MAX_NAME).map(printable).collect();
     let mut page = Page { text: String::new(), room };
     page.line(0, &format!("domain: {}", quoted(&config.domain)));
@@ -29,7 +30,7 @@ pub(super) fn source(config: &RateLimitConfig, room: usize) -> Option<Source> {
 
 struct Page {
     text: String,
-    /// Bytes that there may be; a little beyond them the page is full and takes no more.
+    /// Maximum bytes. Lines are dropped once the text exceeds them.
     room: usize,
 }
 
@@ -57,7 +58,8 @@ impl Page {
         if !descriptor.value.is_empty() {
             self.line(indent, &format!("value: {}", quoted(&descriptor.value)));
         }
-        // The protocol cannot say that a switch is off: what is not on is not said, and may be by others.
+        // The protocol cannot express that a switch is off: one that is not on is not set, so that
+        // other layers can set it.
         let switches = [
             ("shadow_mode", descriptor.shadow_mode),
             ("quota_mode", descriptor.quota_mode),
@@ -116,13 +118,13 @@ impl Page {
     }
 }
 
-/// A value as JSON, which is YAML.
+/// Returns a value as JSON, which is also YAML.
 fn in_line(value: &Value) -> String {
     let joined = |items: Vec<String>| items.join(", ");
     match &value.kind {
         None | Some(Kind::NullValue(_)) => "null".to_owned(),
         Some(Kind::BoolValue(truth)) => truth.to_string(),
-        // The protocol has no whole numbers: 20 comes as 20.0, and is meant as 20.
+        // The protocol has no integers: 20 is received as 20.0 and means 20.
         Some(Kind::NumberValue(number)) if number.is_finite() => number.to_string(),
         Some(Kind::NumberValue(_)) => "null".to_owned(),
         Some(Kind::StringValue(text)) => quoted(text),
@@ -134,14 +136,15 @@ fn in_line(value: &Value) -> String {
     }
 }
 
-/// A text between double quotes, on one line, of characters that can be seen.
+/// Returns a text in double quotes, on one line, without invisible characters.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len().saturating_add(2));
     quoted.push('"');
     for letter in text.chars() {
         match letter {
             '"' | '\\' => quoted.extend(['\\', letter]),
-            // Beside control characters what YAML takes for the end of a line, and what may not stand in it.
+            // Besides control characters: line breaks of YAML, and characters that it does not
+            // allow.
             '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut quoted, letter),
             letter if letter.is_control() => escape(&mut quoted, letter),
             letter => quoted.push(letter),

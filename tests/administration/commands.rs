@@ -1,15 +1,16 @@
-//! The subcommands that ask a running service.
+//! The subcommands that query a running service.
 
 use std::process::Output;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate::grpc::proto::RateLimitRequest;
 
 use super::{READER, WRITER, guarded};
 use crate::support::certificates::{Authority, files};
 use crate::support::policy::{Policies, daily};
-use crate::support::rls::Client;
-use crate::support::tollgate::{Tollgate, output};
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::{Tollgate, command, output};
 
 #[tokio::test]
 async fn denials_and_top_tell_who_was_denied() {
@@ -44,6 +45,54 @@ async fn denials_and_top_tell_who_was_denied() {
     assert!(top.contains("ready") && top.contains("1 hit in 1d") && top.contains("user=ann"), "{top}");
     let json: Value = serde_json::from_str(&text(&run(&["top", "--json", "--admin", &admin]))).unwrap();
     assert_eq!((&json["top"]["denials"][0]["count"], &json["rules"]["total"]), (&3.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn what_nobody_sees_is_escaped_in_tables_and_in_json() {
+    let policy = "domain: \"te\\u202est\"\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day, record: [path] }\n";
+    let service = Tollgate::serve(Policies::of(policy).path());
+    let descriptors = vec![descriptor(&[("user", "ann\u{202e}nimda")]), descriptor(&[("path", "/\u{2028}\u{9b}2J")])];
+    let asked = RateLimitRequest { domain: "te\u{202e}st".to_owned(), ..request(descriptors) };
+    Client::connect(service.grpc).await.ask(asked).await.unwrap();
+    let admin = format!("http://{}", service.admin);
+    let explained =
+        run(&["explain", "--policy", Policies::of(policy).path().to_str().unwrap(), "te\u{202e}st", "user=a"]);
+    let told = [
+        run(&["denials", "--admin", &admin]),
+        run(&["denials", "--admin", &admin, "--json"]),
+        run(&["top", "--admin", &admin, "--once"]),
+        run(&["top", "--admin", &admin, "--json"]),
+        run(&["denials", "--admin", &admin, "--domain", "a\u{202e}b"]),
+        explained,
+    ];
+    for output in &told {
+        let all = text(output) + &error(output);
+        let unseen = |letter: char| letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter));
+        assert!(!all.contains(unseen) && all.contains("202e"), "{all:?}");
+    }
+    assert!(text(&told[0]).contains(r"user=ann\u{202e}nimda") && text(&told[0]).contains(r"path=/\u{2028}\u{9b}2J"));
+    let json: Value = serde_json::from_str(&text(&told[1])).unwrap();
+    assert_eq!(json["denials"][0]["domain"], "te\u{202e}st", "JSON keeps its values");
+}
+
+#[tokio::test]
+async fn a_token_that_can_be_read_by_others_is_warned_of() {
+    let service = guarded(&Policies::of(&daily("user", 1)), &[]);
+    let port = service.admin.port();
+    let ask = |host: &str| {
+        let mut top = command(["top", "--once", "--admin", &format!("http://{host}:{port}")]);
+        top.env("TOLLGATE_ADMIN_TOKEN", "reader-0123456789").output().unwrap()
+    };
+    // Connects to this machine, but is not a loopback address.
+    let elsewhere = ask("0.0.0.0");
+    assert_eq!(elsewhere.status.code(), Some(0), "{}", error(&elsewhere));
+    assert_eq!(error(&elsewhere).matches("warning: ").count(), 1, "once: {}", error(&elsewhere));
+    assert!(error(&elsewhere).contains("over plain HTTP") && error(&elsewhere).contains("https://"));
+    assert_eq!(error(&ask("127.0.0.1")), "");
+    let written =
+        run(&["top", "--once", "--admin", &format!("http://127.0.0.1:{port}"), "--token", "reader-0123456789"]);
+    assert!(error(&written).starts_with("warning: --token: a secret on the command line"), "{}", error(&written));
+    assert!(error(&written).contains("--token-file") && !error(&written).contains("reader-0123456789"));
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::{Reply, Web};
 
-/// What a shell, the command line's grammar and a terminal each read in ways of their own.
+/// A value with characters that are special to shells, to the command line's grammar and to
+/// terminals.
 const ANN_ONEIL: &str = "ann o'neil, \\ \u{7}";
 const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 
@@ -244,7 +245,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("may read and not write"));
 }
 
-/// The command lines of ours that a text tells to type.
+/// Extracts the `tollgate` command lines that a text suggests.
 fn commands(text: &str) -> Vec<String> {
     let all = text.lines().filter_map(|line| line.split_once("  tollgate ").map(|(_, words)| words.to_owned()));
     all.collect()
@@ -310,7 +311,7 @@ async fn hits<const N: usize>(client: &Client) -> [bool; N] {
     all
 }
 
-/// What comes of doing something to ann's counter.
+/// Changes ann's counter, and returns the response.
 async fn done(admin: &Web, what: &str, with: Value) -> Value {
     let mut body = json!({"domain": "test", "descriptor": "user=ann"});
     body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());

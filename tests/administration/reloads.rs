@@ -1,4 +1,4 @@
-//! What the process tells of its last loads of policies: what differs for whom, each load once.
+//! The recent policy loads that the process reports: the changes of each, and each load once.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// How the loads were so far, the latest first: what brought each, and whether it is in force.
+/// Returns the loads so far, the latest first: the trigger of each, and `true` if it was
+/// successful.
 async fn loads(admin: &Web) -> Vec<(String, bool)> {
     let told = json(admin, "/api/v1/reloads").await;
     let loads = told["reloads"].as_array().unwrap();
@@ -16,7 +17,7 @@ async fn loads(admin: &Web) -> Vec<(String, bool)> {
     loads.iter().map(|load| (load["by"].as_str().unwrap().to_owned(), load["is_loaded"] == true)).collect()
 }
 
-/// Waits until a load is the latest.
+/// Waits until the latest load has this trigger and result.
 async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
     let wanted = (by.to_owned(), is_loaded);
     becomes(&format!("a load by {by}"), PATIENCE, || loads(admin), |loads| loads.first() == Some(&wanted)).await;
@@ -41,7 +42,8 @@ async fn each_load_is_told_once_with_what_differs() {
     assert!(refused["report"].as_str().unwrap().contains("policy.yaml:2"), "{refused}");
     assert_eq!(refused["version"], changed["version"], "what was in force stays");
 
-    // Somebody asks before the change is seen: who watches the files finds what is known, and another change after it.
+    // A manual reload loads the change before the file watcher does. The watcher then finds nothing
+    // new, and detects the next change.
     let admin_url = format!("http://{}", service.admin);
     let told = (7..100).find_map(|amount| {
         policies.write("policy.yaml", &daily("user", amount));

@@ -1,4 +1,4 @@
-//! What administration tells of a store in Redis.
+//! Admin API responses of a service with a Redis store.
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -93,7 +93,8 @@ async fn who_used_it_up_at(store: &str) {
     }
 }
 
-/// The journals of two processes on one store are one, in a Cluster too; without the store what was read is known still, and what may be missing is said.
+/// Asserts that two processes on one store share a journal. Without the store, known entries remain
+/// and a warning reports that others may be missing.
 async fn one_journal(url: &str, stop: impl FnOnce()) {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
     let (policies, flags) = (Policies::of(policy), ["--store", url, "--store-timeout", "15s"]);

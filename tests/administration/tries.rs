@@ -1,4 +1,5 @@
-//! `POST /api/v1/try` answers what the call that follows is answered, whatever the modes of the rules and of the process.
+//! `POST /api/v1/try` predicts the result of the next call, in all modes of the rules and of the
+//! process.
 
 use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
@@ -12,23 +13,23 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// More than the calls of a test take together.
+/// More than all calls of a test take together.
 const PLENTY: u64 = 1_000_000;
-/// Rules by their modes, then a rule without a limit and a key without a rule.
+/// Rules by mode, then a rule without a limit and a key without a rule.
 const KEYS: [&str; 6] = ["enforced", "shadow", "quota", "both", "unlimited", "none"];
 const LIMITED: usize = 4;
 const MODES: [&[&str]; 4] = [&[], &["--shadow-mode"], &["--quota-mode"], &["--shadow-mode", "--quota-mode"]];
 
-/// A descriptor and the hits that it takes.
+/// A descriptor and its hits.
 type Wanted<'a> = (&'a str, &'a str, u64);
 
-/// A service, asked both ways.
+/// A service that receives both tries and calls.
 struct Bench {
     _service: Tollgate,
     client: Client,
     admin: Web,
     asked: usize,
-    /// Requests that were answered otherwise than tried.
+    /// Requests with different results for the try and the call.
     wrong: Vec<String>,
 }
 
@@ -46,7 +47,7 @@ async fn a_try_is_the_call_that_follows_in_every_mode() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Returns the requests that are answered otherwise than tried.
+/// Returns the requests with different results for the try and the call.
 async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
     for key in &KEYS[..LIMITED] {
         bench.take(&[(key, "full", PLENTY)]).await;
@@ -58,7 +59,7 @@ async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
             bench.compare(&[*first, *second]).await;
         }
     }
-    // The second of one counter finds what the first takes.
+    // Of two descriptors on one counter, the second one sees the hits of the first.
     bench.take(&[("enforced", "few", PLENTY - 3)]).await;
     for hits in [[2, 2], [4, 1], [0, 4], [2, 1], [0, 1], [0, 0]] {
         bench.compare(&hits.map(|hits| ("enforced", "few", hits))).await;
@@ -68,14 +69,14 @@ async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
     bench.compare(&[("after", "a", 0)]).await;
     bench.compare(&[("after", "b", PLENTY)]).await;
     bench.compare(&[("after", "b", 0)]).await;
-    // So where a grant is what they take of.
+    // Tries match calls with a grant, too.
     bench.take(&[("quota", "granted", PLENTY)]).await;
     let grant = json!({"domain": "test", "descriptor": "quota=granted", "hits": 5, "for": "1h"});
     assert_eq!(bench.send("/api/v1/counter/grant", &grant).await["after"]["remaining"], 5);
     for hits in [[3, 3], [3, 2], [1, 1]] {
         bench.compare(&hits.map(|hits| ("quota", "granted", hits))).await;
     }
-    // A denial that is remembered is written all the same where a call is denied by it, and not for a try.
+    // With `charge: always`, a denial from the deny cache still charges a call, but not a try.
     bench.take(&[("always", "a", PLENTY)]).await;
     let before = bench.used("always=a").await;
     for _ in 0..5 {
@@ -112,7 +113,7 @@ impl Bench {
         Self { _service: service, client, admin, asked: 0, wrong: Vec::new() }
     }
 
-    /// Tries a request, makes it, and compares what both are answered.
+    /// Tries a request, sends it, and compares the results.
     async fn compare(&mut self, wanted: &[Wanted<'_>]) {
         let tried = self.tried(wanted).await;
         let (admits, codes) = self.take(wanted).await;
@@ -131,13 +132,13 @@ impl Bench {
         self.send("/api/v1/try", &json!({"domain": "test", "descriptors": descriptors})).await
     }
 
-    /// Hits that the counter of a descriptor counts.
+    /// Returns the hits in a descriptor's counter.
     async fn used(&self, descriptor: &str) -> Value {
         let counter = told(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
         counter["state"]["windows"][0]["used"].clone()
     }
 
-    /// Makes a request: whether it is admitted, and the code of each descriptor.
+    /// Sends a request. Returns `true` if it is admitted, and the code of each descriptor.
     async fn take(&self, wanted: &[Wanted<'_>]) -> (bool, Vec<Code>) {
         let one = |(key, value, hits): &Wanted<'_>| RateLimitDescriptor {
             hits_addend: Some(*hits),

@@ -1,4 +1,4 @@
-//! curl and h2load, which speak HTTP/2 and know nothing of gRPC.
+//! curl and h2load, which speak HTTP/2 but not gRPC.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -38,7 +38,7 @@ async fn h2load_makes_ten_thousand_calls_on_one_connection_and_each_is_counted()
     assert_eq!(client.status(descriptor(&[("user", "ann")])).await.code(), Code::OverLimit);
 }
 
-/// Calls once by curl. Returns the response, and the headers with the trailers.
+/// Sends one call with curl. Returns the response, and the headers with the trailers.
 fn curl(service: &Tollgate) -> (RateLimitResponse, String) {
     let (folder, body) = body();
     let (headers, response) = (folder.path().join("headers"), folder.path().join("response"));
@@ -53,7 +53,7 @@ fn curl(service: &Tollgate) -> (RateLimitResponse, String) {
     (message, std::fs::read_to_string(headers).unwrap())
 }
 
-/// A file that has a request of one hit, framed as gRPC has it.
+/// Writes a gRPC-framed request of one hit to a file.
 fn body() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let message = request(vec![descriptor(&[("user", "ann")])]).encode_to_vec();

@@ -1,11 +1,11 @@
-//! Real clients of gRPC: those of other languages, curl, and a load generator.
+//! Real gRPC clients: those of other languages, curl, and a load generator.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `go`, `python`, `javascript`, `java` (here) | each test of `scenarios`, by a program in the folder of that name |
-//! | `scenarios` | what is served, what a program is to do, and what it is to see |
-//! | `rust` | the same by tonic, as far as other tests leave it open |
-//! | `command_line` | curl and h2load, which know nothing of gRPC |
+//! | `go`, `python`, `javascript`, `java` (here) | `scenarios`, with that folder's program |
+//! | `scenarios` | the setup of a service, the actions of a program, and their results |
+//! | `rust` | cases with tonic that other tests do not cover |
+//! | `command_line` | curl and h2load, which do not implement gRPC |
 //!
 //! `tests/run` installs the programs. Each takes a target, a scenario and its arguments.
 
@@ -20,7 +20,7 @@ use crate::support::envoy::root;
 use crate::support::eventually;
 use crate::support::process::Process;
 
-/// Time for a program, which may make thousands of calls on a machine full of other work.
+/// Timeout of a program, which may send thousands of calls on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The language of a program.
@@ -59,7 +59,7 @@ impl Language {
         Process::start("client", command.arg(target).args(scenario))
     }
 
-    /// Runs the program to its end, and returns what it saw.
+    /// Runs the program to completion, and returns its results.
     fn run(self, target: &str, scenario: &[&str]) -> Vec<String> {
         let mut client = self.start(target, scenario);
         eventually("the client ends", LIMIT, || (!client.is_running()).then_some(()));
@@ -67,12 +67,12 @@ impl Language {
     }
 }
 
-/// The results among what a program wrote.
+/// Extracts the results from a program's output.
 fn results(written: &str) -> Vec<String> {
     written.lines().filter_map(|line| Some(line.strip_prefix("result ")?.to_owned())).collect()
 }
 
-/// The tests of a language, each a scenario.
+/// Defines the tests of a language, one per scenario.
 macro_rules! client {
     ($module:ident, $language:ident: $($scenario:ident)+) => {
         mod $module {

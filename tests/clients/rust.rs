@@ -1,4 +1,4 @@
-//! tonic, which most tests call with: what they leave open.
+//! tonic, which most tests use: the cases that they do not cover.
 
 use prost::Message as _;
 use tokio::task::JoinSet;
@@ -11,7 +11,7 @@ use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 
 const ONE_CONNECTION: [&str; 2] = ["--max-connections", "1"];
-/// Calls that are under way at once, where there are many.
+/// Concurrent calls of tests that send many.
 const CONCURRENCY: usize = 8;
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn a_call_that_is_cancelled_while_it_waits_for_the_store_ends_and_its_conn
 
 #[tokio::test]
 async fn a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused() {
-    const MAX_MESSAGE: usize = 4 << 20;
+    const MAX_MESSAGE: usize = 1 << 20;
     let service = serve(&[]);
     let client = Client::connect(service.grpc).await;
     client.ask(sized(MAX_MESSAGE)).await.unwrap();
@@ -55,7 +55,7 @@ async fn ten_thousand_calls_on_one_connection_are_answered() {
     callers.join_all().await;
 }
 
-/// A request of exactly so many bytes.
+/// Returns a request of exactly `size` bytes.
 fn sized(size: usize) -> RateLimitRequest {
     let of = |length: usize| request(vec![descriptor(&[("user", &"v".repeat(length))])]);
     let lengths = (0..64).map(|less| size - less).map(of);

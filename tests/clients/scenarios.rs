@@ -7,13 +7,14 @@ use super::{Language, results};
 use crate::listen::serve_at;
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
 
 /// Longer than any test.
 const NEVER: &str = "1h";
-/// One connection and no second one, so that calls which follow come over the same.
+/// A limit of one connection, so that [`had_one_connection`] detects a second one.
 const ONE_CONNECTION: [&str; 2] = ["--max-connections", "1"];
 /// The default of `--max-message`.
-const MAX_MESSAGE: usize = 4 << 20;
+const MAX_MESSAGE: usize = 1 << 20;
 
 pub(super) async fn a_call_is_admitted_until_its_limit_is_reached(client: Language) {
     let service = serve(&[]);
@@ -42,11 +43,13 @@ pub(super) async fn a_call_over_a_unix_socket_is_answered_as_any_other(client: L
 pub(super) async fn a_call_ends_at_its_deadline_and_its_connection_is_kept(client: Language) {
     let service = serve(&[&["--message-timeout", NEVER], &ONE_CONNECTION[..]].concat());
     assert_eq!(client.run(&target(&service), &["deadline"]), ["OK", "DEADLINE_EXCEEDED", "OK"]);
+    had_one_connection(&service).await;
 }
 
 pub(super) async fn a_cancelled_call_ends_and_its_connection_is_kept(client: Language) {
     let service = serve(&[&["--message-timeout", NEVER], &ONE_CONNECTION[..]].concat());
     assert_eq!(client.run(&target(&service), &["cancel"]), ["OK", "OK", "CANCELLED", "OK"]);
+    had_one_connection(&service).await;
 }
 
 pub(super) async fn health_is_serving(client: Language) {
@@ -83,6 +86,7 @@ pub(super) async fn a_message_of_the_greatest_size_is_answered_and_a_larger_one_
 pub(super) async fn ten_thousand_calls_on_one_connection_are_answered(client: Language) {
     let service = serve(&ONE_CONNECTION);
     assert_eq!(client.run(&target(&service), &["many", "10000"]), ["OK 10000"]);
+    had_one_connection(&service).await;
 }
 
 pub(super) async fn no_call_fails_while_connections_grow_old(client: Language) {
@@ -91,7 +95,15 @@ pub(super) async fn no_call_fails_while_connections_grow_old(client: Language) {
     assert!(results.len() == 1 && results[0].starts_with("OK "), "{results:?}");
 }
 
-/// 2 a day for each user; what else is asked for has no limit.
+/// Asserts that no second connection was opened to a service with the bound of [`ONE_CONNECTION`].
+async fn had_one_connection(service: &Tollgate) {
+    for kind in ["full", "evicted"] {
+        let metric = format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}");
+        assert_eq!(Web::new(service.http).metric(&metric).await, 0, "{kind}");
+    }
+}
+
+/// Serves 2 per day for each user; other keys have no limit.
 fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 2)).path(), flags)
 }

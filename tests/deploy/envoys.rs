@@ -1,5 +1,6 @@
-//! `deploy/envoy/features.yaml`, `network.yaml` and the filter of the Istio overlay, as they are but for ports and timeouts: a real Envoy
-//! finds nothing wrong, and a request shows what each feature does.
+//! `deploy/envoy/features.yaml`, `network.yaml` and the filter of the Istio overlay, unchanged
+//! except for ports and timeouts: a real Envoy accepts them, and a request shows the effect of each
+//! feature.
 
 use std::process::Command;
 
@@ -126,7 +127,7 @@ async fn what_the_istio_overlay_adds_to_a_gateway_asks_tollgate() {
     bootstrap["static_resources"]["clusters"][1] = cluster;
     let text = serde_json::to_string_pretty(&bootstrap).unwrap();
     validate(&text);
-    // JSON is YAML; the patterns of free ports are those of YAML.
+    // JSON is valid YAML, but the replacements for free ports match YAML syntax.
     let text =
         text.replace("\"port_value\": ", "port_value: ").replace("\"0.02s\"", "5s").replace("\"timeout\"", "timeout");
     let text = text.replace("tollgate.tollgate.svc.cluster.local", "127.0.0.1");
@@ -143,7 +144,7 @@ async fn what_the_istio_overlay_adds_to_a_gateway_asks_tollgate() {
     assert_eq!((reply.status, reply.header("x-ratelimit-limit")), (200, "100, 100;w=60"));
 }
 
-/// `features.yaml` with its policies.
+/// Envoy with `features.yaml`, and its policies.
 struct Edge {
     envoy: Envoy,
     tollgate: Tollgate,
@@ -159,7 +160,7 @@ impl Edge {
         Self { envoy: start("features.yaml", &tollgate).await, tollgate }
     }
 
-    /// The status of a request by Ann at a price, and what she has left.
+    /// Sends a request of user Ann with a cost. Returns the status and her remaining hits.
     async fn pay(&self, path: &str, cost: &[u8]) -> (u16, String) {
         let reply = self.envoy.edge.get_with(path, &[("x-user", b"ann"), ("x-cost", cost)]).await;
         (reply.status, reply.header("x-ratelimit-remaining").to_owned())
@@ -172,13 +173,14 @@ async fn start(name: &str, tollgate: &Tollgate) -> Envoy {
     Envoy::start_by(&text.replace("interval: 1s", "interval: 0.1s"), &[("TOLLGATE", &port)]).await
 }
 
-/// What the overlay adds: a cluster, a filter, and a host's rate limits.
+/// Returns the values that the overlay patches in: a cluster, a filter, and the rate limits of a
+/// host.
 fn istio_patches() -> [Value; 3] {
     let filter: Value = serde_json::from_str(&json_of(&root().join("deploy/k8s/overlays/istio/filter.yaml"))).unwrap();
     [0, 1, 2].map(|number| filter["spec"]["configPatches"][number]["patch"]["value"].clone())
 }
 
-/// A file of YAML as JSON.
+/// Converts a YAML file to JSON.
 fn json_of(path: &std::path::Path) -> String {
     let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
     let output = Command::new(root().join(".venv/bin/python")).args(["-c", script]).arg(path).output().unwrap();

@@ -99,6 +99,70 @@ def selects_its_pods(where, documents):
             check(wanted and wanted.items() <= labels.items(), f"{where}: {document['kind']} selects {wanted}")
 
 
+def size(text):
+    """Bytes, as Kubernetes and as tollgate write them."""
+    number, unit = re.fullmatch(r"(\d+)([KMG]i)B?", text).groups()
+    return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
+
+
+def constant(path, name):
+    """A number in the code: a product, or a shift."""
+    text = pathlib.Path("src", path).read_text()
+    value = re.search(rf"const {name}: \w+ = ([\d_ *<]+);", text).group(1)
+    return eval(value.replace("_", ""))  # noqa: S307: digits and operators alone, by the pattern above
+
+
+# Metrics of a rule, as measured with 10,000 of them.
+RULE_METRICS = 4 << 10
+# JSON that is decided takes so many times its bytes, says src/admin/decide.rs.
+JSON_GROWTH = 60
+
+
+def memory_of(variables, serve_help):
+    """What a process with these variables may take, by what takes it."""
+
+    def setting(flag):
+        return variables.get("TOLLGATE_" + flag.upper().replace("-", "_")) or default_of(flag, serve_help)
+
+    decide = {name: constant("admin/decide.rs", name) for name in ("MAX_BODY", "MAX_READ", "MAX_DECIDED")}
+    http_connections = sum(constant("admin/mod.rs", name) for name in ("PUBLIC_CONNECTIONS", "ADMIN_CONNECTIONS"))
+    return {
+        "base": constant("settings/memory.rs", "BASE_BYTES"),
+        # With Redis those of `on_store_error: local`.
+        "counters": size(setting("memory-max")),
+        "clients": size(setting("client-memory-max")),
+        # The old ones and the new ones, while they are reloaded.
+        "policies": 2 * size(setting("policy-memory-max")),
+        "metrics": int(setting("metrics-max-rules")) * RULE_METRICS,
+        "journal": size(setting("denial-journal")),
+        # The last read may bring as much as the buffer has.
+        "HTTP": http_connections * 2 * constant("admin/server.rs", "MAX_HEAD"),
+        "JSON": decide["MAX_BODY"] * (decide["MAX_READ"] + decide["MAX_DECIDED"] * JSON_GROWTH),
+    }
+
+
+def has_memory_for_its_bounds(where, container, serve_help):
+    variables = {setting["name"]: setting["value"] for setting in container.get("env", [])}
+    parts = memory_of(variables, serve_help)
+    limit = size(container["resources"]["limits"]["memory"])
+    text = ", ".join(f"{name} {bytes >> 20}" for name, bytes in parts.items())
+    check(sum(parts.values()) <= limit, f"{where}: {limit >> 20} MiB, and its bounds are {sum(parts.values()) >> 20} MiB: {text}")
+    check(size(container["resources"]["requests"]["memory"]) <= limit, f"{where}: requests more than its limit")
+
+
+def admits_only_who_asks(where, documents):
+    """gRPC and HTTP are each for their own clients, and for nobody else."""
+    policy = one(documents, "NetworkPolicy")["spec"]
+    check(set(policy["policyTypes"]) == {"Ingress", "Egress"}, f"{where}: a direction is open")
+    ports = []
+    for rule in policy["ingress"]:
+        ports.append([port["port"] for port in rule["ports"]])
+        for peer in rule.get("from", [{}]):
+            labels = [selector.get("matchLabels") for selector in peer.values()]
+            check(any(labels), f"{where}: {ports[-1]} is open to everybody: {peer}")
+    check(sorted(ports) == [["grpc"], ["http"]], f"{where}: ports are admitted together: {ports}")
+
+
 def one(documents, kind):
     found = [document for document in documents if document["kind"] == kind]
     return found[0] if len(found) == 1 else None
@@ -132,6 +196,8 @@ def main():
         if deployment := one(documents, "Deployment"):
             is_a_good_pod(where, deployment, serve_help)
             selects_its_pods(where, documents)
+            has_memory_for_its_bounds(where, deployment["spec"]["template"]["spec"]["containers"][0], serve_help)
+            admits_only_who_asks(where, documents)
             example = pathlib.Path("config/policies/api-gateway.yaml").read_text()
             check(one(documents, "ConfigMap")["data"]["gateway.yaml"] == example, f"{where}: another policy than the example")
             service = one(documents, "Service")["spec"]
@@ -152,10 +218,14 @@ def main():
     check(gateway["apiVersion"] == "gateway.envoyproxy.io/v1alpha1" and gateway["kind"] == "EnvoyGateway", "envoy-gateway: kind")
     image = gateway["provider"]["kubernetes"]["rateLimitDeployment"]["container"]["image"]
     check(image == one(shared, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"], "envoy-gateway: the image")
+    has_memory_for_its_bounds("envoy-gateway", gateway["provider"]["kubernetes"]["rateLimitDeployment"]["container"], serve_help)
     check(gateway["rateLimit"]["backend"]["type"] == "Redis" and gateway["rateLimit"]["backend"]["redis"]["url"], "envoy-gateway: Redis")
 
     envoy_filter = one(rendered["istio"], "EnvoyFilter")
     check(envoy_filter["metadata"]["namespace"] == "istio-system", "istio: the filter is not where the gateway is")
+    admitted = one(rendered["istio"], "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    gateways = envoy_filter["spec"]["workloadSelector"]["labels"]
+    check([peer["podSelector"]["matchLabels"] for peer in admitted] == [gateways], f"istio: gateways {gateways}, admitted {admitted}")
     applied = [patch["applyTo"] for patch in envoy_filter["spec"]["configPatches"]]
     check(applied == ["CLUSTER", "HTTP_FILTER", "VIRTUAL_HOST"], f"istio: {applied}")
     service, namespace = one(rendered["istio"], "Service"), one(rendered["istio"], "Namespace")["metadata"]["name"]

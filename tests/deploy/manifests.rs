@@ -1,5 +1,6 @@
-//! `deploy/k8s` and `deploy/compose.yaml`: what they render to fits the schemas of Kubernetes and of Compose, and says what it should.
-//! The checks themselves are in Python, whose packages bring the schemas.
+//! `deploy/k8s` and `deploy/compose.yaml`: the rendered manifests match the schemas of Kubernetes
+//! and Compose, and have the promised content. The checks are in Python, whose packages contain the
+//! schemas.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! What `deploy` holds: manifests that are what they say, and an observability that sees what goes wrong.
+//! The files in `deploy`: manifests that work as described, and dashboards and alerts that detect
+//! failures.
 
 mod envoys;
 mod manifests;

@@ -1,8 +1,8 @@
-//! `deploy/observability` before a real Prometheus: under load every query of the dashboard has data, and every alert fires when
-//! what it is for is made to happen.
+//! `deploy/observability` with a real Prometheus: under load every query of the dashboard has data,
+//! and every alert fires on its failure.
 //!
-//! Only times differ from what is shipped: windows are of seconds, and nothing has to last before an alert fires. Those are proved
-//! by promtool, in `alerts_test.yaml`.
+//! The files differ from those shipped only in times: windows are seconds, and alerts fire without
+//! `for`. promtool verifies the shipped times with `alerts_test.yaml`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ fn every_alert_says_how_bad_it_is_and_has_a_place_in_the_runbook() {
     assert_eq!(text.matches("severity: ").count(), alerts().len() + 1, "one each, and one in the head");
 }
 
-/// A tollgate on Redis that an Envoy asks and others too, and a Prometheus that looks at both.
+/// A tollgate on Redis with an Envoy and other clients, and a Prometheus that scrapes both.
 struct Scene {
     prometheus: Prometheus,
     policies: Policies,
@@ -145,7 +145,7 @@ impl Scene {
         self.prometheus.scrape(&[&own, more].concat());
     }
 
-    /// Waits until load is seen and no alert fires, as it has to be where nothing is wrong.
+    /// Waits until load is visible, and asserts that no alert fires without a failure.
     async fn is_quiet(&self) {
         let admitted = || self.prometheus.query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[2s])) > 10"#);
         let _ =
@@ -153,7 +153,7 @@ impl Scene {
         becomes("no alert fires", PATIENCE, || self.prometheus.firing(), Vec::is_empty).await;
     }
 
-    /// Waits until these fire, with `fault` made again and again.
+    /// Repeats `fault` until these alerts fire.
     async fn fire<F: Future<Output = ()>>(&self, alerts: &[&'static str], fault: impl Fn() -> F) -> Vec<String> {
         let mut missing: BTreeSet<&str> = alerts.iter().copied().collect();
         let begun = std::time::Instant::now();
@@ -173,13 +173,17 @@ impl Scene {
             let question = request(vec![descriptor(&[("user", "ann")])]);
             let _ = client.ask(tollgate::grpc::proto::RateLimitRequest { domain: domain.to_owned(), ..question }).await;
         };
+        let large = "v".repeat(1 << 20);
         let fault = async || {
             for domain in ["closed", "nobodys", ""] {
                 ask(domain).await;
             }
+            let _ = client.ask(request(vec![descriptor(&[("user", &large)])])).await;
             soon().await;
         };
-        self.fire(&["TollgateManyDenied", "TollgateDomainUnknown", "TollgateRequestsInvalid"], fault).await
+        let wrong =
+            ["TollgateManyDenied", "TollgateDomainUnknown", "TollgateRequestsInvalid", "TollgateRequestsTooLarge"];
+        self.fire(&wrong, fault).await
     }
 
     async fn bad_policy(&self) -> Vec<String> {
@@ -235,7 +239,7 @@ impl Scene {
         fired
     }
 
-    /// One that counts in its own memory, serves by TLS and follows a control plane.
+    /// Tests a process with in-memory counters, TLS and a control plane.
     async fn another_process(&self) -> Vec<String> {
         let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
         authority.sign("localhost").write(folder.path());
@@ -258,7 +262,7 @@ impl Scene {
         fired
     }
 
-    /// What panels show is of this scene as a whole: windows reach back to its beginning.
+    /// Asserts that every panel has data. The windows of the queries cover the whole test.
     async fn has_data_for_every_panel(&self) {
         let text = std::fs::read_to_string(root().join("deploy/observability/dashboard.json")).unwrap();
         let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -285,12 +289,12 @@ impl Scene {
     }
 }
 
-/// A scrape later.
+/// Waits for a scrape.
 async fn soon() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// An answer to a command that is of no interest.
+/// A reply whose content is ignored.
 type Answer = ::redis::Value;
 
 fn rules() -> String {
@@ -301,13 +305,14 @@ fn alerts() -> BTreeSet<String> {
     rules().lines().filter_map(|line| line.trim().strip_prefix("- alert: ").map(str::to_owned)).collect()
 }
 
-/// The rules in seconds.
+/// Shortens the rules' windows to seconds, and removes `for`.
 fn quick(rules: &str) -> String {
     let lines = rules.lines().filter(|line| !line.trim().starts_with("for: "));
     lines.collect::<Vec<_>>().join("\n").replace("[5m]", "[2s]").replace("[15m]", "[30s]")
 }
 
-/// The example of the README on free ports, whose statistics are brought up to date as often as they are looked at.
+/// Returns the README's example on free ports, with Envoy's statistics flushed as often as they are
+/// scraped.
 fn example() -> String {
     let text = crate::envoy::example::example();
     format!("stats_flush_interval: 0.2s\n{text}")

@@ -1,4 +1,4 @@
-//! mdBook builds the book without a warning, every page is in it, and every link leads somewhere.
+//! mdBook builds the book without a warning, every page is in it, and every link has a target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -47,7 +47,7 @@ fn every_page_is_in_the_table_of_contents_once() {
     }
 }
 
-/// Others link into the book by its files.
+/// Every link of the README to a file has a target; it links to the book's source files.
 #[test]
 fn every_link_of_the_readme_to_a_file_finds_it() {
     let text = std::fs::read_to_string(project().join("README.md")).unwrap();
@@ -62,13 +62,13 @@ fn every_link_of_the_readme_to_a_file_finds_it() {
     assert!(lost.is_empty(), "these lead nowhere: {lost:?}");
 }
 
-/// What mdBook makes of a page.
+/// Returns the HTML file that mdBook generates from a page.
 fn html(page: &str) -> String {
     let page = page.strip_suffix(".md").unwrap();
     if page == "README" { "index.html".to_owned() } else { format!("{page}.html") }
 }
 
-/// The values of an attribute, wherever it stands.
+/// Returns the values of an attribute, in all elements.
 fn attributes(text: &str, name: &str) -> impl Iterator<Item = String> {
     let begin = format!(" {name}=\"");
     let values: Vec<_> =
@@ -87,7 +87,7 @@ fn leads_somewhere(link: &str, page: &str, built: &Path, places: &BTreeMap<Strin
             let mut parts: Vec<&str> = page.split('/').collect();
             parts.pop();
             for part in file.split('/') {
-                // Above the book there is nothing.
+                // Links must not leave the book.
                 if part != ".." {
                     parts.push(part);
                 } else if parts.pop().is_none() {

@@ -1,20 +1,21 @@
-//! Pictures of what was offered and admitted over a minute, as SVG that is light or dark as its reader is.
+//! Charts of the offered and admitted requests over a minute, as SVG with a light and a dark color
+//! scheme.
 
 use std::fmt::Write as _;
 
-/// Requests of a minute, in microseconds from its beginning, and those of them that were admitted.
+/// The requests of a minute, in microseconds from its start, and the subset that was admitted.
 pub(super) struct Course {
     pub(super) name: String,
     pub(super) offered: Vec<u64>,
     pub(super) admitted: Vec<u64>,
 }
 
-/// The limit: so many in so many seconds.
+/// Requests permitted in `PERIOD_S` seconds.
 const LIMIT: u64 = 100;
 const PERIOD_S: u64 = 10;
-/// How long traffic is, in seconds.
+/// Length of the traffic in seconds.
 const LENGTH_S: u64 = 60;
-/// How wide a second is, and where the first begins.
+/// Width of a second, and x coordinate of the first.
 const SECOND: u64 = 11;
 const LEFT: u64 = 52;
 const WIDTH: u64 = LEFT + LENGTH_S * SECOND + 28;
@@ -31,7 +32,8 @@ const STYLE: &str = "
   }
 ";
 
-/// What one algorithm admits: each second, and in the ten seconds before each moment.
+/// Draws the requests that one algorithm admits: per second, and in the ten seconds before each
+/// instant.
 pub(super) fn course(of: &Course) -> String {
     let most = of.admitted.iter().map(|at| in_period_until(&of.admitted, *at)).max().unwrap_or_default();
     let title = format!(
@@ -47,7 +49,7 @@ pub(super) fn course(of: &Course) -> String {
     picture(&title, 310, &body)
 }
 
-/// A bar a second, and in front of it the part that was admitted.
+/// Draws a bar per second for the offered requests, and in front of it one for the admitted.
 fn each_second(of: &Course, panel: &Panel) -> String {
     let mut body = String::new();
     panel.draw(&mut body, "requests a second: offered and admitted", &[0, 50, 100]);
@@ -63,7 +65,8 @@ fn each_second(of: &Course, panel: &Panel) -> String {
     body
 }
 
-/// A line of what was admitted in the period before each tenth of a second, and what of it is above the limit.
+/// Draws the number admitted in the period before each tenth of a second, and highlights the excess
+/// over the limit.
 fn in_each_period(of: &Course, panel: &Panel) -> String {
     let (mut body, mut line) = (String::new(), String::new());
     panel.draw(&mut body, "admitted in the last 10 s, and the limit", &[0, 100, 200]);
@@ -82,7 +85,7 @@ fn in_each_period(of: &Course, panel: &Panel) -> String {
     body
 }
 
-/// What all of them have admitted up to each moment.
+/// Draws the cumulative number of requests that each algorithm has admitted.
 pub(super) fn comparison(all: &[Course]) -> String {
     let (mut body, panel) = (String::new(), Panel { top: 58, height: 260, most: 600 });
     panel.draw(&mut body, "admitted since the beginning", &[0, 200, 400, 600]);
@@ -104,7 +107,7 @@ pub(super) fn comparison(all: &[Course]) -> String {
     picture(&format!("the same {offered} requests in a minute, limit {LIMIT} in {PERIOD_S} s"), 354, &body)
 }
 
-/// A part of a picture with an axis of its own, from 0 to `most`.
+/// A part of a chart with a vertical axis of its own, from 0 to `most`.
 struct Panel {
     top: u64,
     height: u64,
@@ -120,7 +123,7 @@ impl Panel {
         self.bottom() - value.min(self.most) * self.height / self.most
     }
 
-    /// Its name, and a line for each of `marks`.
+    /// Draws the name, and a grid line for each of `marks`.
     fn draw(&self, body: &mut String, name: &str, marks: &[u64]) {
         writeln!(body, "<text x=\"{LEFT}\" y=\"{}\">{name}</text>", self.top - 8).unwrap();
         for mark in marks {
@@ -131,12 +134,12 @@ impl Panel {
     }
 }
 
-/// Hits in the period that ends at a moment, which belongs to it.
+/// Returns the hits in the period that ends at `at`, inclusive.
 fn in_period_until(admitted: &[u64], at: u64) -> u64 {
     admitted.iter().filter(|time| **time <= at && **time + PERIOD_S * 1_000_000 > at).count() as u64
 }
 
-/// Where a moment is, with a digit behind the point.
+/// Returns the x coordinate of an instant, with one decimal.
 fn x_of(at_us: u64) -> String {
     let tenths = LEFT * 10 + at_us * SECOND / 100_000;
     format!("{}.{}", tenths / 10, tenths % 10)

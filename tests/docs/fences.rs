@@ -1,47 +1,47 @@
-//! The blocks of a page between fences, and what is to be done with each.
+//! The fenced code blocks of a page, and their treatment in tests.
 //!
-//! | fence | what becomes of it |
+//! | fence | treatment |
 //! |---|---|
-//! | `console` | each `$ command` is run, what it prints has to be what follows; `…` stands for anything, as a line for any lines |
-//! | `console stays` | the same for one that does not end: its first lines have to be these; `stays=PORT`: until that answers |
-//! | `console elsewhere` | needs what is not here, such as a cluster; not run, and few |
+//! | `console` | each `$ command` is run; its output must match; `…` is a wildcard |
+//! | `console stays` | run in the background; first lines must match; waits for `stays=PORT` |
+//! | `console elsewhere` | needs something else, such as a cluster; not run; limited in number |
 //! | `yaml` | policies, overlays, tests: checked |
-//! | `… file=NAME` | written before what follows is run |
-//! | `yaml broken` | not checked: the commands after it show what is wrong with it |
-//! | `… of=PATH` | these lines stand in that file of the repository, which other tests are of |
-//! | `text`, `json` | shown |
+//! | `… file=NAME` | written to a file before the next commands run |
+//! | `yaml broken` | not checked: the following commands show its errors |
+//! | `… of=PATH` | must be an excerpt of that file of the repository, which other tests cover |
+//! | `text`, `json` | not checked |
 
 use super::Page;
 
-/// A block between fences.
+/// A fenced code block.
 pub(super) struct Fence {
-    /// The page and the line of the fence.
+    /// Page and line of the fence.
     pub(super) at: String,
-    /// What stands beside the fence: `console`, `yaml`, …
+    /// The language of the fence: `console`, `yaml`, …
     pub(super) language: String,
     words: Vec<String>,
     pub(super) text: String,
-    /// The line after it.
+    /// Line number of the closing fence, counted from 1.
     pub(super) end: usize,
 }
 
 impl Fence {
-    /// Whether it is marked by this word.
+    /// Returns `true` if the fence has this mark.
     pub(super) fn is(&self, word: &str) -> bool {
         self.words.iter().any(|found| found == word)
     }
 
-    /// What it says after `name=`.
+    /// Returns the value of the mark `name=`.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Whether its command does not end.
+    /// Returns `true` if the command keeps running.
     pub(super) fn stays(&self) -> bool {
         self.is("stays") || self.value("stays").is_some()
     }
 
-    /// The lines of a mark that means nothing.
+    /// Returns a message if the language or a mark is unknown.
     fn odd(&self) -> Option<String> {
         let known = match self.language.as_str() {
             "console" => ["stays", "elsewhere"].as_slice(),
@@ -57,7 +57,7 @@ impl Fence {
     }
 }
 
-/// The blocks of a page, in order.
+/// Returns the fenced blocks of a page, in order.
 pub(super) fn of(page: &Page) -> Vec<Fence> {
     let mut fences: Vec<Fence> = Vec::new();
     let (mut open, mut indent) = (false, 0);
@@ -97,7 +97,7 @@ fn every_fence_says_what_is_to_be_done_with_it() {
     assert!(elsewhere.len() <= MOST_ELSEWHERE, "not run, and they are to be few: {elsewhere:#?}");
 }
 
-/// Blocks that may need what is not here.
+/// Maximum number of blocks with commands that cannot run here.
 const MOST_ELSEWHERE: usize = 8;
 
 #[test]

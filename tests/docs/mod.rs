@@ -1,15 +1,15 @@
-//! `docs`: the book builds, every link of it leads somewhere, and what it says is so.
+//! The book in `docs`: it builds, every link has a target, and its content is accurate.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `book` | mdBook builds it without a warning; `tests/run` installs that |
-//! | `fences` | the blocks of a page, and what is to be done with each |
-//! | `policies` | every YAML of it: policies are checked, the rest stands in a file that another test is of |
-//! | `sessions`, `terminal` | every command of it, in a network of the page's own; what is shown is what it prints |
-//! | `reference` | the pages that are made from the code, and are as the code is |
-//! | `pictures`, `drawing` | what each algorithm admits over time, as `tollgate replay` decides |
+//! | `book` | mdBook, installed by `tests/run`, builds it without a warning |
+//! | `fences` | the fenced code blocks of a page, and their treatment |
+//! | `policies` | every YAML block: checked, or an excerpt of a file that is tested |
+//! | `sessions`, `terminal` | every command prints what its page shows, in its own network |
+//! | `reference` | the pages generated from the code, which must be up to date |
+//! | `pictures`, `drawing` | the requests that each algorithm admits, by `tollgate replay` |
 //!
-//! With `TOLLGATE_DOCS=write` what is made is written in the place of being compared:
+//! With `TOLLGATE_DOCS=write` generated files are written instead of compared:
 //!
 //! ```text
 //! TOLLGATE_DOCS=write cargo test --test main docs::
@@ -28,12 +28,12 @@ use std::path::{Path, PathBuf};
 
 /// A page of the book.
 struct Page {
-    /// From `docs`, such as `reference/policy.md`.
+    /// Path below `docs`, such as `reference/policy.md`.
     name: String,
     text: String,
 }
 
-/// All pages, the table of contents not among them.
+/// Returns all pages, except the table of contents.
 fn pages() -> Vec<Page> {
     let (mut folders, mut pages) = (vec![folder()], Vec::new());
     while let Some(next) = folders.pop() {
@@ -50,7 +50,7 @@ fn pages() -> Vec<Page> {
     pages
 }
 
-/// What is made has to be what stands in `docs`.
+/// Asserts that the file in `docs` is identical to the generated text.
 #[track_caller]
 fn is_written(name: &str, made: &str) {
     let place = folder().join(name);
@@ -70,7 +70,7 @@ fn is_written(name: &str, made: &str) {
     );
 }
 
-/// What brings the made parts of the book up to date.
+/// Command that updates the generated parts of the book.
 const WRITE: &str = "TOLLGATE_DOCS=write cargo test --test main docs::";
 
 fn folder() -> PathBuf {

@@ -1,5 +1,5 @@
-//! What each algorithm admits over time, on the same traffic: `docs/algorithms.md` has the policies, `tollgate replay` decides by them
-//! in virtual time, and what comes of it is drawn.
+//! Charts of the requests that each algorithm admits, on the same traffic: `docs/algorithms.md` has
+//! the policies, `tollgate replay` decides by them in virtual time, and the results are drawn.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,13 @@ use super::{Page, fences, is_written, pages};
 use crate::support::policy::Policies;
 use crate::support::tollgate::output;
 
-/// A second on which windows of ten seconds begin.
+/// Start of the traffic, at the start of a window of ten seconds.
 const BEGIN_S: u64 = 1_780_000_000;
-/// Requests a second, from which second to which: calm, a burst over the edge of a window, twice the limit for long, calm, a burst.
+/// Traffic as first second, end, and requests per second: quiet, a burst across a window boundary,
+/// sustained traffic at twice the limit, quiet, a burst.
 const TRAFFIC: [(u64, u64, u64); 7] =
     [(0, 9, 2), (9, 11, 100), (11, 20, 5), (20, 40, 20), (40, 50, 1), (50, 52, 60), (52, 60, 5)];
-/// Where pictures are, from `docs`.
+/// Folder of the charts, below `docs`.
 const IMAGES: &str = "images/algorithms";
 
 #[test]
@@ -29,7 +30,7 @@ fn the_pictures_of_algorithms_are_what_they_decide() {
     is_written(&format!("{IMAGES}/comparison.svg"), &comparison(&courses));
 }
 
-/// Each picture of the page, and the policy that stands before it.
+/// Returns each chart of the page with the policy that precedes it.
 fn policies(page: &Page) -> Vec<(String, String)> {
     let fences: Vec<_> = fences::of(page).into_iter().filter(|fence| fence.language == "yaml").collect();
     let mut policies = Vec::new();
@@ -43,7 +44,7 @@ fn policies(page: &Page) -> Vec<(String, String)> {
     policies
 }
 
-/// The traffic, decided by a policy of domain `shop` for key `user`.
+/// Decides the traffic by a policy of domain `shop` for key `user`.
 fn decided(name: &str, policy: &str) -> Course {
     let files = Policies::of(policy);
     let offered = offered_us();
@@ -68,7 +69,7 @@ fn decided(name: &str, policy: &str) -> Course {
     Course { name: name.to_owned(), offered, admitted }
 }
 
-/// When each request comes, in microseconds from the beginning.
+/// Returns the times of the requests, in microseconds from the start.
 fn offered_us() -> Vec<u64> {
     let spans = TRAFFIC.iter().flat_map(|(from, until, rate)| (*from..*until).map(move |second| (second, *rate)));
     spans.flat_map(|(second, rate)| (0..rate).map(move |n| second * 1_000_000 + n * 1_000_000 / rate)).collect()

@@ -1,4 +1,5 @@
-//! Every YAML of the book: what is ours is checked by the product, the rest stands in a file that another test is of.
+//! Every YAML of the book: the product checks policies, other files must be excerpts of files that
+//! another test covers.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,7 +23,7 @@ fn every_policy_of_the_book_and_of_the_readme_is_one() {
     assert!(checked > 10, "only {checked}");
 }
 
-/// Says what is wrong with it.
+/// Checks a block, and returns its errors.
 fn mistakes(fence: &Fence) -> Result<(), String> {
     if let Some(path) = fence.value("of") {
         return is_part_of(fence, path);
@@ -50,7 +51,7 @@ fn mistakes(fence: &Fence) -> Result<(), String> {
         write("shown.yaml", &fence.text);
         envoy_validates(&scratch.path().join("shown.yaml"))
     } else if fence.value("file").is_some() {
-        // The commands after it say what is wrong with it.
+        // The following commands report its errors.
         return Ok(());
     } else {
         return Err(format!("{}: neither a policy, an overlay nor tests; where does it stand (`of=PATH`)?", fence.at));
@@ -63,7 +64,7 @@ fn envoy_validates(file: &Path) -> Output {
     Command::new(binary()).args(["--mode", "validate", "-c"]).arg(file).output().unwrap()
 }
 
-/// Whether the lines stand there one after another, however far in.
+/// Checks that the lines occur in the file consecutively, regardless of indentation.
 fn is_part_of(fence: &Fence, path: &str) -> Result<(), String> {
     let file =
         std::fs::read_to_string(project().join(path)).map_err(|error| format!("{}: {path}: {error}", fence.at))?;

@@ -1,6 +1,7 @@
-//! Every command of the book prints what the book shows.
+//! Every command of the book prints the output that the book shows.
 //!
-//! The commands of a page are run in order, in a scratch folder that has `config`, `deploy` and `docs` of the repository.
+//! The commands of a page run in order, in a scratch folder with `config`, `deploy` and `docs` of
+//! the repository.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -26,7 +27,7 @@ fn is_run(fence: &Fence) -> bool {
     fence.language == "console" && !fence.is("elsewhere")
 }
 
-/// What commands of a page print, and it does not show.
+/// Returns the commands of a page whose output differs from the page.
 fn differences(page: &Page) -> Vec<String> {
     let scratch = scratch();
     let mut terminal = Terminal::open(&scratch.path().join("work"), &scratch.path().join("bin"));
@@ -44,7 +45,7 @@ fn differences(page: &Page) -> Vec<String> {
                 continue;
             }
             let (status, said) = terminal.run(&command);
-            // What is to fail says so.
+            // A failing command must print an error.
             if !is_as_shown(&said, &shown) || (said.is_empty() && status != 0) {
                 wrong.push(format!("{}: $ {command}\n{said}(exit status {status}), and shown is\n{shown}", fence.at));
             }
@@ -53,7 +54,7 @@ fn differences(page: &Page) -> Vec<String> {
     wrong
 }
 
-/// The commands of a block, each with what it says that they print. `> ` goes on with a command.
+/// Returns the commands of a block, each with its expected output. `> ` continues a command.
 fn commands(fence: &Fence) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     for line in fence.text.lines() {
@@ -73,7 +74,7 @@ fn commands(fence: &Fence) -> Vec<(String, String)> {
     commands
 }
 
-/// Line by line, where `…` stands for anything.
+/// Compares line by line; `…` matches any text, and on a line of its own any lines.
 fn is_as_shown(said: &str, shown: &str) -> bool {
     fn are(said: &[&str], shown: &[&str]) -> bool {
         match (said, shown) {
@@ -92,7 +93,8 @@ fn is_line(line: &str, wanted: &str) -> bool {
     line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| is_line(&line[at..], rest))
 }
 
-/// `work`, in which commands are run, and `bin`, the programs that they call by name.
+/// Creates `work`, the working directory of commands, and `bin`, with the programs that they call
+/// by name.
 fn scratch() -> TempDir {
     let scratch = TempDir::new().unwrap();
     let at = |name: &str| scratch.path().join(name);
@@ -111,7 +113,7 @@ fn scratch() -> TempDir {
     scratch
 }
 
-/// Time enough for a machine full of tests: an answer that comes too late lets the request pass.
+/// Extends Envoy's timeouts for busy machines: if a response is late, the request is admitted.
 fn patient(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let text = text.replace("timeout: 0.02s", "timeout: 5s").replace("max_interval: 0.02s", "max_interval: 5s");

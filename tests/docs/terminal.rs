@@ -1,7 +1,8 @@
-//! A shell in which the commands of a page are run, one after another.
+//! A shell that runs the commands of a page in sequence.
 //!
-//! It has a network of its own, so that ports are those that the page says and nothing is sent elsewhere, and is the first of its
-//! processes: with it all end that it began. `tests/run` installs what that takes (`unshare`, `ip`).
+//! Has its own network namespace, so that ports are those of the page and nothing leaves the
+//! machine, and its own PID namespace, so that its background processes end with it. `tests/run`
+//! installs the required tools (`unshare`, `ip`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::support::{PATIENCE, eventually};
 
-/// What stands between what commands print.
+/// Separator between the outputs of commands.
 const MARK: &str = "--- the next command ---";
 
 /// A running shell.
@@ -19,12 +20,12 @@ pub(super) struct Terminal {
     input: ChildStdin,
     lines: Receiver<String>,
     folder: PathBuf,
-    /// Commands that stay.
+    /// Number of background commands.
     stayed: usize,
 }
 
 impl Terminal {
-    /// Begins in `folder`, with `programs` before all others on its path.
+    /// Starts a shell in `folder`, with `programs` first on its path.
     pub(super) fn open(folder: &Path, programs: &Path) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
@@ -41,13 +42,13 @@ impl Terminal {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let mut terminal = Self { child, input, lines, folder: folder.to_owned(), stayed: 0 };
-        // Two Envoys of one number would meet in shared memory.
+        // Two Envoys with the same base ID would share memory.
         let (status, said) = terminal.run("ip link set lo up && mount -t tmpfs none /dev/shm");
         assert_eq!((status, said.as_str()), (0, ""), "no network of its own");
         terminal
     }
 
-    /// Runs a command to its end: its exit code, and what it prints on both streams.
+    /// Runs a command to completion. Returns its exit code, and its output on both streams.
     pub(super) fn run(&mut self, command: &str) -> (i32, String) {
         writeln!(self.input, "{{\n{command}\n}} </dev/null 2>&1; printf '\\n%s %s\\n' '{MARK}' $?").unwrap();
         let mut said = String::new();
@@ -55,7 +56,7 @@ impl Terminal {
             let line = self.lines.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|error| panic!("`{command}` does not end ({error}), and said:\n{said}"));
             if let Some(status) = line.strip_prefix(MARK) {
-                // The line before the mark ends what had no end.
+                // The newline before the mark is not part of the output.
                 said.pop();
                 return (status.trim().parse().unwrap(), said);
             }
@@ -64,7 +65,8 @@ impl Terminal {
         }
     }
 
-    /// Begins a command, and waits until what it prints is found right, and until the port answers where one is given.
+    /// Starts a background command, and waits until `is_right` accepts its output and, if a port is
+    /// given, until that accepts connections.
     pub(super) fn begin(&mut self, command: &str, port: Option<&str>, is_right: impl Fn(&str) -> bool) {
         self.stayed += 1;
         let name = format!(".stays-{}", self.stayed);

@@ -1,8 +1,8 @@
-//! What envoyproxy/ratelimit can be made to do wrong, and this cannot.
+//! Defects of envoyproxy/ratelimit that this service does not have.
 //!
-//! Not here, since they are tested where they belong: overrides with an unknown unit over gRPC (`requests`), a watch of health
-//! that is open at the end (`drain`), metadata that stays between requests (`answers`), series of detailed metrics and overrides
-//! (`statistics`), files beside certificates (`tls`).
+//! Tested elsewhere: overrides with an unknown unit over gRPC (`requests`), a health watch that is
+//! open at shutdown (`drain`), metadata that leaks between requests (`answers`), series of detailed
+//! metrics and overrides (`statistics`), files next to certificates (`tls`).
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::support::policy::daily;
 use crate::support::rls::{descriptor, limit, request};
 use crate::support::web::Web;
 
-/// What an end takes at most where nothing has to be finished: much less than any time that is waited here.
+/// Maximum duration of a shutdown without pending work: much less than any timeout in these tests.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
     istio.map.swap(&daily("user", 7));
     let limit = || client.limit("user", "ann");
     crate::support::becomes("the swap is served", crate::support::PATIENCE, limit, |limit| *limit == Some(7)).await;
-    // Two files are two, whatever they are called.
+    // Two files are separate policies, whatever their names.
     istio.map.files.write("ratelimit/config/.policy.yaml", &daily("user", 9));
     service.wait_for("a change of the policies is refused");
     service.wait_for(".policy.yaml:1:9");

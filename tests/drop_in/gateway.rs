@@ -1,4 +1,5 @@
-//! As Envoy Gateway deploys it: certificates everywhere, a control plane, an Envoy with its filter.
+//! The deployment by Envoy Gateway: certificates everywhere, a control plane, an Envoy with its
+//! filter.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::support::{PATIENCE, becomes};
 const APP: &str = "httproute/default/app/rule/0/match/0/*";
 const PAID: &str = "httproute/default/paid/rule/0/match/0/*";
 
-/// The mapping file that Envoy Gateway mounts, in part.
+/// An excerpt of the mapping file that Envoy Gateway mounts.
 const MAPPER: &str = r#"
 mappings:
 - match: "ratelimit.service.rate_limit.*.*.*.total_hits"
@@ -26,14 +27,14 @@ mappings:
   labels: {domain: "$1", key1: "$2", key2: "$3"}
 "#;
 
-/// All but the Envoys.
+/// Everything except the Envoys.
 struct Gateway {
     plane: ControlPlane,
     redis: Redis,
     authority: Authority,
-    /// What is mounted: `tls.crt`, `tls.key`, `ca.crt`; and `plane`, with those of the control plane.
+    /// Mounted files: `tls.crt`, `tls.key`, `ca.crt`; and `plane`, with those of the control plane.
     files: TempDir,
-    /// Where no file of names is.
+    /// Path of the mapping file, which does not exist by default.
     mapper: String,
 }
 
@@ -44,7 +45,7 @@ impl Gateway {
         std::fs::write(files.path().join("ca.crt"), &authority.pem).unwrap();
         let own = files.path().join("plane");
         std::fs::create_dir(&own).unwrap();
-        // `envoy-gateway` there, and the name by which it is called is this here.
+        // In a deployment the host name is `envoy-gateway`; here it is `localhost`.
         authority.sign_rsa("localhost").write(&own);
         let [certificate, key] = self::files(&own);
         let tls = [certificate, key, files.path().join("ca.crt")].map(|path| path.to_str().unwrap().to_owned());
@@ -53,7 +54,8 @@ impl Gateway {
         Self { plane, redis: Redis::start().await, authority, files, mapper }
     }
 
-    /// Starts the service with all that Envoy Gateway sets; what is in `more` wins.
+    /// Starts the service with all variables that Envoy Gateway sets; those in `more` take
+    /// precedence.
     fn start(&self, more: &[(&str, &str)]) -> Ratelimit {
         let path = |name: &str| self.files.path().join(name).to_str().unwrap().to_owned();
         let [certificate, key, authority] = ["tls.crt", "tls.key", "ca.crt"].map(path);
@@ -92,7 +94,7 @@ impl Gateway {
         Ratelimit::start(&[&variables[..], more].concat())
     }
 
-    /// The same with an Envoy in front, when the policies are there.
+    /// Starts the service, and an Envoy in front of it once the policies are loaded.
     async fn serve(&self) -> (Ratelimit, Envoy) {
         let mut service = self.start(&[]);
         becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
@@ -106,7 +108,7 @@ impl Gateway {
     }
 }
 
-/// The limits of the listener, as Envoy Gateway writes them.
+/// Returns the limits of the listener, as Envoy Gateway writes them.
 fn listener(ann: u32) -> Value {
     let limit = |unit: &str, amount: u32| json!({ "unit": unit, "requests_per_unit": amount });
     let rule = |key: &str, value: &str, limit: Value| json!({ "key": key, "value": value, "rate_limit": limit });
@@ -144,7 +146,7 @@ async fn clients_of_an_envoy_get_429_after_the_limits_that_the_control_plane_say
     let refused = envoy.edge.get_with("/app", &[("x-user", b"ann")]).await;
     assert_eq!((refused.header("x-envoy-ratelimited"), refused.header("x-ratelimit-remaining")), ("", "0"));
     assert!(refused.header("x-ratelimit-limit").starts_with("3, 3;w=31536000"), "{refused:?}");
-    // Each tenant has a limit of its own; all of them are over the one that is in shadow mode.
+    // Each tenant has a limit of its own; all of them together exceed the one in shadow mode.
     for tenant in [b"a", b"b"] {
         assert_eq!([as_tenant(&envoy, tenant).await, as_tenant(&envoy, tenant).await], [200, 200]);
         assert_eq!(as_tenant(&envoy, tenant).await, 429);
@@ -225,7 +227,7 @@ async fn a_file_of_names_counts_where_it_is_mounted() {
 async fn a_signal_before_the_first_configuration_ends_it_at_once() {
     let mut gateway = Gateway::with(&[listener(3)]).await;
     gateway.plane.kill();
-    // Whether it is ready before, as Envoy Gateway asks, or waits for the first one.
+    // Ready before the first configuration, as Envoy Gateway sets it, or only after it.
     for (force, health) in [("true", 200), ("false", 500)] {
         let mut service = gateway.start(&[("FORCE_START_WITHOUT_INITIAL_CONFIG", force)]);
         service.wait_for("the store is connected");

@@ -1,18 +1,26 @@
-//! In the place of envoyproxy/ratelimit: the binary under that service's name, told by variables of the environment and by
-//! nothing else.
+//! Drop-in replacement of envoyproxy/ratelimit: the binary under that service's name, configured by
+//! environment variables only.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `plain` | as the sample of Istio deploys it: a ConfigMap, a Redis, no TLS |
-//! | `variables` | what one or two variables more change |
-//! | `redis` | how it is led to Redis |
-//! | `gateway` | as Envoy Gateway deploys it: certificates everywhere, a control plane, an Envoy with its filter |
-//! | `defects` | what that service can be made to do wrong; more of that is in `requests`, `answers`, `drain`, `statistics` and `tls` |
+//! | `plain` | deployment by Istio's sample: a ConfigMap, a Redis, no TLS |
+//! | `variables` | effects of one or two additional variables |
+//! | `redis` | connection to Redis |
+//! | `gateway` | deployment by Envoy Gateway: certificates, a control plane, an Envoy |
+//! | `logs` | its log: the names of fields, and requests at level debug; spans |
+//! | `migrate` | `tollgate migrate`: the report, its files, the comparison of answers |
+//! | `statistics` | hits of one request that cross a limit |
+//! | `defects` | defects of that service that this one does not have |
+//!
+//! More defects are tested in `requests`, `answers`, `drain`, `statistics` and `tls`.
 
 mod defects;
 mod gateway;
+mod logs;
+mod migrate;
 mod plain;
 mod redis;
+mod statistics;
 mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,7 +36,8 @@ use crate::support::redis::Redis;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// On this machine and on free ports; and ended without the time that callers have to go elsewhere, which is ours.
+/// Settings for tests: this machine and free ports; and no drain delay, which is this service's own
+/// addition.
 const HERE: [(&str, &str); 7] = [
     ("HOST", "127.0.0.1"),
     ("PORT", "0"),
@@ -48,7 +57,7 @@ struct Ratelimit {
 }
 
 impl Ratelimit {
-    /// Starts it; what stands later in `variables` wins.
+    /// Starts it; later entries of `variables` take precedence.
     fn start(variables: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().unwrap();
         let mut process = Process::start("ratelimit", &mut command(folder.path(), variables));
@@ -57,7 +66,7 @@ impl Ratelimit {
         Self { process, http, admin, _folder: folder }
     }
 
-    /// The same, until it is healthy.
+    /// Starts it, and waits until it is healthy.
     async fn healthy(variables: &[(&str, &str)]) -> Self {
         let service = Self::start(variables);
         becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
@@ -76,7 +85,7 @@ impl Ratelimit {
         self.http.get("/healthcheck").await.status
     }
 
-    /// Waits until it has logged some words.
+    /// Waits for a log line that contains this text.
     fn wait_for(&mut self, words: &str) {
         self.process.wait_for_line(words, |line| line.contains(words).then_some(()));
     }
@@ -87,7 +96,7 @@ impl Ratelimit {
     }
 }
 
-/// The binary as `ratelimit` in `folder`, without arguments.
+/// Returns a command for the binary as `ratelimit` in `folder`, without arguments.
 fn command(folder: &Path, variables: &[(&str, &str)]) -> Command {
     let binary = folder.join("ratelimit");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tollgate"), &binary).unwrap();
@@ -96,13 +105,13 @@ fn command(folder: &Path, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// Runs it to an end that comes by itself.
+/// Runs it until it exits.
 fn output(variables: &[(&str, &str)]) -> Output {
     let folder = TempDir::new().unwrap();
     command(folder.path(), variables).output().unwrap()
 }
 
-/// Where it listens, as its log tells; from this machine.
+/// Returns its listening address from the log, with localhost in place of the unspecified address.
 fn listening(process: &mut Process, protocol: &str) -> SocketAddr {
     let protocol = format!("listening protocol=\"{protocol}\" address=");
     let address: SocketAddr =
@@ -110,14 +119,15 @@ fn listening(process: &mut Process, protocol: &str) -> SocketAddr {
     if address.ip().is_unspecified() { (IpAddr::from(Ipv4Addr::LOCALHOST), address.port()).into() } else { address }
 }
 
-/// A ConfigMap as Kubernetes mounts it at `<root>/ratelimit/config`: links into `..data`, which is a link to a version.
+/// A ConfigMap as Kubernetes mounts it at `<root>/ratelimit/config`: links into `..data`, which is
+/// a link to a version.
 struct ConfigMap {
     files: Policies,
     version: usize,
 }
 
 impl ConfigMap {
-    /// One with a file.
+    /// Creates a ConfigMap with one file.
     fn of(text: &str) -> Self {
         let mut map = Self { files: Policies::none(), version: 0 };
         map.swap(text);
@@ -125,7 +135,8 @@ impl ConfigMap {
         map
     }
 
-    /// The next version: another folder, one link renamed, the old folder removed.
+    /// Installs the next version: creates another directory, renames one link, removes the old
+    /// directory.
     fn swap(&mut self, text: &str) {
         let folder = |version| format!("ratelimit/config/..{version}");
         let old = self.version;
@@ -142,7 +153,7 @@ impl ConfigMap {
     }
 }
 
-/// What Istio's sample sets, with a ConfigMap and a Redis behind.
+/// The variables of Istio's sample, with a ConfigMap and a Redis.
 struct Istio {
     map: ConfigMap,
     redis: Redis,
@@ -155,7 +166,7 @@ impl Istio {
         Self { map: ConfigMap::of(policy), url: redis.address.to_string(), redis }
     }
 
-    /// Its variables and more.
+    /// Returns its variables, and more.
     fn variables<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
         let own = [
             ("LOG_LEVEL", "debug"),

@@ -1,4 +1,4 @@
-//! As the sample of Istio deploys it: a ConfigMap, a Redis, no TLS.
+//! The deployment by Istio's sample: a ConfigMap, a Redis, no TLS.
 
 use std::time::SystemTime;
 
@@ -45,7 +45,7 @@ descriptors:
 const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
 const ASK: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
 
-/// The lengths of that service's units: months and years are not the calendar's.
+/// Returns the length of that service's units: months and years are not those of the calendar.
 const fn seconds(unit: Unit) -> u64 {
     match unit {
         Unit::Unknown => 0,
@@ -59,7 +59,8 @@ const fn seconds(unit: Unit) -> u64 {
     }
 }
 
-/// Asks, and checks all fields of the statuses but the time until the window ends against `expected`; that against the clock.
+/// Sends a request and checks all fields of the statuses: the time until the window ends against
+/// the clock, the others against `expected`.
 async fn answers(client: &Client, descriptors: Vec<RateLimitDescriptor>, overall: Code, expected: &[DescriptorStatus]) {
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let begun = now();
@@ -88,7 +89,7 @@ fn named(name: &str, mut status: DescriptorStatus) -> DescriptorStatus {
     status
 }
 
-/// Without a limit.
+/// Returns the status of a descriptor without a limit.
 fn none(limit_remaining: u32) -> DescriptorStatus {
     DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..Default::default() }
 }
@@ -106,25 +107,44 @@ async fn answers_have_in_every_field_what_that_service_says() {
     for (code, left) in [(Code::Ok, 1), (Code::Ok, 0), (Code::OverLimit, 0), (Code::OverLimit, 0)] {
         answers(&client, page(), code, &[of(code, Unit::Year, 2, left)]).await;
     }
-    // Hits that do not fit are counted all the same; 0 hits are a look.
+    // Hits that do not fit are counted nevertheless; 0 hits are a peek.
     let api = |hits| vec![taking(hits, &[("PATH", "/api/x")])];
     answers(&client, api(8), Code::Ok, &[of(Code::Ok, Unit::Day, 10, 2)]).await;
     answers(&client, api(0), Code::Ok, &[of(Code::Ok, Unit::Day, 10, 2)]).await;
     answers(&client, api(5), Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 10, 0)]).await;
     answers(&client, api(1), Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 10, 0)]).await;
     answers(&client, vec![taking(1, &[("PATH", "/api/y")])], Code::Ok, &[of(Code::Ok, Unit::Day, 10, 9)]).await;
-    // The rule of the last entry counts, and no other.
+    // Only the rule at the depth of the last entry applies.
     let write = || descriptor(&[("PATH", "/x"), ("method", "PUT")]);
     let other = vec![descriptor(&[("PATH", "/x")]), write(), descriptor(&[("PATH", "/x"), ("deeper", "1")])];
     let writes = named("writes", of(Code::Ok, Unit::Week, 5, 4));
     answers(&client, other, Code::Ok, &[of(Code::Ok, Unit::Hour, 100, 99), writes, none(0)]).await;
-    // A limit that another replaces says nothing and counts nothing.
+    // A limit that is replaced by another counts nothing and is not in the status.
     let replaced = vec![write(), descriptor(&[("strict", "")])];
     answers(&client, replaced, Code::Ok, &[none(0), of(Code::Ok, Unit::Year, 7, 6)]).await;
     answers(&client, vec![write()], Code::Ok, &[named("writes", of(Code::Ok, Unit::Week, 5, 3))]).await;
     answers(&client, vec![descriptor(&[("free", "")])], Code::Ok, &[none(u32::MAX)]).await;
     let own = RateLimitDescriptor { limit: limit(3, 7), ..descriptor(&[("PATH", "/productpage"), ("own", "")]) };
     answers(&client, vec![own], Code::Ok, &[of(Code::Ok, Unit::Week, 3, 2)]).await;
+}
+
+/// envoyproxy/ratelimit bounds only the size of the message, and Envoy admits requests that are
+/// refused.
+#[tokio::test]
+async fn a_thousand_descriptors_and_a_thousand_entries_are_decided() {
+    let istio = Istio::with(POLICY).await;
+    let mut service = istio.serve(&[]).await;
+    let client = service.client().await;
+    let each = |number: usize| descriptor(&[("PATH", &format!("/api/{number}"))]);
+    let answer = client.ask(request((0..1_000).map(each).collect())).await.unwrap();
+    let remaining: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
+    assert_eq!(remaining, [9; 1_000]);
+    // One counter a thousand times: ten hits are left.
+    let answer = client.ask(request(vec![descriptor(&[("PATH", "/api/all")]); 1_000])).await.unwrap();
+    let over = answer.statuses.iter().filter(|status| status.code() == Code::OverLimit).count();
+    assert_eq!((answer.statuses.len(), over), (1_000, 990));
+    let deep: Vec<(&str, &str)> = [("PATH", "/a"), ("method", "POST")].into_iter().cycle().take(1_000).collect();
+    answers(&client, vec![descriptor(&deep)], Code::Ok, &[none(0)]).await;
 }
 
 #[tokio::test]
@@ -156,7 +176,8 @@ async fn every_descriptor_counts_whatever_becomes_of_the_others() {
     let client = service.client().await;
     let (a, b) = (|| descriptor(&[("a", "")]), || descriptor(&[("b", "")]));
     let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
-    // One counter twice is two hits. There the first would tell what is left before the second; here both tell what is left after the request.
+    // One counter twice is two hits. That service reports for the first what is left before the
+    // second; this one reports for both what is left after the request.
     let twice = [yearly(Code::Ok, 5, 3), yearly(Code::Ok, 5, 3), yearly(Code::Ok, 1, 0)];
     answers(&client, vec![a(), a(), b()], Code::Ok, &twice).await;
     for left in [2, 1] {
@@ -168,9 +189,9 @@ async fn every_descriptor_counts_whatever_becomes_of_the_others() {
     let answer = client.ask(asked).await.unwrap();
     assert_eq!(answer.overall_code(), Code::OverLimit, "what the descriptor says wins, else the request");
     answers(&client, vec![a()], Code::OverLimit, &[yearly(Code::OverLimit, 5, 0)]).await;
-    // There it would say when the window ends, and be as much over in the next one; here a ban has no end.
-    let never = client.status(descriptor(&[("never", "")])).await;
-    assert_eq!(never, of(Code::OverLimit, Unit::Day, 0, 0));
+    // Envoy reports when the window ends, although clients are over limit in the next one too.
+    answers(&client, vec![descriptor(&[("never", "")])], Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 0, 0)])
+        .await;
     answers(&client, vec![descriptor(&[("now", "")])], Code::Ok, &[of(Code::Ok, Unit::Second, u32::MAX, u32::MAX - 1)])
         .await;
 }

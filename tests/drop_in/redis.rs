@@ -1,22 +1,29 @@
-//! How its variables lead to Redis: sockets, passwords, certificates, and every topology.
+//! Variables for the connection to Redis: sockets, passwords, certificates, and every topology.
+
+use std::time::{Duration, Instant};
 
 use redis::Value;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
-use super::Istio;
 use super::variables::policy;
+use super::{Istio, Ratelimit};
 use crate::support::policy::daily;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::sentinels::{MASTER, Sentinels, Watch};
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
+use crate::support::rls::channel;
 use crate::support::{PATIENCE, becomes};
 
-/// How many keys there are; they need not be text.
+/// Returns the number of keys, which need not be text.
 async fn keys(redis: &Redis, pattern: &str) -> u64 {
     redis.ask(&["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", pattern]).await.unwrap()
 }
 
-/// Serves five a day by these variables, which lead elsewhere than Istio's, and takes them.
+/// Serves five hits a day with these variables, which refer to another Redis than Istio's, and
+/// takes them.
 async fn takes_five(more: &[(&str, &str)]) {
     let istio = Istio::with(&daily("user", 5)).await;
     let mut service = istio.serve(more).await;
@@ -66,6 +73,31 @@ async fn a_unix_socket_a_password_and_a_prefix_lead_to_redis() {
     assert_eq!(keys(&redis, "[^m]*").await, 0);
     let told = service.process.log().join("\n");
     assert!(!told.contains("cret"), "{told}");
+}
+
+#[tokio::test]
+async fn the_ports_open_when_health_can_be_serving() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    for _ in 0..5 {
+        let mut service = Ratelimit::start(&istio.variables(&[]));
+        let mut health = HealthClient::new(channel(service.grpc()).await);
+        let serving = health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
+        assert_eq!((serving, service.health().await), (ServingStatus::Serving, 200));
+        assert!(service.client().await.hit("user", "ann").await);
+    }
+}
+
+#[tokio::test]
+async fn the_ports_open_a_second_after_the_start_though_there_is_no_redis() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let variables = istio.variables(&[]);
+    istio.redis.kill();
+    let begun = Instant::now();
+    let mut service = Ratelimit::start(&variables);
+    assert!(begun.elapsed() >= Duration::from_millis(900), "they opened after {:?}", begun.elapsed());
+    let mut health = HealthClient::new(channel(service.grpc()).await);
+    let serving = health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
+    assert_eq!((serving, service.health().await), (ServingStatus::NotServing, 500));
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! What one or two variables more change; which flags they are is a test of `src/settings/envoyproxy`.
+//! Effects of one or two additional variables; the flags that they become are tested in
+//! `src/settings/envoyproxy`.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -15,7 +16,7 @@ use crate::support::web::Web;
 
 const PROMETHEUS: [(&str, &str); 2] = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":0")];
 
-/// A policy for domain `test`, whose rules are given as `key: rate_limit`.
+/// Returns a policy for domain `test`, with rules given as `key: rate_limit`.
 pub(super) fn policy(rules: &[(&str, &str)]) -> String {
     let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
     format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
@@ -83,7 +84,7 @@ async fn what_is_over_in_shadow_mode_stops_no_counting() {
     }
 }
 
-// Waiting for an end blocks a thread, and the client's connection has to be ended meanwhile.
+// Waiting for the exit blocks a thread, and the client's connection must be closed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn grpc_uds_is_a_socket_that_goes_with_the_process() {
     let (istio, folder) = (Istio::with(&daily("user", 5)).await, TempDir::new().unwrap());
@@ -196,7 +197,7 @@ fn everything_that_cannot_be_is_told_in_one_report() {
     }
 }
 
-/// Values that only the flags which they become can judge, told by the variables.
+/// Values that are validated only by the flags that they become; the errors name the variables.
 #[test]
 fn what_a_flag_does_not_take_ends_it_too() {
     for (name, value, told) in [
@@ -225,9 +226,8 @@ fn what_a_flag_does_not_take_ends_it_too() {
 #[tokio::test]
 async fn what_comes_about_otherwise_is_told_and_keeps_nothing_from_starting() {
     let istio = Istio::with(&daily("user", 5)).await;
-    let more = [("TRACING_ENABLED", "true"), ("MEMCACHE_SRV", "_memcache._tcp"), ("REDIS_POOL_SIZE", "")];
+    let more = [("MEMCACHE_SRV", "_memcache._tcp"), ("REDIS_POOL_SIZE", "")];
     let mut service = istio.serve(&more).await;
-    service.wait_for("TRACING_ENABLED: ");
     service.wait_for("MEMCACHE_SRV: ");
     service.process.signal(Signal::TERM);
     let told = service.process.last_words();

@@ -1,4 +1,4 @@
-//! Clusters of Envoy that have no `authority`: Envoy sends their names as `:authority`.
+//! Envoy clusters without `authority`, for which Envoy sends the cluster's name as `:authority`.
 
 use crate::support::envoy::{Envoy, root};
 use crate::support::tollgate::Tollgate;
@@ -18,7 +18,7 @@ async fn a_cluster_name_of_other_bytes_is_no_reason_to_refuse_a_call() {
     limits_by("rate limit @ 100 % [1").await;
 }
 
-/// Checks a limit of 2 with the cluster of this name; Envoy lets requests pass when their calls fail.
+/// Checks a limit of 2 with a cluster of this name. Envoy admits requests if its calls fail.
 async fn limits_by(cluster: &str) {
     let tollgate = Tollgate::serve(&root().join("tests/envoy/policy.yaml"));
     let port = tollgate.grpc.port().to_string();

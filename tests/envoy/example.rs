@@ -49,7 +49,7 @@ async fn the_example_lets_nobody_choose_an_address() {
         let reply = envoy.edge.get_with("/", &[("x-forwarded-for", address.as_bytes())]).await;
         left.push(reply.header("x-ratelimit-remaining").parse::<u32>().unwrap());
     }
-    // A new minute begins between two of them at most.
+    // A new minute begins between at most two of them.
     assert!(left[0] > left[1] || left[1] > left[2], "{left:?}");
 }
 
@@ -63,13 +63,13 @@ fn is_as_the_readme_says(refused: &Reply) {
     assert!((1..=60).contains(&retry_after), "{retry_after}");
 }
 
-/// The example on free ports, with our upstream as the application.
+/// Returns the example on free ports, with the tests' upstream as the application.
 pub(crate) fn example() -> String {
     on_free_ports(&std::fs::read_to_string(root().join("deploy/envoy/envoy.yaml")).unwrap())
 }
 
-/// A bootstrap of `deploy/envoy` on free ports, with our upstream as the application, and time enough for a machine full of tests:
-/// an answer that comes too late is asked for again, or lets the request pass.
+/// Adapts a bootstrap of `deploy/envoy`: free ports, the tests' upstream as the application, and
+/// longer timeouts for busy machines, since Envoy retries a late call or admits its request.
 pub(crate) fn on_free_ports(text: &str) -> String {
     let text = text.replace("timeout: 0.02s", "timeout: 5s").replace("max_interval: 0.02s", "max_interval: 5s");
     let (listeners, clusters) = text.split_once("\n  clusters:\n").unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of requests while tollgate is away, and while it is replaced.
+//! Requests during an outage and a rolling restart of tollgate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ async fn a_tollgate_that_comes_back_decides_at_once() {
     assert_eq!(edge.envoy.edge.status("/user", "ann").await, 200);
 }
 
-// Several threads, since waiting for the end of a process would stop the traffic.
+// Waiting for a process to end blocks a thread, which must not be that of the traffic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_fails_no_request() {
     let mut pair = [(); 2].map(|()| Tollgate::serve_with(&policy(), &DRAIN));
@@ -61,10 +61,10 @@ async fn a_rolling_restart_fails_no_request() {
     assert_eq!(envoy.counter("cluster.upstream.ratelimit.error").await, 0, "of {answers} requests");
 }
 
-/// Long enough for some requests.
+/// Long enough for several requests.
 const DRAIN: [&str; 2] = ["--drain-delay", "300ms"];
 
-/// A new process where the old one was.
+/// Starts a new process at the address of the old one.
 fn again(old: &Tollgate) -> Tollgate {
     let address = old.grpc.to_string();
     Tollgate::serve_with(&policy(), &["--grpc-listen", &address, DRAIN[0], DRAIN[1]])
@@ -74,7 +74,7 @@ fn policy() -> std::path::PathBuf {
     root().join("tests/envoy/policy.yaml")
 }
 
-/// How many descriptors a tollgate let pass.
+/// Returns the number of descriptors that a tollgate admitted.
 async fn decisions(tollgate: &Tollgate) -> u64 {
     let metrics = Web::new(tollgate.http).get("/metrics").await.body;
     let allowed =
@@ -82,7 +82,7 @@ async fn decisions(tollgate: &Tollgate) -> u64 {
     allowed.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Clients that ask one request after another.
+/// Clients that send one request after another.
 pub(super) struct Traffic {
     answers: Arc<AtomicUsize>,
     stop: CancellationToken,
@@ -90,7 +90,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Each of the clients has a connection of its own.
+    /// Starts clients, each with a connection of its own.
     pub(super) fn start(edge: &Web, clients: usize) -> Self {
         let (answers, stop) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
         let client = |_| tokio::spawn(ask(edge.afresh(), Arc::clone(&answers), stop.clone()));
@@ -98,14 +98,14 @@ impl Traffic {
         Self { answers, stop, clients }
     }
 
-    /// Waits for more answers.
+    /// Waits for more responses.
     pub(super) async fn flows(&self, when: &str) {
         let enough = self.answers.load(Ordering::Relaxed) + 200;
         let answers = || async { self.answers.load(Ordering::Relaxed) };
         becomes(&format!("traffic flows {when}"), PATIENCE, answers, |answers| *answers >= enough).await;
     }
 
-    /// How many answers there were, and which of them were not 200.
+    /// Stops the traffic. Returns the number of responses, and the statuses other than 200.
     pub(super) async fn stop(self) -> (usize, Vec<u16>) {
         self.stop.cancel();
         let mut failures = Vec::new();
@@ -122,7 +122,7 @@ async fn ask(edge: Web, answers: Arc<AtomicUsize>, stop: CancellationToken) -> V
         let status = edge.get("/load").await.status;
         failures.extend((status != 200).then_some(status));
         answers.fetch_add(1, Ordering::Relaxed);
-        // Steady, and no more than a machine that runs other tests can bear.
+        // Steady, at a rate that a machine with other tests can sustain.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     failures

@@ -1,4 +1,5 @@
-//! Envoy and tollgate with the certificates that Envoy Gateway gives them: RSA, a wildcard of one label, no extended key usage.
+//! Envoy and tollgate with certificates like those of Envoy Gateway: RSA, a single-label wildcard,
+//! no extended key usage.
 
 use tempfile::TempDir;
 
@@ -43,7 +44,7 @@ async fn neither_changed_certificates_nor_the_age_of_connections_fail_a_request(
     assert!(connections > 2, "{connections} connections for {answers} requests");
 }
 
-/// `pair.yaml` without retries, and with TLS.
+/// Returns `pair.yaml` without retries, and with TLS.
 fn template() -> String {
     let text = std::fs::read_to_string(root().join("tests/envoy/pair.yaml")).unwrap();
     let (before, after) = text.split_once("    - name: tollgate\n").unwrap();

@@ -91,6 +91,12 @@ const subjects = {
     }
     assert.equal(await page.locator('main img, main script').count(), 0);
     assert.equal(await page.evaluate(() => window.ran), undefined);
+    // What nobody sees is escaped in all that the page writes.
+    const shown = await page.evaluate(async (text) => {
+      const { h, write } = await import(document.querySelector('script[type=module]').src.replace('app.js', 'dom.js'));
+      return write(document.body, text), [h('p', {}, text).textContent, document.body.textContent];
+    }, 'a\u202eb\u2028\u009b\u200bé');
+    assert.deepEqual(shown, Array(2).fill('a\\u{202e}b\\u{2028}\\u{9b}\\u{200b}é'));
   },
 
   /** A key whose values are hashed is told by its hashes, and not asked for by them. */

@@ -1,7 +1,8 @@
-//! The page of administration in a real Chromium, against a service under load: what it shows is what was sent.
+//! The admin page in a real Chromium, with a service under load: the page shows the traffic that
+//! was sent.
 //!
-//! `browser.mjs` drives the browser, by playwright-core; `tests/run` installs both. With `TOLLGATE_PAGE_IMAGES` a folder, the pictures
-//! of `docs/page.md` are written there.
+//! `browser.mjs` drives the browser through playwright-core; `tests/run` installs both. If
+//! `TOLLGATE_PAGE_IMAGES` names a folder, the screenshots of `docs/page.md` are written to it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -22,13 +23,13 @@ use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
 const POLICY: &str = include_str!("policy.yaml");
-/// A value that would run as a script if it ever became HTML.
+/// A value that would run as a script if it were inserted as HTML.
 const SCRIPT: &str = "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script>";
 const TOKEN: &str = "reader-0123456789";
-/// Lines that a file of the page may have; what is vendored is not ours.
+/// Maximum lines per file of the page; vendored files are exempt.
 const MAX_LINES: usize = 400;
 
-/// A service with `POLICY`, and calls that do not end until they are told to.
+/// A service with `POLICY`, and background load until it is stopped.
 struct Busy {
     service: Tollgate,
     client: Client,
@@ -60,7 +61,7 @@ impl Busy {
         Self { service, client, stop, load, policies }
     }
 
-    /// So many hits of each user of the free plan.
+    /// Sends the given number of hits for each user of the free plan.
     async fn send(&self, users: &[(&str, u64)]) {
         for (user, hits) in users {
             for _ in 0..*hits {
@@ -73,7 +74,7 @@ impl Busy {
         }
     }
 
-    /// Ends the load, and says how many denials it was.
+    /// Stops the load, and returns the number of denials.
     async fn quiet(self) -> (Tollgate, [u64; 2], Policies) {
         self.stop.store(true, Ordering::Relaxed);
         (self.service, self.load.await.unwrap(), self.policies)
@@ -83,7 +84,7 @@ impl Busy {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_page_shows_is_what_was_sent() {
     let busy = Busy::start().await;
-    // 20 a day: 30, 5 and 5 denials; 60 allowed.
+    // 20 per day: 30, 5 and 5 denials; 60 allowed.
     busy.send(&[("ann", 50), ("bob", 25), (SCRIPT, 25)]).await;
     let rates = json!({"domain": "test", "rule": "plan=free > user", "share": "40 %"});
     look("rates", &busy.service, rates).await;
@@ -103,7 +104,7 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve(policies.path());
     let users = [("free", "ann"), ("free", "bob"), ("free", "cy"), ("free", "dan"), ("paid", "eve"), ("paid", "fay")];
-    // 20 a day for each user of the free plan; the paid ones are never denied.
+    // 20 per day for each user of the free plan; paid users are never denied.
     let rules = [("plan=free > user", "80 allowed3,920 denied"), ("plan=paid > user", "2,000 allowed0 denied")];
     let given = json!({"sums": ["2,080 in all", "3,920 in all"], "rules": rules});
     let mut browser = Process::start("the browser", &mut browser("numbers", &service, given.clone()));
@@ -140,7 +141,7 @@ async fn a_counter_is_changed_from_the_page_after_it_has_asked() {
         client.ask(ann()).await.unwrap();
     }
     look("counter", &service, one_key()).await;
-    // It was reset, and decisions know.
+    // Decisions see the reset.
     for _ in 0..20 {
         assert_eq!(client.ask(ann()).await.unwrap().overall_code(), Code::Ok);
     }
@@ -165,7 +166,7 @@ async fn a_store_that_is_lost_is_told() {
     let (redis, policies) = (Redis::start().await, Policies::of(POLICY));
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let service = Tollgate::serve_with(policies.path(), &flags);
-    // Two workers and HTTP.
+    // Two workers and the HTTP listener.
     let mut browser = Process::start("the browser", &mut browser("store", &service, json!({"workers": 3})));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     redis.kill();
@@ -253,7 +254,7 @@ async fn each_view_has_a_picture() {
         busy.send(&[("ann", 3), ("bob", 1), ("cy", u64::from(round % 2 == 0)), ("dan.o'neil@example.org", 1)]).await;
         busy.client.ask(trial.clone()).await.unwrap();
     }
-    // For a document a chart wants something to show.
+    // Screenshots for the book need enough data for a chart.
     let is_for_good = std::env::var_os("TOLLGATE_PAGE_IMAGES").is_some();
     let given = json!({"images": images, "watch_ms": if is_for_good { 25_000 } else { 0 }, "key": one_key()["key"]});
     look("pictures", &busy.service, given).await;
@@ -309,7 +310,7 @@ fn every_file_of_the_page_is_short_and_makes_no_html_of_text() {
     }
 }
 
-/// As the page writes them.
+/// Formats keys and counts as the page displays them.
 fn shown(keys: &[(String, u64)]) -> Value {
     keys.iter().map(|(key, denied)| json!([key, thousands(*denied)])).collect()
 }
@@ -325,7 +326,7 @@ fn one_key() -> Value {
     json!({"key": {"domain": "test", "rule": "plan=free > user", "key": "plan=free,user=ann"}})
 }
 
-/// Looks at one subject, and fails with what the browser says where something is not as it should be.
+/// Tests one subject in the browser, and fails with the browser's report if anything is wrong.
 async fn look(subject: &'static str, service: &Tollgate, given: Value) {
     let mut command = browser(subject, service, given);
     let Output { status, stdout, stderr } =

@@ -1,5 +1,5 @@
-//! Reaching Redis: as whom, by which certificates, at which socket, in which database, under which prefix; and what is said of
-//! settings that break a promise.
+//! Access to Redis: users, certificates, sockets, databases, prefixes, and warnings about settings
+//! that break a promise.
 
 use redis::Value;
 
@@ -13,7 +13,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes, eventually};
 
-/// What the README tells to give.
+/// The user that the README recommends.
 const APP: &str = "user app on >first ~* +@all";
 
 #[tokio::test]
@@ -186,8 +186,8 @@ async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
 async fn a_user_who_may_run_no_scripts_is_an_error_in_the_log() {
     let redis = Redis::start_with(&["user app on >first ~* +@all -@scripting"]).await;
     let policies = yearly();
-    let (service, _client) = serve(&policies, &format!("redis://app:first@{}", redis.address), &[]).await;
-    says(&service, "runs no scripts");
+    let service = start(&policies, &format!("redis://app:first@{}", redis.address), &[]);
+    says(&service, "ACL SETUSER app +evalsha +eval");
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ fn yearly() -> Policies {
     Policies::of(&policy(&[("user", "algorithm: sliding_window, requests_per_unit: 1, unit: year")]))
 }
 
-/// A server with one more user, where the default user has a password.
+/// Starts a server with one more user, and with a password for the default user.
 async fn guarded(user: &str) -> Redis {
     Redis::start_as(Setup { lines: vec![user.to_owned()], password: Some("admin"), ..Setup::default() }).await
 }
@@ -231,7 +231,7 @@ async fn encrypted(clients: Clients) -> (Tls, Redis) {
     (tls, redis)
 }
 
-/// Limits are kept in the store at this URL.
+/// Asserts that limits are kept in the store at this URL.
 async fn works_at(store: &str, flags: &[&str]) {
     let policies = yearly();
     let (_service, client) = serve(&policies, store, flags).await;
@@ -239,7 +239,8 @@ async fn works_at(store: &str, flags: &[&str]) {
     assert!(!client.hit("user", "ann").await);
 }
 
-/// The store at this URL cannot be used: the log says why, the service is not ready and decides nothing.
+/// Asserts that the store at this URL cannot be used: the log has the reason, the service is not
+/// ready and decides nothing.
 async fn refused(store: &str, flags: &[&str], reason: &str) {
     let policies = yearly();
     let service = start(&policies, store, flags);
@@ -248,7 +249,7 @@ async fn refused(store: &str, flags: &[&str], reason: &str) {
     assert_eq!(hit_or_fail(&Client::connect(service.grpc).await).await, None);
 }
 
-/// Whether a hit was admitted; none where nobody decided.
+/// Returns `true` if a hit was admitted, and `None` if there is no decision.
 async fn hit_or_fail(client: &Client) -> Option<bool> {
     use crate::support::rls::{descriptor, request};
     use tollgate::grpc::proto::rate_limit_response::Code;

@@ -1,4 +1,5 @@
-//! What people do to one counter: at every topology, and with what replicas remember and hold of it.
+//! Operations on one counter: at every topology, and together with what replicas cache and lease of
+//! it.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ async fn a_server_a_cluster_and_the_master_of_sentinels_do_what_is_asked() {
         ] {
             let policies = Policies::of(&policy(&[("user", limit)]));
             let (service, client) = serve(&policies, &url, &[]).await;
-            // Of several slots of the cluster.
+            // In several slots of the cluster.
             for user in ["ann", "bob", "cy", "dora", "{x}1"] {
                 goes_through_all(&service, &client, user).await;
             }
@@ -96,7 +97,8 @@ async fn what_was_taken_of_a_grant_goes_back_to_it_where_another_slot_denies() {
     let is_whole = |state: &Value| state["grant"]["remaining"] == 3 && state["windows"][0]["used"] == 2;
     let state = || async { inspect(&service, "user=ann").await["state"].clone() };
     for at_once in [1, 3, 40] {
-        // Of many at once the others write between a charge and its take-back, which then goes by the receipt.
+        // With many at once, others write between a charge and its take-back, which then goes by
+        // the receipt.
         join_all((0..at_once).map(|_| client.ask(both()))).await.into_iter().for_each(|answer| drop(answer.unwrap()));
         becomes("all are back where they came from", PATIENCE, state, is_whole).await;
     }
@@ -143,7 +145,7 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
     amend(&there, "reset", "ann", json!({})).await;
     let many = RateLimitDescriptor { hits_addend: Some(200), ..descriptor(&[("user", "ann")]) };
     assert_eq!(other.status(many).await.code(), Code::Ok);
-    // Gives back what it holds.
+    // Returns the hits that it holds.
     here.terminate();
     assert_eq!(inspect(&there, "user=ann").await["state"]["windows"][0]["used"], 200);
 }
@@ -163,7 +165,7 @@ async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_afte
     };
     becomes("a block is held", PATIENCE, held, |held| *held > 0).await;
     amend(&there, "grant", "ann", json!({"hits": 5, "for": "1h"})).await;
-    // Gives back what it holds.
+    // Returns the hits that it holds.
     here.terminate();
     assert_eq!(inspect(&there, "user=ann").await["state"]["grant"]["remaining"], 5);
 }
@@ -207,7 +209,7 @@ async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_
     let clients = [&one, &other, &one, &other, &one, &other, &one, &other];
     let admitted: u32 = join_all(clients.map(|client| hit(client.clone()))).await.iter().sum();
     assert!(admitted <= 2_500, "{admitted}");
-    // What is left in blocks goes back, to the limit or the grant; then all have been admitted.
+    // Hits left in blocks return to the limit or the grant; then all have been admitted.
     let mut total = admitted;
     let deadline = std::time::Instant::now() + PATIENCE;
     while total < 2_500 && std::time::Instant::now() < deadline {
@@ -255,14 +257,14 @@ async fn a_store_that_is_away_is_told() {
     assert_eq!(Web::new(service.admin).get("/api/v1/counter?domain=test&descriptor=user=ann").await.status, 503);
 }
 
-/// What there is to say of a counter.
+/// Returns the state of a counter.
 pub(super) async fn inspect(service: &Tollgate, descriptor: &str) -> Value {
     let reply = Web::new(service.admin).get(&format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     serde_json::from_str(&reply.body).unwrap()
 }
 
-/// What comes of doing something to a user's counter.
+/// Amends a user's counter, and returns the reply.
 async fn amend(service: &Tollgate, what: &str, user: &str, with: Value) -> Value {
     let mut body = json!({"domain": "test", "descriptor": format!("user={user}")});
     body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());

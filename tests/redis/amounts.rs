@@ -1,9 +1,11 @@
-//! Amounts that change while a counter is in use, step by step in given time: memory, one server and a cluster alike.
+//! Changes of amounts while a counter is in use, step by step in simulated time: memory, one server
+//! and a cluster agree.
 //!
-//! The law: a refund or take-back of n hits through any amount lowers what any other amount counts by at most n; any other
-//! write lowers it by nothing. So who judges by old amounts, for a moment or by mistake, makes no room for others.
+//! The law: a refund or take-back of n hits through any amount lowers what any other amount counts
+//! by at most n; any other write lowers it by nothing. So a replica that judges by old amounts, for
+//! a moment or by mistake, frees no hits for others.
 //!
-//! `TOLLGATE_RANDOM_SEED` has other random writes, `TOLLGATE_RANDOM_CASES` more.
+//! `TOLLGATE_RANDOM_SEED` selects other random writes, `TOLLGATE_RANDOM_CASES` more of them.
 
 use tollgate::algorithm::Receipt;
 use tollgate::algorithm::amend::Amendment;
@@ -20,7 +22,7 @@ use crate::support::rls::{descriptor, request};
 
 const AT: u64 = 1_780_000_000_000_000;
 const AMOUNT: u32 = 10_000;
-/// Amounts that the others have not heard of any more, and that somebody wrote by mistake.
+/// Amounts that other replicas no longer have, and amounts written by mistake.
 const OLD: [u32; 4] = [100, 1, 0, 9_999];
 
 /// Limits that admit N at once.
@@ -88,7 +90,8 @@ async fn denied_hits_through_old_amounts_make_no_room() {
             assert!(!bench.hit(key, 7).await, "{key}: 7 hits of {old}");
             bench.install(AMOUNT, "admitted");
             assert!(bench.used(key).await >= u64::from(AMOUNT) - 1, "{key}: {charge} through {old}");
-            // The seven were charged as far as the amount allows to owe; or else the one that was left is still there.
+            // The seven hits were charged as far as the amount allows debt; if they were not, the
+            // one hit that was left still is.
             bench.install(AMOUNT, charge);
             assert!(!bench.hit(key, 2).await, "{key}: {charge} through {old}");
         }
@@ -122,11 +125,11 @@ async fn amounts_that_were_lowered_by_mistake_and_raised_again_admit_no_more_in_
     }
 }
 
-/// A write and the amount that it goes through; then every amount has to count what it counted, less what was given back.
+/// No write lowers what any amount counts by more than the hits that it returns.
 #[tokio::test]
 async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
     const AMOUNTS: [u32; 6] = [0, 1, 7, 997, 5_000, 10_000];
-    /// A ban counts nothing.
+    /// Amounts whose counts are compared; a ban counts nothing.
     const WATCHED: [u32; 3] = [1, 997, 10_000];
     let servers = Servers::start().await;
     let from_environment = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -150,7 +153,7 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
                         bench.refund(key, hits).await;
                         given_back = hits.into();
                     }
-                    // The limit of a lease is none that denies everything.
+                    // A limit that denies everything has no leases.
                     "take-back" if !is_ban(key, amount) && !lent.is_empty() => {
                         let receipt: Receipt = lent.swap_remove(random.below(lent.len()));
                         bench.take_back(key, receipt).await;
@@ -176,7 +179,7 @@ impl Servers {
         Self(Redis::start().await, cluster().await)
     }
 
-    /// These and memory, without any counter.
+    /// Returns the servers and memory, without any counter.
     async fn bench(&self) -> Bench {
         let sides = Sides::new(&[self.0.url(), self.1.url()], "amounts:", Modes::default()).await;
         sides.clear().await;
@@ -184,19 +187,19 @@ impl Servers {
     }
 }
 
-/// Stores that have to say the same.
+/// Stores that must agree.
 struct Bench {
     sides: Sides,
 }
 
 impl Bench {
-    /// The limits that can be charged so.
+    /// Returns the limits that support this charge mode.
     fn keys(&self, charge: &str) -> impl Iterator<Item = &'static str> {
         let is_one = move |key: &&str| charge == "admitted" || charge == "blamed" || *key != "log";
         LIMITS.into_iter().map(|(key, _)| key).filter(is_one).collect::<Vec<_>>().into_iter()
     }
 
-    /// Puts an amount in force in all.
+    /// Installs a policy with this amount in all stores.
     fn install(&self, amount: u32, charge: &str) {
         let limit =
             |limit: &str| limit.replace(": N", &format!(": {amount}")).replace(": B", &format!(": {}", amount.max(1)));
@@ -232,11 +235,11 @@ impl Bench {
         self.sides.take_back(AT, &format!("{key}=a"), receipt).await;
     }
 
-    /// Hits that count, and hits that are left.
+    /// Returns the hits used, and the hits left.
     async fn look(&self, key: &str) -> (u64, u64) {
         let looked = self.sides.amend(AT, &format!("{key}=a"), Amendment::Look).await.unwrap().unwrap();
         let windows = looked.after.windows;
-        // Windows here have all the same amount.
+        // All windows here have the same amount.
         (windows.iter().map(|window| window.used).min().unwrap(), windows[0].remaining)
     }
 
@@ -261,7 +264,7 @@ impl Bench {
         assert!(self.hit(key, hits).await, "{key}: {hits} hits {when}; {} are left", self.left(key).await);
     }
 
-    /// So many hits and no more.
+    /// Asserts that this many hits are admitted, and no more.
     async fn admits_just(&self, key: &str, hits: u32, when: &str) {
         if hits > 0 {
             self.admits(key, hits, when).await;
@@ -270,7 +273,7 @@ impl Bench {
     }
 }
 
-/// Whether it has no counter that hits could be given back to.
+/// Returns `true` if the limit has no counter to which hits could be returned.
 fn is_ban(key: &str, amount: u32) -> bool {
     amount == 0 && key != "bucket_of_another_size"
 }

@@ -1,4 +1,5 @@
-//! Calendar windows where the server's clock, or a counter's instant, is far from what this process takes the time to be.
+//! Calendar windows if the server's clock, or the time of a counter, is far from this process's
+//! clock.
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
@@ -11,7 +12,7 @@ use crate::support::rls::{descriptor, request};
 
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
-/// Noon of a day in UTC.
+/// Noon of a day, UTC.
 const NOON: u64 = 20_600 * DAY + 12 * HOUR;
 
 const RULES: [(&str, &str); 3] = [
@@ -34,7 +35,7 @@ async fn a_clock_many_windows_behind_a_counter_leaves_it_as_it_is() {
         assert_eq!(ask(NOON + 400 * DAY, &["day"]).await.0, [left]);
     }
     assert_eq!(ask(NOON + 430 * DAY, &["week", "month"]).await.0, [3, 8]);
-    // Each counter is judged at the instant of its last write, and tells its times from there.
+    // Each counter is judged at the time of its last write, and reports times relative to that.
     for back in [401, 30, 3, 2, 1] {
         let (left, times) = ask(NOON + 401 * DAY - back * DAY, &["day", "month", "week"]).await;
         assert_eq!(left[0], 0, "{back} days back");
@@ -52,7 +53,8 @@ async fn a_server_whose_clock_is_years_apart_counts_in_its_own_windows() {
             format!("requests_per_unit: 5, unit: year, calendar: true, time_zone: Asia/Tokyo, charge: {charge}")
         });
         let policies = Policies::of(&policy(&[("admitted", &rules[0]), ("always", &rules[1])]));
-        // Two processes, of which the first has learnt of the server's clock before the second asks.
+        // Two processes; the first has learnt of the server's clock before the second sends a
+        // request.
         let (_one, one) = serve(&policies, &redis.url(), &[]).await;
         let (_other, other) = serve(&policies, &redis.url(), &[]).await;
         for key in ["admitted", "always"] {

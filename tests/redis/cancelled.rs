@@ -1,4 +1,5 @@
-//! Calls whose callers go away: what is begun is finished, and charges of a request that is not admitted are taken back.
+//! Cancelled calls: work that has begun is finished, and charges of a request that is not admitted
+//! are taken back.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const GONE: usize = 20;
 const LOST: &str = "tollgate_take_backs_lost_total";
 const UNKNOWN: &str = "tollgate_unknown_charges_total";
 
-/// One counter with room for all, and one that has none.
+/// Returns one limit that is never reached, and one that a single hit uses up.
 fn rules() -> Policies {
     let plenty = format!("requests_per_unit: {PLENTY}, unit: year, charge: admitted");
     Policies::of(&policy(&[("plenty", &plenty), ("full", "requests_per_unit: 1, unit: year, charge: admitted")]))
@@ -28,7 +29,7 @@ fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
     request(entries.iter().map(|entry| descriptor(&[*entry])).collect())
 }
 
-/// Asks so often at the same time, by callers who go away.
+/// Sends a request `GONE` times concurrently, and cancels each call after its `wait`.
 async fn ask_and_go(client: &Client, message: &RateLimitRequest, wait: impl Fn(usize) -> Duration) {
     let mut gone = JoinSet::new();
     for number in 0..GONE {
@@ -38,7 +39,7 @@ async fn ask_and_go(client: &Client, message: &RateLimitRequest, wait: impl Fn(u
     gone.join_all().await;
 }
 
-/// The node that has the counter of a value.
+/// Returns the node that has the counter of a value.
 async fn place_of<'a>(cluster: &'a Cluster, value: &str) -> &'a Redis {
     for node in nodes_of(cluster) {
         let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{value}*")]).await.unwrap();
@@ -49,7 +50,8 @@ async fn place_of<'a>(cluster: &'a Cluster, value: &str) -> &'a Redis {
     panic!("no node has a key of {value}")
 }
 
-/// A value whose counter is not at the node of the full one, which it gives too. Both are used once.
+/// Returns a value whose counter is not on the node of the full one, and that node. Both are used
+/// once.
 async fn apart<'a>(cluster: &'a Cluster, client: &Client) -> (String, &'a Redis) {
     assert!(client.hit("full", "the-full-one").await);
     let full = place_of(cluster, "the-full-one").await;
@@ -112,7 +114,7 @@ async fn calls_whose_time_is_over_leave_no_charge_that_is_not_counted() {
 async fn servers_that_had_not_been_asked_when_the_caller_went_admit_nothing() {
     let (redis, other) = (Redis::start().await, Redis::start().await);
     let limits = [
-        // Forgiving enough that no charge comes free within the test.
+        // A limit that never denies, and drains only one hit per second.
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
         ("year", "requests_per_unit: 1000, unit: year, charge: admitted"),
     ];
@@ -167,7 +169,7 @@ async fn hits_of_a_block_go_back_to_it() {
     ask_and_go(&client, &of(&[("hot", "x"), ("year", "x")]), |_| Duration::from_millis(200)).await;
     redis.resume();
     drop(client);
-    // At its end it gives back what was not used of its blocks.
+    // On shutdown, it returns the unused hits of its blocks.
     assert!(service.terminate().success());
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     assert_eq!(remaining(&client, "hot", "x").await, 100_000 - 200);
@@ -203,7 +205,7 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     assert_eq!(metric(&service, LOST).await, 0);
 }
 
-/// Hits left of the limit of a second, if its server can be asked.
+/// Returns the hits left of the per-second limit, if its server is reachable.
 async fn remaining_or_none(client: &Client) -> Option<u32> {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("second", "")]) };
     client.ask(request(vec![peek])).await.ok().map(|answer| answer.statuses[0].limit_remaining)

@@ -1,4 +1,5 @@
-//! Replicas whose clocks are not their masters': seen before a failover, and what one to such a replica does.
+//! Replicas whose clocks differ from their masters': detected before a failover, and the effect of
+//! a failover to one.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// A series of the metric begins so.
+/// Prefix of each series of the metric.
 const OFFSET: &str = "tollgate_store_replica_clock_offset_seconds{";
 
 #[tokio::test]
@@ -69,7 +70,8 @@ async fn a_replica_that_cannot_be_reached_has_no_series_and_makes_no_noise() {
     is_not_logged(&service, "127.0.0.1:1\"");
 }
 
-/// What `docs/promise.md` says of a failover to a replica whose clock is behind.
+/// After a failover to a replica whose clock is behind, used counters admit nothing until it has
+/// caught up, as `docs/promise.md` documents.
 #[tokio::test]
 async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught_up() {
     const BEHIND: Duration = Duration::from_secs(4);
@@ -108,7 +110,7 @@ fn is_not_logged(service: &Tollgate, address: &str) {
     assert!(!log.iter().any(|line| line.contains(address)), "{address} in {log:#?}");
 }
 
-/// The series that are exposed: labels and values.
+/// Returns the exposed series: labels and values.
 async fn offsets(service: &Tollgate) -> Vec<(String, f64)> {
     let metrics = Web::new(service.http).get("/metrics").await.body;
     let series = metrics.lines().filter_map(|line| line.strip_prefix(OFFSET)?.rsplit_once(' '));

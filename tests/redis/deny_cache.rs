@@ -1,4 +1,5 @@
-//! Who is known to be denied is answered without Redis: until there may be room again, and no longer than told.
+//! Known denials are answered without Redis until the limit may admit again, and no longer than
+//! configured.
 
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
@@ -31,7 +32,7 @@ impl Denied {
         Self { redis, policies, service, client }
     }
 
-    /// Calls of scripts so far.
+    /// Returns the number of script calls so far.
     async fn calls(&self) -> u64 {
         calls(&[&self.redis], "evalsha").await
     }
@@ -135,7 +136,8 @@ async fn a_policy_that_moves_its_counters_ends_it() {
 
 #[tokio::test]
 async fn denied_hits_that_make_the_wait_longer_are_charged_and_the_wait_is_told() {
-    // A hit of the hour costs another 12 s each time, and one of the first window may use the second one up.
+    // Each hit adds 12 s to the wait of the hourly limit, and hits of the first window may use up
+    // the second.
     let rate = "algorithm: gcra, requests_per_unit: 300, unit: hour, burst: 1, charge: always";
     let windows =
         "windows: [{ requests_per_unit: 1, unit: year }, { requests_per_unit: 10, unit: 3650d }], charge: always";
@@ -145,7 +147,7 @@ async fn denied_hits_that_make_the_wait_longer_are_charged_and_the_wait_is_told(
     assert!(client.hit("rate", "ann").await && client.hit("windows", "ann").await);
     for denied in 1..=10 {
         let wait = client.status(descriptor(&[("rate", "ann")])).await.duration_until_reset.unwrap().seconds;
-        // What has passed meanwhile is less than a hit's worth, unless the machine is very slow.
+        // The elapsed time is less than a hit's worth, unless the machine is very slow.
         assert!(wait > denied * 12, "{denied} hits denied, {wait} s");
         assert!(!client.hit("windows", "ann").await);
     }
@@ -190,7 +192,7 @@ async fn a_cluster_is_asked_where_the_denial_may_come_from_a_charge_that_is_take
     }
 }
 
-/// So many hits of `user=ann`.
+/// Returns a descriptor that takes `count` hits of `user=ann`.
 fn hits(count: u64) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: Some(count), ..descriptor(&[("user", "ann")]) }
 }

@@ -1,6 +1,8 @@
-//! Never more than the limit, whoever asks at the same time: several processes, many requests under way in each.
+//! Concurrent requests never exceed the limit: several processes, with many requests in flight in
+//! each.
 //!
-//! Amounts are for a year, so that nothing comes free meanwhile and no window ends but on one night of the year.
+//! Amounts are per year, so that no hits become available meanwhile and no window ends except on
+//! one night of the year.
 
 use tokio::task::JoinSet;
 use tollgate::grpc::proto::RateLimitDescriptor;
@@ -14,10 +16,10 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 const PROCESSES: usize = 8;
-/// Requests that each process has under way.
+/// Requests in flight in each process.
 const AT_ONCE: usize = 64;
 const AMOUNT: u32 = 200;
-/// What each process is asked for, of each limit: together half as much again as there is.
+/// Requests of each kind sent to each process: in total three times the amount.
 const ASKED: usize = 75;
 
 const LIMITS: [(&str, &str); 6] = [
@@ -46,7 +48,8 @@ async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
     let cluster = cluster().await;
     let policies = Policies::of(&admitted_only(&LIMITS));
     let fleet = Fleet::start(&policies, &cluster.url()).await;
-    // Most limits are in two kinds of requests, so that every denial has charges of others to take back.
+    // Most limits are in two kinds of requests, so that every denial has charges of others to take
+    // back.
     let kinds = [["fixed", "sliding", "gcra"], ["fixed", "log", "bucket"], ["sliding", "log", "windows"]];
     let asked = (0..ASKED).flat_map(|_| kinds.iter().map(|kind| kind.map(|key| descriptor(&[(key, "")])).to_vec()));
     let admitted = fleet.ask(asked.collect()).await;
@@ -54,7 +57,8 @@ async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
         let of_key = |descriptors: &&Vec<RateLimitDescriptor>| descriptors.iter().any(|one| is(one, key));
         let taken = u32::try_from(admitted.iter().filter(of_key).count()).unwrap();
         assert!(taken <= AMOUNT, "{key}: {taken} of {AMOUNT}");
-        // A rate's charge that is taken back leaves the time that has passed since, which may be a part of a hit.
+        // Taking back a charge of a rate leaves the time since that charge, which may be part of a
+        // hit.
         let parts = u32::from(matches!(key, "gcra" | "bucket"));
         let is_right = |left: &u32| ((AMOUNT - taken).saturating_sub(parts)..=AMOUNT - taken).contains(left);
         becomes(&format!("{key}: what was not admitted is left"), PATIENCE, || fleet.remaining(key), is_right).await;
@@ -116,9 +120,9 @@ impl Fleet {
         self.services.iter().map(|(service, _)| service)
     }
 
-    /// Asks every process all of this, many requests at once, and gives those that were admitted.
+    /// Sends these requests to every process, many at once. Returns those that were admitted.
     pub(super) async fn ask(&self, asked: Vec<Vec<RateLimitDescriptor>>) -> Vec<Vec<RateLimitDescriptor>> {
-        // On a starved machine a process may be ready while one of three masters has not greeted it yet.
+        // On a starved machine, a process may be ready before it is connected to all three masters.
         for (_, client) in &self.services {
             for descriptors in asked.iter().take(LIMITS.len()) {
                 let peeks: Vec<_> = descriptors.iter().cloned().map(peek).collect();

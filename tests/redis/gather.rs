@@ -1,4 +1,4 @@
-//! Requests in flight go to Redis together, and none of them has to do with what becomes of another.
+//! Requests in flight are sent to Redis together, and the outcome of one does not affect another.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -13,13 +13,14 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::{PATIENCE, becomes};
 
-/// Requests under way at a time.
+/// Requests in flight at a time.
 const AT_ONCE: usize = 64;
 
-/// One limit that has the straight script, and one that needs the long one; both admit so much in a test.
-const LIMITS: [(&str, &str); 2] = [
+/// Two limits of the fast path, and one that needs the general script; tests exceed none.
+const LIMITS: [(&str, &str); 3] = [
     ("fixed", "requests_per_unit: 1000, unit: year"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 1000, unit: year"),
+    ("record", "requests_per_unit: 1000, unit: year, record: [record]"),
 ];
 
 #[tokio::test]
@@ -63,7 +64,7 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
         rounds.set(rounds.get() + 1);
         calls(&nodes_of(&cluster), "evalsha").await - before
     };
-    // Nodes are asked one after the other whether that can be done.
+    // Nodes are checked one after the other for whether calls can be shared.
     becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2).await;
     for number in [0, 17, AT_ONCE - 1] {
         assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds.get());
@@ -102,7 +103,7 @@ async fn a_key_that_is_none_of_ours_spoils_its_own_request_only() {
         wanted[7] = Said::Failed;
         assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
     }
-    assert_eq!(metric(&service, r#"tollgate_store_errors_total{kind="unreadable"}"#).await, 2);
+    assert_eq!(metric(&service, r#"tollgate_store_errors_total{kind="unreadable"}"#).await, 3);
 }
 
 #[tokio::test]
@@ -127,7 +128,9 @@ async fn a_store_without_room_refuses_only_what_has_to_be_written() {
 #[tokio::test]
 async fn a_key_that_the_user_may_not_touch_spoils_its_own_request_only() {
     let redis = Redis::start().await;
-    redis.command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "~*fixed-?", "~*sliding-?"]).await;
+    redis
+        .command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "~*fixed-?", "~*sliding-?", "~*record-?"])
+        .await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "secret").unwrap();
     let policies = Policies::of(&policy(&LIMITS));
@@ -159,7 +162,7 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (service, client) = serve(&policies, &redis.url(), &[]).await;
-    // Fewer than make the breaker think that the server is away.
+    // Too few to open the circuit breaker.
     let (hasty, patient) = (4, AT_ONCE - 4);
     for (round, (key, _)) in (1..).zip(LIMITS) {
         said(&client, vec![one(key, "first")]).await;
@@ -189,7 +192,7 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
     }
 }
 
-/// An answer in short.
+/// An answer in short form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Ok,
@@ -197,7 +200,7 @@ enum Said {
     Failed,
 }
 
-/// What is said to requests that are all under way at the same time.
+/// Sends requests concurrently, and returns their answers.
 async fn said(client: &Client, requests: Vec<RateLimitRequest>) -> Vec<Said> {
     join_all(requests.into_iter().map(|request| said_of(client, request))).await
 }
@@ -214,7 +217,7 @@ fn is_ok(answer: &Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status
     answer.as_ref().is_ok_and(|answer| answer.overall_code() == Code::Ok)
 }
 
-/// A request of each of so many users.
+/// Returns a request for each of `count` users.
 fn users(key: &str, count: usize) -> Vec<RateLimitRequest> {
     (0..count).map(|number| one(key, &format!("{key}-{number}"))).collect()
 }

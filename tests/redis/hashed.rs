@@ -1,4 +1,5 @@
-//! `hash_values`: what people are known by is nowhere to be read outside of the process, and who has the key finds it.
+//! `hash_values`: identifying values cannot be read outside of the process, and can be found with
+//! the key.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 
 const HASHED: &str = "unit: year, requests_per_unit: 5, hash_values: true, record: [user]";
-/// What must be read nowhere.
+/// The value that must not be readable anywhere.
 const MARKER: &str = "ann@marker.example";
 
 #[tokio::test]
@@ -27,7 +28,7 @@ async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
     let flags = ["--hash-key-file", &key, "--log", "trace", "--statsd", "udp://127.0.0.1:9"];
     let (mut service, client) = serve(&policies, &redis.url(), &flags).await;
     ask_all(&client).await;
-    // A call that cannot be decided, and so is told of.
+    // A call that cannot be decided, and is therefore reported.
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
     let _ = client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await;
@@ -148,7 +149,7 @@ fn without_a_key_the_start_says_what_to_do_and_a_short_one_is_not_shown() {
     }
 }
 
-/// Asks by the marker in every place that a value can be in.
+/// Sends the marker wherever a request can contain a value.
 async fn ask_all(client: &Client) {
     let mut overridden = descriptor(&[("mail", MARKER)]);
     overridden.limit = limit(100, 1);
@@ -159,7 +160,7 @@ async fn ask_all(client: &Client) {
     }
 }
 
-/// All that HTTP shows.
+/// Returns everything that HTTP exposes.
 async fn pages(service: &Tollgate) -> String {
     let mut shown = Web::new(service.http).get("/metrics").await.body;
     let admin = Web::new(service.admin);

@@ -1,4 +1,4 @@
-//! What a counter costs in Redis, and when it goes.
+//! Memory of a counter in Redis, and its expiry.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::{PATIENCE, becomes};
 
-/// Just below a power of two, where tables of keys are fullest: Redis doubles them when they hold as many keys as places, so
-/// that right above it a key costs up to 16 bytes more (two tables, of values and of expiries, with 8 bytes a place).
+/// Number of counters, just below a power of two, where hash tables are fullest: Redis doubles them
+/// when they hold as many keys as slots, so that right above it a key costs up to 16 bytes more
+/// (two tables, of values and of expiries, with 8 bytes per slot).
 const COUNTERS: usize = (1 << 13) - 1;
-/// Of one request; a round trip of many counters is faster than many of one.
+/// Counters per request; one round trip for many counters is faster than many round trips for one.
 const AT_ONCE: usize = 64;
-/// A client's address as text has up to 45 bytes, most have fewer than 16.
+/// Length of a value: a client's address as text has up to 45 bytes, usually fewer than 16.
 const VALUE_BYTES: usize = 32;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -36,7 +37,8 @@ async fn a_sliding_window_of_three_takes_at_most_350_bytes() {
     assert_costs(&format!("algorithm: sliding_window, windows: {windows}"), 350).await;
 }
 
-/// A counter under `limit` takes no more bytes: key, value, and its part of both tables.
+/// Asserts that a counter under `limit` takes at most this many bytes: key, value, and its part of
+/// both tables.
 async fn assert_costs(limit: &str, most: u64) {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("user", limit)]));
@@ -45,7 +47,7 @@ async fn assert_costs(limit: &str, most: u64) {
         fill(&client, 0..COUNTERS).await;
     }
     assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(i64::try_from(COUNTERS).unwrap()));
-    // What its connections take varies.
+    // The memory of its connections varies.
     drop(service);
     let is_alone = |clients: &String| clients == "1";
     becomes("nobody is connected", PATIENCE, || connections(&redis), is_alone).await;
@@ -93,7 +95,8 @@ async fn a_counter_goes_a_minute_after_it_stops_mattering() {
         let lives = "return redis.call('PTTL', redis.call('KEYS', '*')[1])";
         let lives = Duration::from_millis(redis.ask(&["EVAL", lives, "0"]).await.unwrap());
         let until_reset = Duration::try_from(status.duration_until_reset.unwrap()).unwrap();
-        // A binding window of a second says nothing of the hour; all others say when the counter is as if never used.
+        // A binding window of a second has no information about the hour; the others report the
+        // time of their reset.
         let matters = if key == "windows" { Duration::ZERO } else { until_reset };
         let most = if key == "windows" { Duration::from_secs(3600) } else { until_reset };
         assert!(lives <= most + MINUTE + Duration::from_millis(1), "{key}: {lives:?} with {until_reset:?} to the end");

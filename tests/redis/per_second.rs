@@ -1,4 +1,4 @@
-//! Limits of a second on servers of their own: `--per-second-store`.
+//! Per-second limits on servers of their own: `--per-second-store`.
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
@@ -21,7 +21,7 @@ async fn only_limits_of_a_second_are_there() {
         ("both", "windows: [{requests_per_unit: 9, unit: second}, {requests_per_unit: 99, unit: hour}]"),
     ];
     let policies = Policies::of(&policy(&limits));
-    // A heartbeat is not among the keys: the number of processes is given.
+    // No heartbeat is among the keys: the number of processes is given.
     let there = ["--per-second-store", &other.url(), "--per-second-password", "secret"];
     let (_service, client) = serve(&policies, &redis.url(), &there).await;
     for (key, _) in limits {
@@ -36,7 +36,7 @@ async fn only_limits_of_a_second_are_there() {
 async fn what_one_denies_is_taken_back_at_the_other() {
     let (redis, other) = (Redis::start().await, Redis::start().await);
     let limits = [
-        // Forgiving enough that no charge comes free within the test.
+        // A limit that never denies, and drains only one hit per second.
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted"),
         ("year", "requests_per_unit: 1, unit: year, charge: admitted"),
     ];

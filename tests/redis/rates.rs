@@ -1,5 +1,5 @@
-//! Rates whose amount changes, and rates whose numbers are past what a double counts: memory, one server and a Cluster agree,
-//! and nothing is forgotten.
+//! Rates whose amount changes, and rates whose numbers exceed what a double holds exactly: memory,
+//! one server and a Cluster agree, and no hits are forgotten.
 
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::quota::MAX_HITS;
@@ -28,7 +28,7 @@ fn hourly(amount: u32) -> String {
     ])
 }
 
-/// Hits of the counter of `key` that count, under the policy in force.
+/// Returns the hits used of the counter of `key`, under the policy in force.
 async fn used(sides: &Sides, at: u64, key: &str) -> u64 {
     sides.amend(at, &format!("{key}="), Amendment::Look).await.unwrap().unwrap().after.windows[0].used
 }
@@ -44,7 +44,8 @@ async fn a_write_by_a_hundredth_of_the_amount_forgets_no_hit() {
         sides.install(&high);
         assert!(sides.lend(START, &descriptor, 9_950).await.unwrap().is_some());
         assert_eq!(used(&sides, START, key).await, 10_000);
-        // The block of the amount before goes back, and so does a hit that a replica refunds which has not reloaded yet.
+        // The block of the previous amount is returned, and so is a hit that a replica refunds
+        // before its reload.
         sides.install(&low);
         sides.take_back(START, &descriptor, lent).await;
         sides.amend(START, &descriptor, Amendment::Refund(1)).await.unwrap().unwrap();
@@ -66,7 +67,8 @@ async fn the_time_that_is_told_after_a_change_of_the_amount_is_the_one_that_admi
         let answer = sides.decide(START + after, &request(vec![descriptor(&[("gcra", "")])])).await.unwrap();
         answer.unwrap().1[0][0]
     };
-    // It drains by the rate that it was charged by, until the next write: 3,241 of 3,600 hits have to go at 1 a second.
+    // It drains at the rate of its charge until the next write: 3,241 of 3,600 hits must drain at 1
+    // per second.
     assert_eq!(ask(0).await, Some(3_241_000_000));
     assert_eq!(ask(1_000_000_000).await, Some(2_241_000_000));
     assert_eq!(ask(3_240_999_999).await, Some(1));

@@ -1,4 +1,4 @@
-//! `tollgate replay` decides the same on every store: the recorded traces, line by line.
+//! Replays of the recorded traces with `tollgate replay`, equal line by line on every store.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::support::tollgate::output;
 
 const RECORDED: [&str; 3] = ["1", "2", "3"];
 
-/// What memory says of the recorded traces, which `vectors` holds to be right.
+/// Output of memory for the recorded traces, which `vectors` verifies.
 static IN_MEMORY: LazyLock<Vec<String>> =
     LazyLock::new(|| RECORDED.iter().map(|name| replayed(name, "memory")).collect());
 
@@ -87,7 +87,7 @@ async fn two_servers_decide_as_memory_does() {
     assert!(per_second.commandstats().await["evalsha"] > 0);
 }
 
-/// What a replay of a recorded trace writes.
+/// Returns the output of a replay of a recorded trace.
 fn replayed(name: &str, store: &str) -> String {
     replayed_with(name, store, &[])
 }

@@ -1,4 +1,4 @@
-//! How many processes a process thinks that there are, for the share that `on_store_error: local` leaves to it.
+//! The number of processes that a process assumes, for its share under `on_store_error: local`.
 
 use super::{is_ready, metric};
 use crate::support::policy::{Policies, yearly};
@@ -24,7 +24,7 @@ async fn a_store_that_lost_its_data_leaves_no_process_alone() {
         assert_eq!(known, [2, 2], "{reported} have reported again");
         reported
     };
-    // The first to report is alone in the store until the other does.
+    // The first process to report is alone in the store until the other reports.
     becomes("both have reported again", PATIENCE, state, |reported| *reported == 2).await;
     state().await;
 }

@@ -1,4 +1,4 @@
-//! The same requests to several stores, all in one given time.
+//! Several stores that receive the same requests, all at one simulated time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,16 +24,18 @@ use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::{Check, Lender};
 use tollgate::telemetry::metrics::Metrics;
 
-/// Time for one answer.
+/// Timeout of one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An answer, and of each descriptor the times to wait and to the end, in microseconds.
+/// An answer, with the retry and reset times of each descriptor in microseconds.
 pub(super) type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>), String>;
 
-/// The answer to a try: true if denied; of each descriptor true if over limit, the hits left, and the times.
+/// The answer to a try: `true` if denied; for each descriptor `true` if over limit, the hits left,
+/// and the times.
 pub(super) type Tried = Result<(bool, Vec<(bool, Option<u64>, [Option<u64>; 2])>), String>;
 
-/// Waits for every master: a store is ready without those that it tried to reach in vain, as a busy machine lets it.
+/// Waits for every master: on a busy machine, a store may be ready without masters that it failed
+/// to reach.
 async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
     store.connected().await;
     while store.redis().is_some_and(|redis| redis.health().iter().any(|node| !node.is_connected)) {
@@ -41,10 +43,10 @@ async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
     }
 }
 
-/// What came of doing something to a counter.
+/// The result of amending a counter.
 pub(super) type Touched = Result<Amended, String>;
 
-/// Memory and the stores that have to say the same.
+/// Memory, and the stores that must agree with it.
 pub(super) struct Sides {
     clock: Arc<ManualClock>,
     in_force: Arc<InForce>,
@@ -52,7 +54,8 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Memory, and a store at each of `urls`, whose keys begin with `prefix`. `modes`: those of every side.
+    /// Creates a memory store, and a store at each of `urls` with keys that begin with `prefix`.
+    /// `modes` apply to every side.
     pub(super) async fn new(urls: &[String], prefix: &str, modes: Modes) -> Self {
         let (clock, metrics) = (Arc::<ManualClock>::default(), Metrics::new());
         let in_force = InForce::new(Arc::clone(&metrics));
@@ -74,14 +77,15 @@ impl Sides {
         Self { clock, in_force, limiters }
     }
 
-    /// Puts a policy in force on all sides.
+    /// Installs a policy on all sides.
     pub(super) fn install(&self, policy: &str) {
         let source = Source { name: "policy".to_owned(), text: policy.to_owned() };
         let loaded = policy::load(&[source], &policy::Options::default());
         self.in_force.install(loaded.unwrap_or_else(|report| panic!("{report}\n{policy}")).policies);
     }
 
-    /// What all say at an instant; or what each says, where they do not agree.
+    /// Decides a request on all sides at an instant. Returns the common answer, or an error with
+    /// all of them.
     pub(super) async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<Answer, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut answers = join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
@@ -92,7 +96,8 @@ impl Sides {
         Err(format!("at {at}: {message:#?}\n{}", said.collect::<String>()))
     }
 
-    /// The answer of all to a request whose hits are only asked about; or that of each, if they do not agree.
+    /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
+    /// with all of them.
     pub(super) async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut tried = join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
@@ -103,7 +108,7 @@ impl Sides {
         Err(format!("at {at}, only asked about: {message:#?}\n{}", said.collect::<String>()))
     }
 
-    /// What comes of doing something to a counter, on all sides.
+    /// Amends a counter on all sides.
     pub(super) async fn amend(&self, at: u64, descriptor: &str, amendment: Amendment) -> Result<Touched, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut said = join_all(self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment))).await;
@@ -114,7 +119,8 @@ impl Sides {
         Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", said.collect::<String>()))
     }
 
-    /// The tallies of a counter, on all sides, but for those without hits: a charge that is taken back leaves an entry in a Cluster.
+    /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
+    /// taken back leaves an entry in a Cluster.
     pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<Tally>, String> {
         let mut said = join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
         said.iter_mut().for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
@@ -124,7 +130,7 @@ impl Sides {
         Err(format!("tallies of {descriptor}: {said:#?}"))
     }
 
-    /// Charges the counter of a descriptor in advance, on all sides, and gives the receipt.
+    /// Charges the counter of a descriptor in advance, on all sides. Returns the receipt.
     pub(super) async fn lend(&self, at: u64, descriptor: &str, hits: u32) -> Result<Option<Receipt>, String> {
         self.clock.set(Timestamp::from_micros(at));
         let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), None));
@@ -135,14 +141,14 @@ impl Sides {
         Err(format!("at {at}: {hits} hits of {descriptor} in advance: {said:#?}"))
     }
 
-    /// Takes such a charge back.
+    /// Takes back a charge of [`Self::lend`].
     pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
         self.clock.set(Timestamp::from_micros(at));
         let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek(0), Some(receipt)));
         join_all(asked).await;
     }
 
-    /// Forgets all keys.
+    /// Deletes all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {
             if let AnyStore::Redis(store) = limiter.store() {
@@ -166,7 +172,7 @@ pub(super) async fn a_try_is_what_follows(sides: &Sides, now: u64, message: &Rat
     if tried == made { Ok(()) } else { Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}")) }
 }
 
-/// Charges in advance, or takes that back.
+/// Charges in advance, or takes such a charge back.
 async fn lend(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     descriptor: &str,
@@ -177,7 +183,7 @@ async fn lend(
     let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.ok()?;
     let Imposes::Limit(limit) = rule.imposes() else { return None };
-    // Of a ban there is nothing to take in advance.
+    // A ban has no hits to lease.
     if limit.is_ban() {
         return None;
     }
@@ -216,7 +222,7 @@ async fn amend(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str, 
 
 async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Answer {
     let message = message.encode_to_vec();
-    let request = request::read(&message, &RequestBounds { descriptors: 64, entries: 32 }).unwrap();
+    let request = request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 }).unwrap();
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
@@ -229,7 +235,8 @@ async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLim
 
 async fn peek(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Tried {
     let message = message.encode_to_vec();
-    let mut request = request::read(&message, &RequestBounds { descriptors: 64, entries: 32 }).unwrap();
+    let mut request =
+        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 }).unwrap();
     for descriptor in &mut request.descriptors {
         let (Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits)) = descriptor.hits;
         descriptor.hits = Hits::Peek(hits);

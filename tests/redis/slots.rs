@@ -1,4 +1,4 @@
-//! Which slots of a Cluster counters are in: clients choose values, never slots.
+//! Cluster slots of counters: clients choose values, never slots.
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
@@ -70,7 +70,7 @@ async fn a_replay_leaves_no_counter_whose_value_has_braces() {
     assert_eq!(counters(&cluster).await, [0, 0, 0]);
 }
 
-/// How many keys each master has that are not of processes.
+/// Returns the number of keys on each master, except those that describe processes.
 async fn counters(cluster: &Cluster) -> Vec<u64> {
     let script = "local count = 0
         for _, key in ipairs(redis.call('KEYS', '*')) do

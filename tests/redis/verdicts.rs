@@ -1,5 +1,6 @@
-//! A law: whatever each limit comes to, counters that can be read or not, the store charges what the verdict on the request says,
-//! and so does this process's share. `TOLLGATE_RANDOM_CASES` has more cases.
+//! A law: whatever the outcome of each limit, with readable counters or not, the store charges what
+//! the verdict on the request requires, and so does this process's share. `TOLLGATE_RANDOM_CASES`
+//! sets the number of cases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,17 +23,16 @@ use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::{Check, Store};
 use tollgate::telemetry::metrics::Metrics;
 
-use super::random::from_environment;
-use super::{cluster, nodes_of};
+use super::{cluster, from_environment, nodes_of};
 use crate::support::PATIENCE;
 use crate::support::redis::Redis;
 
 const CASES: u32 = 60;
-/// Hits of a limit, in so long that nothing comes free within the test.
+/// Hits of a limit, over a period in which none become available within the test.
 const AMOUNT: u32 = 5;
 const YEAR: Micros = Micros::from_secs(365 * 86_400);
 
-/// How a counter in the store is.
+/// State of a counter in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counter {
     HasRoom,
@@ -44,7 +44,7 @@ enum Counter {
 #[derive(Clone, Debug)]
 struct Part {
     counter: Counter,
-    /// Whether this process's share of the limit is used up.
+    /// `true` if this process's share of the limit is used up.
     share_is_full: bool,
     role: Role,
     limit: Limit,
@@ -136,7 +136,7 @@ impl<'a> Bench<'a> {
         Self { name, store, share, nodes, in_one_slot }
     }
 
-    /// Brings counters about, asks, and compares.
+    /// Sets up counters, sends a request, and compares.
     async fn holds(&self, prior: Prior, parts: &[Part], number: u32) {
         let names: Vec<String> = (0..parts.len()).map(|part| format!("case-{number}-{part}-")).collect();
         let check = |part: usize, hits| {
@@ -186,7 +186,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What a part comes to.
+    /// Returns the verdict on a part.
     fn verdict(&self, part: &Part) -> Verdict {
         let is_decided_here = self.share.is_some() && part.limit.on_store_error() == OnStoreError::Local;
         let is_full = match part.counter {

@@ -1,4 +1,4 @@
-//! `record`, and `tollgate who`: who used a counter up.
+//! `record`, and `tollgate who`: the users that used up a counter.
 
 use std::process::Output;
 
@@ -132,14 +132,14 @@ pub(super) fn who(policies: &Policies, store: &str, descriptor: &str) -> Output 
     output(["who", "--policy", policy.to_str().unwrap(), "--store", store, "test", descriptor])
 }
 
-/// Hits charged and denied, and whose.
+/// Hits charged and denied, and the user.
 type Row = ([u64; 2], String);
 
 pub(super) fn row((hits, who): ([u64; 2], &str)) -> Row {
     (hits, who.to_owned())
 }
 
-/// What is told below the headings.
+/// Returns the rows below the headings.
 pub(super) fn lines(told: &Output) -> Vec<Row> {
     let read = |line: &str| -> Option<Row> {
         let mut words = line.split_whitespace();

@@ -1,4 +1,5 @@
-//! `candidate:` beside a limit: counted, told, and without a part in the answer, in memory and in Redis.
+//! `candidate:` beside a limit: counted and reported, but without effect on the response, in memory
+//! and in Redis.
 
 use serde_json::Value;
 
@@ -56,7 +57,7 @@ async fn a_candidate_counts_what_it_would_have_denied_in_redis() {
     counts(&["--store", &url, "--store-timeout", "15s", "--replicas", "1"]).await;
 }
 
-/// Where the candidate's counter is in another slot than the limit's.
+/// A candidate whose counter is in another slot than the limit's counts its would-be denials.
 #[tokio::test]
 async fn a_candidate_counts_what_it_would_have_denied_in_a_cluster() {
     let cluster = Cluster::start(3, 0).await;

@@ -1,4 +1,5 @@
-//! Changes of policies before they are in force: their tests, what differs, and what they would have done to yesterday's traffic.
+//! Policy changes before they are in force: their tests, their differences, and their effect on
+//! recorded traffic.
 
 mod candidates;
 mod differences;
@@ -10,7 +11,7 @@ use std::process::Output;
 
 use crate::support::tollgate::output;
 
-/// Runs the binary: its exit code, and what it prints on both streams.
+/// Runs the binary. Returns its exit code, and its output on both streams.
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = output(arguments);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{project, run};
 use crate::support::policy::{Policies, daily};
 
-/// Tests of three users a day, of which the second is wrong.
+/// Tests of a limit of three per day, the second of which fails.
 const TESTS: &str = "policies: [policy.yaml]
 tests:
   - test: three are let in

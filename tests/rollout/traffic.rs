@@ -1,4 +1,4 @@
-//! `tollgate replay` on access logs, and by two policies.
+//! `tollgate replay` on access logs, and with two policies.
 
 use super::run;
 use crate::support::policy::{Policies, daily};
@@ -10,7 +10,8 @@ descriptors:
   - remote_address: { field: peer, without: port }
 ";
 
-/// Three requests of ann, one of bob, one of nobody, as Envoy's `json_format` may write them; and a line that is cut off.
+/// Returns a log as Envoy's `json_format` may write it: three requests of ann, one of bob, one
+/// without a user, and a truncated line.
 fn log() -> String {
     let line = |second: u8, user: &str, peer: &str| {
         format!(

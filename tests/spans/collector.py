@@ -1,9 +1,12 @@
 """A collector of spans, by OpenTelemetry's own protocol files, which the package xds-protos has: writes each span that it is sent to
-standard error, a JSON object a line, with the resource that it is of and the header `authorization` that came with it."""
+standard error, a JSON object a line, with the resource that it is of and the header `authorization` that came with it.
+
+collector.py PORT [http]: by gRPC, or by HTTP, which answers what is not a batch with 4xx."""
 
 import json
 import sys
 from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
@@ -27,7 +30,11 @@ def plain(attributes):
 
 
 def export(request, context):
-    headers = {key: value for key, value in context.invocation_metadata() if key == "authorization"}
+    write(request, {key: value for key, value in context.invocation_metadata() if key == "authorization"})
+    return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def write(request, headers):
     for of_resource in request.resource_spans:
         # What is called scope_spans and scope since: the package has the names of before, and the numbers are the same.
         for of_scope in of_resource.instrumentation_library_spans:
@@ -39,10 +46,40 @@ def export(request, context):
                     attributes=plain(span.attributes), resource=plain(of_resource.resource.attributes),
                     scope=of_scope.instrumentation_library.name, headers=headers,
                 )
-    return trace_service_pb2.ExportTraceServiceResponse()
+
+
+class Http(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        say("connection")
+        super().setup()
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        status = 200
+        if self.path != "/v1/traces":
+            status = 404
+        elif self.headers["content-type"] != "application/x-protobuf":
+            status = 415
+        else:
+            request = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
+            write(request, {key.lower(): value for key, value in self.headers.items() if key.lower() == "authorization"})
+        answer = trace_service_pb2.ExportTraceServiceResponse().SerializeToString() if status == 200 else b"not here"
+        self.send_response(status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
 
 
 def main():
+    if sys.argv[2:] == ["http"]:
+        server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Http)
+        say("listening", port=server.server_address[1])
+        return server.serve_forever()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     handler = grpc.unary_unary_rpc_method_handler(
         export,

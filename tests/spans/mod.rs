@@ -1,5 +1,5 @@
-//! Spans of calls: which there are, what they say, and a collector that is away. The collector is in Python, whose packages
-//! `tests/run` installs.
+//! Spans of calls: their number, their attributes, and an unavailable collector. The collector is
+//! in Python, with packages installed by `tests/run`.
 
 use std::process::Command;
 
@@ -67,6 +67,48 @@ async fn a_span_says_domain_rules_outcome_and_what_the_store_took() {
         assert!(!span.to_string().contains("ann"), "values of requests are in none: {span}");
     }
     assert_ne!(spans[0]["id"], spans[1]["id"]);
+}
+
+#[tokio::test]
+async fn by_http_the_same_spans_are_sent_over_one_connection() {
+    let collector = Collector::start_by_http(0);
+    let flags = ["--otlp-protocol", "http/protobuf", "--otlp-header", "authorization=Bearer x"];
+    let service = serve(&collector.url(), &flags);
+    for sent in [1, 2] {
+        assert_eq!(ask(&service, Some("01"), 1).await, 0);
+        let spans = becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == sent).await;
+        let span = &spans[sent - 1];
+        assert_eq!((&span["attributes"]["tollgate.outcome"], &span["parent"]), (&json!("OK"), &json!(PARENT)));
+        assert_eq!(span["resource"], json!({ "service.name": "tollgate" }));
+        assert_eq!(span["headers"], json!({ "authorization": "Bearer x" }));
+    }
+    assert_eq!(collector.events("connection").len(), 1);
+    let web = Web::new(service.http);
+    let sent = || web.metric("tollgate_spans_sent_total");
+    becomes("both are counted", PATIENCE, sent, |sent| *sent == 2).await;
+}
+
+#[tokio::test]
+async fn by_http_a_collector_that_refuses_or_is_away_loses_spans_that_are_counted_and_is_found_again() {
+    let collector = Collector::start_by_http(0);
+    let (url, port) = (collector.url(), collector.port);
+    let mut refused = serve(&format!("{url}/elsewhere"), &["--otlp-protocol", "http/protobuf"]);
+    assert_eq!(ask(&refused, Some("01"), 1).await, 0);
+    refused.process.wait_for_line("why", |line| line.contains("404 Not Found: not here").then_some(()));
+    let service = serve(&url, &["--otlp-protocol", "http/protobuf"]);
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1).await;
+    drop(collector);
+    let web = Web::new(service.http);
+    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    let dropped = || web.metric("tollgate_spans_dropped_total");
+    becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
+    let collector = Collector::start_by_http(port);
+    let sent = || async {
+        ask(&service, Some("01"), 0).await;
+        collector.spans().len()
+    };
+    becomes("a collector that comes back is found", PATIENCE, sent, |spans| *spans > 0).await;
 }
 
 #[tokio::test]
@@ -138,7 +180,7 @@ fn settings_that_cannot_be_are_told() {
         &["--otlp-endpoint", "ftp://h"],
         &["--otlp-endpoint", "h:1", "--trace-sampler", "often"],
         &["--otlp-endpoint", "h:1", "--trace-sampler", "traceidratio", "--trace-sampler-arg", "2"],
-        &["--otlp-endpoint", "h:1", "--otlp-protocol", "http/protobuf"],
+        &["--otlp-endpoint", "h:1", "--otlp-protocol", "http/json"],
     ];
     for flags in cases {
         let serve = [&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat();
@@ -148,7 +190,7 @@ fn settings_that_cannot_be_are_told() {
     }
 }
 
-/// Takes hits as a caller of a trace; the code that is answered.
+/// Sends hits with a trace context, and returns the response code.
 async fn ask(service: &Tollgate, flags: Option<&str>, hits: u64) -> i32 {
     let mut user = descriptor(&[("user", "ann")]);
     user.hits_addend = Some(hits);
@@ -168,15 +210,23 @@ fn serve(collector: &str, flags: &[&str]) -> Tollgate {
 }
 
 /// A running `tests/spans/collector.py`.
-struct Collector {
+pub(crate) struct Collector {
     port: u16,
     process: Process,
 }
 
 impl Collector {
     fn start(port: u16) -> Self {
+        Self::start_with(port, &[])
+    }
+
+    pub(crate) fn start_by_http(port: u16) -> Self {
+        Self::start_with(port, &["http"])
+    }
+
+    fn start_with(port: u16, arguments: &[&str]) -> Self {
         let mut command = Command::new(python());
-        command.arg(root().join("tests/spans/collector.py")).arg(port.to_string());
+        command.arg(root().join("tests/spans/collector.py")).arg(port.to_string()).args(arguments);
         let mut process = Process::start("collector", &mut command);
         let port = process.wait_for_line("where it listens", |line| {
             let facts: Value = serde_json::from_str(line).ok()?;
@@ -185,14 +235,18 @@ impl Collector {
         Self { port: port.try_into().unwrap(), process }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What it was sent so far.
-    fn spans(&self) -> Vec<Value> {
+    /// Returns the spans received so far.
+    pub(crate) fn spans(&self) -> Vec<Value> {
+        self.events("span")
+    }
+
+    fn events(&self, event: &str) -> Vec<Value> {
         let lines = self.process.log().into_iter();
         let facts = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
-        facts.filter(|facts| facts["event"] == "span").collect()
+        facts.filter(|facts| facts["event"] == event).collect()
     }
 }

@@ -1,10 +1,10 @@
-//! What envoyproxy/ratelimit counts, under its names.
+//! Metrics under the names of envoyproxy/ratelimit.
 //!
 //! | module | subject |
 //! |---|---|
 //! | `statsd` | sent to StatsD, over UDP and TCP |
-//! | `prometheus` | read by Prometheus, by the built-in names and those of a file |
-//! | `redis` | what is counted of the store |
+//! | `prometheus` | scraped by Prometheus, with the built-in mapping and with one from a file |
+//! | `redis` | metrics of the store |
 
 mod prometheus;
 mod redis;
@@ -26,14 +26,14 @@ descriptors:
 - {key: each, detailed_metric: true, rate_limit: *two}
 ";
 
-/// A service, a client, and the files of the one.
+/// A service, a client, and the service's files.
 struct Serving {
     service: Tollgate,
     client: Client,
     _policies: Policies,
 }
 
-/// A service with these statistics.
+/// Starts a service with these flags for statistics.
 async fn serve(flags: &[&str]) -> Serving {
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve_with(policies.path(), flags);
@@ -41,7 +41,7 @@ async fn serve(flags: &[&str]) -> Serving {
     Serving { service, client, _policies: policies }
 }
 
-/// Where a process shows statistics.
+/// Returns the address on which a process exposes statistics.
 fn address(process: &mut Process) -> SocketAddr {
     process.wait_for_line("where the statistics are", |line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -50,7 +50,8 @@ fn address(process: &mut Process) -> SocketAddr {
     })
 }
 
-/// Five requests: three of one rule, of which the last is denied; one of a deeper rule; one of an unknown domain.
+/// Sends five requests: three for one rule, the last of which is denied; one for a deeper rule; one
+/// for an unknown domain.
 async fn known_requests(client: &Client) {
     for expected in [true, true, false] {
         assert_eq!(client.hit("user", "ann").await, expected);
@@ -61,7 +62,7 @@ async fn known_requests(client: &Client) {
     client.ask(elsewhere).await.unwrap();
 }
 
-/// A request whose limit is its own.
+/// Sends a request with a limit override.
 async fn own_limit(client: &Client, value: &str) {
     let mut own = descriptor(&[("own", value)]);
     own.limit = limit(5, 3);

@@ -1,4 +1,4 @@
-//! Statistics as Prometheus reads them.
+//! Statistics as exposed to Prometheus.
 
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -10,7 +10,7 @@ use crate::support::rls::{Client, channel};
 use crate::support::tollgate::{Tollgate, command, quiet};
 use crate::support::web::Web;
 
-/// What is shown at `path`, without comments and without times.
+/// Returns the metrics exposed at `path`, without comments and response times.
 async fn shown(service: &mut Tollgate, path: &str) -> String {
     let reply = Web::new(address(&mut service.process)).get(path).await;
     assert_eq!((reply.status, reply.header("content-type")), (200, "text/plain; version=0.0.4; charset=utf-8"));
@@ -67,7 +67,7 @@ async fn series_of_requests_are_bounded_and_tags_are_labels() {
     "#);
 }
 
-/// Part of what Envoy Gateway mounts.
+/// An excerpt of the mapping that Envoy Gateway mounts.
 const MAPPER: &str = r#"
 mappings:
 - match: "ratelimit.service.rate_limit.*.*.total_hits"
@@ -109,7 +109,7 @@ async fn a_mapping_file_names_what_it_says_and_the_rest_is_told() {
     "#);
 }
 
-/// What Envoy Gateway sets, in our words: its mapping file is mounted optionally.
+/// Envoy Gateway's settings, under our names, work without the mapping file, an optional mount.
 #[tokio::test]
 async fn what_envoy_gateway_sets_works_without_its_file() {
     let policies = Policies::of(super::POLICY);

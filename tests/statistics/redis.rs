@@ -1,4 +1,4 @@
-//! What is counted of Redis, and of the denials that are remembered in front of it.
+//! Metrics of Redis, and of the deny cache in front of it.
 
 use super::POLICY;
 use crate::support::policy::Policies;
@@ -30,7 +30,8 @@ async fn connections_remembered_denials_and_failures_are_counted() {
     ] {
         assert_eq!(web.metric(name).await, expected, "{name}");
     }
-    // A worker's, that of `/json`, and one that looked whether the server is there, which may be gone already.
+    // The connection of a worker, that of `/json`, and that of the availability probe, which may
+    // already be closed.
     assert!((2..=3).contains(&web.metric("ratelimit_redis_pool_cx_active").await));
     assert_eq!(web.metric("ratelimit_redis_pool_cx_total").await, 3);
     redis.kill();

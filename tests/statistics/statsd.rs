@@ -10,7 +10,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::{PATIENCE, eventually};
 
-/// A StatsD server that takes packets.
+/// A StatsD server over UDP.
 struct Udp(UdpSocket);
 
 impl Udp {
@@ -24,7 +24,7 @@ impl Udp {
         format!("udp://{}", self.0.local_addr().unwrap())
     }
 
-    /// Lines that have come.
+    /// Returns the lines received.
     fn lines(&self) -> Vec<String> {
         let (mut lines, mut packet) = (Vec::new(), [0; 65_536]);
         while let Ok(length) = self.0.recv(&mut packet) {
@@ -34,7 +34,7 @@ impl Udp {
     }
 }
 
-/// The counters of some lines by name, added up.
+/// Sums the counters in some lines by name.
 fn counters(lines: &[String]) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for (name, value) in lines.iter().filter_map(|line| line.strip_suffix("|c")?.split_once(':')) {

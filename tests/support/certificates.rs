@@ -1,4 +1,4 @@
-//! Certificates as Envoy Gateway makes them: names and no word of what they are for (no extended key usage).
+//! Certificates like those of Envoy Gateway: with names but without extended key usage.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 
-/// An authority, which nobody trusts who is not told to.
+/// A certificate authority that only explicitly configured clients trust.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
 }
 
-/// A certificate with its key, in PEM.
+/// A certificate and its key, in PEM.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
@@ -34,7 +34,7 @@ impl Authority {
         self.sign_for(&KeyPair::generate().unwrap(), name)
     }
 
-    /// The same with a key of the kind that Envoy Gateway makes: RSA, in PKCS#1.
+    /// Signs a certificate with a key of the kind that Envoy Gateway generates: RSA, in PKCS#1.
     pub(crate) fn sign_rsa(&self, name: &str) -> Pair {
         let key = openssl(&["genrsa", "-traditional", "2048"], "");
         let in_pkcs8 = openssl(&["pkcs8", "-topk8", "-nocrypt"], &key);
@@ -53,14 +53,29 @@ impl Authority {
 }
 
 impl Pair {
-    /// Writes `tls.crt` and `tls.key`, in place.
+    /// Creates a self-signed certificate that is marked as a CA, as `openssl req -x509` does.
+    pub(crate) fn signed_by_itself(name: &str) -> Self {
+        let (key, mut certificate) = (KeyPair::generate().unwrap(), CertificateParams::new([name.to_owned()]).unwrap());
+        certificate.distinguished_name.push(DnType::CommonName, name);
+        certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { certificate: certificate.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
+    }
+
+    /// Creates a self-signed certificate with a P-521 key.
+    pub(crate) fn p521() -> Self {
+        let key = openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"], "");
+        let own = ["req", "-x509", "-key", "/dev/stdin", "-subj", "/CN=localhost", "-days", "1"];
+        Self { certificate: openssl(&own, &key), key }
+    }
+
+    /// Overwrites `tls.crt` and `tls.key` in place.
     pub(crate) fn write(&self, folder: &Path) {
         std::fs::write(folder.join("tls.crt"), &self.certificate).unwrap();
         std::fs::write(folder.join("tls.key"), &self.key).unwrap();
     }
 }
 
-/// Where [`Pair::write`] writes.
+/// Returns the paths that [`Pair::write`] writes to.
 pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
     [folder.join("tls.crt"), folder.join("tls.key")]
 }

@@ -1,4 +1,5 @@
-//! A control plane, by Python's gRPC and Envoy's own protocol files, which `tests/run` installs.
+//! An xDS control plane on Python's gRPC and Envoy's own protocol files, which `tests/run`
+//! installs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,7 +24,7 @@ impl ControlPlane {
         Self::start_with(&[], resources)
     }
 
-    /// The same with more flags.
+    /// Serves `resources` as version 1, with additional flags.
     pub(crate) fn start_with(flags: &[&str], resources: &[Value]) -> Self {
         let files = TempDir::new().unwrap();
         write(&files, &json!({ "version": "1", "resources": resources }));
@@ -32,7 +33,7 @@ impl ControlPlane {
         Self { port, process, flags, files }
     }
 
-    /// Kills it and starts it anew at the same port.
+    /// Kills the server and starts a new one on the same port.
     pub(crate) fn restart(&mut self) {
         if self.process.is_running() {
             self.kill();
@@ -45,29 +46,29 @@ impl ControlPlane {
         self.process.wait_for_end();
     }
 
-    /// Stops it without an end of its connections: it takes what is sent, and says nothing.
+    /// Pauses the process with its connections open: it accepts data and sends nothing.
     pub(crate) fn hang(&self) {
         self.process.signal(rustix::process::Signal::STOP);
     }
 
-    /// Serves something else.
+    /// Replaces the served resources.
     pub(crate) fn serve(&self, version: &str, resources: &[Value]) {
         self.serve_content(&json!({ "version": version, "resources": resources }));
     }
 
-    /// The same as a whole file.
+    /// Replaces the served snapshot file as a whole.
     pub(crate) fn serve_content(&self, content: &Value) {
         write(&self.files, content);
     }
 
-    /// What it has seen so far.
+    /// Returns the logged events of one kind.
     pub(crate) fn events(&self, event: &str) -> Vec<Value> {
         let lines = self.process.log().into_iter();
         let facts = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
         facts.filter(|facts| facts["event"] == event).collect()
     }
 
-    /// Waits until it has seen a request of which this holds.
+    /// Waits until it has received a request that satisfies `is_it`.
     #[track_caller]
     pub(crate) fn wait_for_request(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         self.process.wait_for_line(what, |line| {
@@ -77,7 +78,7 @@ impl ControlPlane {
     }
 }
 
-/// Another file, renamed over the old one.
+/// Replaces the snapshot file by a rename.
 fn write(files: &TempDir, content: &Value) {
     let fresh = files.path().join("fresh");
     std::fs::write(&fresh, content.to_string()).unwrap();

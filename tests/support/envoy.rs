@@ -12,11 +12,11 @@ use super::upstream::Upstream;
 use super::web::Web;
 use super::{PATIENCE, becomes, eventually};
 
-/// A running Envoy with an upstream behind it.
+/// A running Envoy with its upstream.
 pub(crate) struct Envoy {
-    /// A client of its listener.
+    /// Client of its listener.
     pub(crate) edge: Web,
-    /// A client of its administration.
+    /// Client of its admin interface.
     pub(crate) admin: Web,
     _upstream: Upstream,
     _process: Process,
@@ -24,13 +24,14 @@ pub(crate) struct Envoy {
 }
 
 impl Envoy {
-    /// Starts Envoy by `tests/envoy/<template>`, with what `values` says in place of each `${NAME}`.
+    /// Starts Envoy with `tests/envoy/<template>`, in which each `${NAME}` is replaced with its
+    /// value from `values`.
     pub(crate) async fn start(template: &str, values: &[(&str, &str)]) -> Self {
         let text = std::fs::read_to_string(root().join("tests/envoy").join(template)).unwrap();
         Self::start_by(&text, values).await
     }
 
-    /// The same by a text, which has an `admin` and a listener `edge`.
+    /// Starts Envoy with a template text, which must define `admin` and a listener `edge`.
     pub(crate) async fn start_by(template: &str, values: &[(&str, &str)]) -> Self {
         let (upstream, files) = (Upstream::start().await, TempDir::new().unwrap());
         let upstream_port = upstream.address.port().to_string();
@@ -40,7 +41,7 @@ impl Envoy {
 
         let mut command = Command::new(binary());
         command.arg("-c").arg(&bootstrap).arg("--admin-address-path").arg(&admin);
-        // Hot restart would want an id that no other Envoy on this machine has.
+        // Hot restart would need a base ID that is unique among the Envoys on this machine.
         command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
         let mut process = Process::start("envoy", &mut command);
         let admin = eventually("envoy says where its administration is", PATIENCE, || {
@@ -52,7 +53,7 @@ impl Envoy {
         Self { edge: Web::new(edge.unwrap()), admin, _upstream: upstream, _process: process, _files: files }
     }
 
-    /// One of Envoy's own counters.
+    /// Returns one of Envoy's own counters.
     pub(crate) async fn counter(&self, name: &str) -> u64 {
         let stats = self.admin.get(&format!("/stats?format=json&filter=^{name}$")).await.body;
         let stats: Value = serde_json::from_str(&stats).unwrap();
@@ -60,7 +61,7 @@ impl Envoy {
     }
 }
 
-/// Where Envoy listens, once it does.
+/// Returns the listener's address once Envoy is ready.
 async fn listener(admin: &Web) -> Option<SocketAddr> {
     if admin.get("/ready").await.status != 200 {
         return None;
@@ -80,7 +81,8 @@ fn filled(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// The binary that `tests/run` names in TOLLGATE_ENVOY, or left in `.venv` when it ran before.
+/// Returns the binary that `tests/run` names in TOLLGATE_ENVOY, or the one that an earlier run
+/// installed in `.venv`.
 pub(crate) fn binary() -> PathBuf {
     let left_by_run = root().join(".venv/bin/envoy");
     let named = std::env::var_os("TOLLGATE_ENVOY").map(PathBuf::from);
@@ -88,7 +90,7 @@ pub(crate) fn binary() -> PathBuf {
     binary.expect("these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them")
 }
 
-/// Where the repository is.
+/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, for what no client library shows.
+//! A minimal HTTP/2 client, for frames that no client library sends or exposes.
 
 use std::net::SocketAddr;
 
@@ -7,36 +7,37 @@ use tokio::net::TcpStream;
 
 use super::PATIENCE;
 
-/// A piece of a body.
+/// A part of a body.
 pub(crate) const DATA: u8 = 0;
-/// The beginning of a call.
+/// Headers that open a stream.
 pub(crate) const HEADERS: u8 = 1;
-/// How much a stream matters, which nobody reads any more.
+/// Priority of a stream; deprecated by RFC 9113.
 pub(crate) const PRIORITY: u8 = 2;
-/// The end of a stream that is wanted no more.
+/// RST_STREAM: cancels a stream.
 pub(crate) const RESET: u8 = 3;
-/// More of the beginning.
+/// Continues a header block.
 pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const SETTINGS: u8 = 4;
-/// The frame that asks for a sign of life.
+/// A ping, which the peer must acknowledge.
 pub(crate) const PING: u8 = 6;
-/// The frame that tells a client to go.
+/// Shuts a connection down.
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
-/// Of DATA and HEADERS: there will be no more; of HEADERS: they are whole.
+/// On DATA and HEADERS: the last frame of the stream. END_HEADERS on HEADERS: the block is
+/// complete.
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
-/// What a connection ends with where its client does what no client needs to.
+/// Error code for a peer with excessive or abusive behavior.
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// A frame's bytes.
+/// Encodes a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&length, &[kind, flags][..], &stream.to_be_bytes(), body].concat()
 }
 
-/// The headers of a call, as HPACK without its tables.
+/// Encodes the headers of a call in HPACK without tables.
 pub(crate) fn headers(path: &str) -> Vec<u8> {
     fields(&[
         (":method", b"POST"),
@@ -47,14 +48,15 @@ pub(crate) fn headers(path: &str) -> Vec<u8> {
     ])
 }
 
-/// A header list as HPACK without its tables, in this order; values are any bytes of any length.
+/// Encodes a header list in HPACK without tables, in this order. Values may have any bytes and
+/// length.
 pub(crate) fn fields(list: &[(&str, &[u8])]) -> Vec<u8> {
     let literal = |(name, value): &(&str, &[u8])| [&[0], &string(name.as_bytes())[..], &string(value)].concat();
     list.iter().flat_map(literal).collect()
 }
 
-/// A string of HPACK (RFC 7541, 5.2), not Huffman encoded.
-fn string(bytes: &[u8]) -> Vec<u8> {
+/// Encodes an HPACK string literal (RFC 7541, 5.2) without Huffman coding.
+pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
     // The length is an integer with a prefix of 7 bits (5.1).
     const PREFIX: usize = 0x7f;
     let mut encoded = vec![u8::try_from(bytes.len().min(PREFIX)).unwrap()];
@@ -69,7 +71,7 @@ fn string(bytes: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// A client that keeps its connection alive, and sends what it is told to.
+/// A client that answers SETTINGS and PING, and sends arbitrary frames.
 pub(crate) struct Http2(TcpStream);
 
 impl Http2 {
@@ -77,7 +79,7 @@ impl Http2 {
         Self::dial(address).await.shake_hands().await
     }
 
-    /// A connection on which nothing is sent yet.
+    /// Connects without sending anything.
     pub(crate) async fn dial(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.unwrap())
     }
@@ -94,12 +96,13 @@ impl Http2 {
         connection
     }
 
-    /// Sends bytes that are frames, or are none.
+    /// Sends bytes, which need not be valid frames.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.0.write_all(bytes).await
     }
 
-    /// Waits until all that was sent has been seen. Whether the connection is there still.
+    /// Waits until the server has processed all sent frames. Returns `true` if the connection is
+    /// still open.
     pub(crate) async fn is_seen(&mut self) -> bool {
         self.write(&frame(PING, 0, 0, b"are seen")).await.is_ok() && self.pong().await
     }
@@ -118,7 +121,7 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, pong).await.expect("it is answered or closed")
     }
 
-    /// Reads until the connection is told to end, and says with which code.
+    /// Reads until GOAWAY, and returns its error code.
     pub(crate) async fn goaway(&mut self) -> u32 {
         let goaway = async {
             loop {
@@ -131,7 +134,7 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, goaway).await.expect("it is told to end")
     }
 
-    /// Reads until there is a frame of this kind, and gives what it holds.
+    /// Reads until a frame of type `wanted`, and returns its payload.
     pub(crate) async fn body_of(&mut self, wanted: u8) -> Vec<u8> {
         let found = async {
             loop {
@@ -144,7 +147,7 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, found).await.expect("the frame comes")
     }
 
-    /// Reads until there is DATA, and returns it; nothing where the stream or the connection ends without.
+    /// Reads until DATA, and returns it; `None` if the stream or the connection ends before.
     pub(crate) async fn data(&mut self) -> Option<Vec<u8>> {
         let found = async {
             loop {
@@ -158,7 +161,7 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, found).await.expect("the call is answered or refused")
     }
 
-    /// Answers what comes, and tells which frames that were.
+    /// Answers frames until the connection is closed, and returns their types.
     pub(crate) async fn frames_until_the_end(&mut self) -> Vec<u8> {
         let mut frames = Vec::new();
         while let Some(frame) = tokio::time::timeout(PATIENCE, self.answer_frame()).await.expect("it is closed") {
@@ -167,13 +170,14 @@ impl Http2 {
         frames
     }
 
-    /// Answers what comes until a frame of this kind is among it.
+    /// Answers frames until one of type `kind` arrives.
     pub(crate) async fn frame(&mut self, kind: u8) {
         let comes = async { while self.answer_frame().await.expect("it is kept") != kind {} };
         tokio::time::timeout(PATIENCE, comes).await.expect("the frame comes");
     }
 
-    /// Reads a frame, answers it where it asks for that, and says what it was; nothing at the end.
+    /// Reads a frame, acknowledges it if it is SETTINGS or PING, and returns its type; `None` at
+    /// the end.
     async fn answer_frame(&mut self) -> Option<u8> {
         let (kind, flags, body) = self.read_frame().await?;
         match (kind, flags & ACK) {
@@ -184,9 +188,9 @@ impl Http2 {
         Some(kind)
     }
 
-    /// A frame's kind, flags and body; nothing at the end.
+    /// Reads the type, flags and payload of a frame; `None` at the end.
     async fn read_frame(&mut self) -> Option<(u8, u8, Vec<u8>)> {
-        // Length 3, type 1, flags 1, stream 4.
+        // Length (3 bytes), type (1), flags (1), stream (4).
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await.ok()?;
         let [a, b, c, kind, flags, ..] = head;

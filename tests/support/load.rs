@@ -1,4 +1,5 @@
-//! Callers that ask at a steady rate, whatever they are answered, and what they saw.
+//! Open-loop load: clients that call at a steady rate regardless of responses, and the results of
+//! their calls.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,29 +16,31 @@ use tonic::Status;
 
 use super::rls::Client;
 
-/// How often it is looked which calls are due.
+/// Interval of the check for calls that are due.
 const TICK: Duration = Duration::from_millis(2);
-/// What outages are measured in: a stretch of time is bad where more than one call in it fails, and more than a quarter.
+/// Resolution of outages: an interval is bad if more than one of its calls, and more than a quarter
+/// of them, fail.
 const STRETCH: Duration = Duration::from_millis(50);
 
-/// What to ask: a request of each group in turn.
+/// The calls of a load: requests of each group in turn.
 #[derive(Clone, Default)]
 pub(crate) struct Questions {
-    /// Calls a second, in all.
+    /// Total calls per second.
     pub(crate) rate: u32,
-    /// Requests of which each is asked in its turn, by group.
+    /// Requests per group, sent in turn.
     pub(crate) groups: Vec<Vec<RateLimitRequest>>,
-    /// How long the caller waits, where it says so.
+    /// Timeout of a call, if the caller sets one.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// A look that comes so much later was kept waiting by the machine: calls around it say nothing of the service.
+/// Minimum delay of a tick that counts as a stall of the machine. Calls around it are discarded,
+/// since they reveal nothing about the service.
 const STALL: Duration = Duration::from_millis(250);
 
-/// One load at a time: two on this machine would be measuring each other.
+/// Serializes loads: two on this machine would measure each other.
 static ALONE: LazyLock<Arc<tokio::sync::Mutex<()>>> = LazyLock::new(Arc::default);
 
-/// Callers at work, on a thread of their own: what a test does meanwhile does not hold them up.
+/// A running load on a thread of its own, so that a blocking test does not delay it.
 pub(crate) struct Load {
     begun: Instant,
     ended: Arc<AtomicBool>,
@@ -45,17 +48,17 @@ pub(crate) struct Load {
     alone: Option<OwnedMutexGuard<()>>,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Admitted,
     OverLimit,
     Unavailable,
-    /// Any other status; a caller that waited no longer is one.
+    /// Any other status, including the client's own timeout.
     Other,
 }
 
-/// One call; times are counted from the beginning of the load.
+/// A call; times are relative to the start of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) group: usize,
@@ -64,20 +67,20 @@ pub(crate) struct Call {
     pub(crate) said: Said,
 }
 
-/// Some of the calls of a load.
+/// A subset of the calls of a load.
 #[derive(Clone)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// How long the machine stood still in all; calls around that are left out.
+    /// Total time for which the machine stalled; calls around stalls are excluded.
     pub(crate) stalled: Duration,
 }
 
-/// What they come to.
+/// Statistics of calls.
 pub(crate) struct Summary {
     pub(crate) calls: usize,
     pub(crate) admitted: usize,
     pub(crate) errors: usize,
-    /// From the first bad stretch of time to the last.
+    /// Start of the first and end of the last bad interval.
     pub(crate) outage: Option<(Duration, Duration)>,
     pub(crate) median: Duration,
     pub(crate) p99: Duration,
@@ -85,19 +88,25 @@ pub(crate) struct Summary {
     pub(crate) longest: Duration,
 }
 
-/// Waits until no other test has a load under way, and keeps others from beginning one. Not to be called where tasks run.
+/// Waits until no other test runs a load, and blocks others from starting one. Must not be called
+/// from an async context.
 pub(crate) fn alone() -> OwnedMutexGuard<()> {
     Arc::clone(&ALONE).blocking_lock_owned()
 }
 
+/// Async variant of [`alone`].
+pub(crate) async fn no_other_load() -> OwnedMutexGuard<()> {
+    Arc::clone(&ALONE).lock_owned().await
+}
+
 impl Load {
-    /// Begins to ask when no other test does.
+    /// Starts a load once no other test runs one.
     pub(crate) async fn start(service: SocketAddr, questions: Questions) -> Self {
         let alone = Arc::clone(&ALONE).lock_owned().await;
         Self { alone: Some(alone), ..Self::beside_another(service, questions) }
     }
 
-    /// Begins to ask while another load of the same test is under way.
+    /// Starts a load while another load of the same test is running.
     pub(crate) fn beside_another(service: SocketAddr, questions: Questions) -> Self {
         let (begun, ended) = (Instant::now(), Arc::<AtomicBool>::default());
         let is_over = Arc::clone(&ended);
@@ -108,18 +117,18 @@ impl Load {
         Self { begun, ended, callers, alone: None }
     }
 
-    /// Time since the beginning.
+    /// Returns the time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Lets it go on for a while, and says what time it is then.
+    /// Keeps the load running for `for_ms` milliseconds, and returns the time since its start.
     pub(crate) async fn go_on(&self, for_ms: u64) -> Duration {
         tokio::time::sleep(Duration::from_millis(for_ms)).await;
         self.now()
     }
 
-    /// Asks no more, and waits for the answers.
+    /// Stops the load and waits for pending calls.
     pub(crate) fn finish(self) -> Calls {
         self.ended.store(true, Ordering::Relaxed);
         let calls = self.callers.join().unwrap();
@@ -129,7 +138,7 @@ impl Load {
 }
 
 async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, is_over: &AtomicBool) -> Calls {
-    // One for each worker of the service, on this machine's two cores.
+    // One for each worker of the service, on a machine with two cores.
     let clients = [Client::connect(service).await, Client::connect(service).await];
     let (calls, mut under_way) = (Arc::<Mutex<Vec<Call>>>::default(), JoinSet::new());
     let (first, mut sent) = (Instant::now(), 0usize);
@@ -140,7 +149,7 @@ async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, i
             stalls.push((before, looked));
         }
         let due = usize::try_from(first.elapsed().as_micros() * u128::from(questions.rate) / 1_000_000).unwrap();
-        // Those that a stalled machine has missed are left out: a flood after a stall is no steady load.
+        // Skip calls that a stalled machine has missed: a burst after a stall is not a steady load.
         sent = sent.max(due.saturating_sub(20));
         while sent < due {
             let group = sent % questions.groups.len();
@@ -175,27 +184,27 @@ fn of_status(status: &Status) -> Said {
 }
 
 impl Calls {
-    /// Those of a group.
+    /// Returns the calls of a group.
     pub(crate) fn of(&self, group: usize) -> Self {
         self.filter(|call| call.group == group)
     }
 
-    /// Those that began in a time.
+    /// Returns the calls that began between `from` and `to`.
     pub(crate) fn between(&self, from: Duration, to: Duration) -> Self {
         self.filter(|call| (from..to).contains(&call.at))
     }
 
-    /// Those that began at an instant or later.
+    /// Returns the calls that began at `from` or later.
     pub(crate) fn since(&self, from: Duration) -> Self {
         self.between(from, Duration::MAX)
     }
 
-    /// How many were answered so.
+    /// Returns the number of calls with this result.
     pub(crate) fn count(&self, said: Said) -> usize {
         self.calls.iter().filter(|call| call.said == said).count()
     }
 
-    /// When the last of them began.
+    /// Returns the start of the last call.
     pub(crate) fn last(&self) -> Duration {
         self.calls.iter().map(|call| call.at).max().unwrap_or_default()
     }
@@ -204,7 +213,7 @@ impl Calls {
         Self { calls: self.calls.iter().copied().filter(is_wanted).collect(), ..*self }
     }
 
-    /// What they come to.
+    /// Computes the statistics of the calls.
     pub(crate) fn summary(&self) -> Summary {
         let mut times: Vec<Duration> = self.calls.iter().map(|call| call.took).collect();
         times.sort();
@@ -249,12 +258,12 @@ impl Call {
 }
 
 impl Summary {
-    /// How many of a hundred calls failed.
+    /// Returns the percentage of failed calls.
     pub(crate) fn percent_failed(&self) -> f64 {
         100.0 * f64::from(u32::try_from(self.errors).unwrap()) / f64::from(u32::try_from(self.calls.max(1)).unwrap())
     }
 
-    /// When the outage was over, at the latest; at the beginning where there was none.
+    /// Returns the end of the outage; 0 if there was none.
     pub(crate) fn over_at(&self) -> Duration {
         self.outage.map(|(_, last)| last).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the tests start, ask and stop.
+//! Servers and clients shared by the tests.
 
 pub(crate) mod certificates;
 pub(crate) mod control_plane;
@@ -13,6 +13,7 @@ pub(crate) mod raw_headers;
 pub(crate) mod redis;
 pub(crate) mod rls;
 pub(crate) mod secure;
+pub(crate) mod smoke;
 pub(crate) mod tollgate;
 pub(crate) mod upstream;
 pub(crate) mod web;
@@ -20,10 +21,12 @@ pub(crate) mod web;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-/// Time for what should be done at once. Long, so that a machine full of other work fails no test.
+/// Timeout for operations that should complete immediately. Generous, so that a busy machine fails
+/// no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks until there is an answer, and fails where there is none in time. `what` is what is waited for.
+/// Polls a closure until it returns a value, and panics after `within`. `what` describes the
+/// expected event.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -36,7 +39,8 @@ pub(crate) fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() 
     }
 }
 
-/// The same for questions that await; tells the last answer where none was right.
+/// Polls an async closure until `is_right` accepts the result; panics with the last result after
+/// `within`.
 pub(crate) async fn becomes<T: Debug, F: Future<Output = T>>(
     what: &str,
     within: Duration,

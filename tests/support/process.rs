@@ -1,4 +1,4 @@
-//! A child process: its standard error as lines, signals by its own id, killed when dropped.
+//! A child process: its standard error as lines, signals by PID, killed when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,7 +18,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command` and reads its standard error from then on.
+    /// Starts `command` and collects its standard error from then on.
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
@@ -32,17 +32,17 @@ impl Process {
         Self { name, child, log, reader: Some(reader) }
     }
 
-    /// The number that the system knows it by.
+    /// Returns the process ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to standard error so far.
+    /// Returns the lines written to standard error so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits for a line that `read` understands. A process that ends before it writes one fails the test.
+    /// Waits for a line that `read` accepts. Panics if the process ends first.
     #[track_caller]
     pub(crate) fn wait_for_line<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> T {
         eventually(&format!("{} says {what}", self.name), PATIENCE, || {
@@ -53,7 +53,7 @@ impl Process {
         })
     }
 
-    /// All that it has written, when it has ended.
+    /// Waits for the process to end, and returns its complete standard error.
     pub(crate) fn last_words(&mut self) -> String {
         self.wait_for_end();
         if let Some(reader) = self.reader.take() {
@@ -67,12 +67,12 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Whether it runs still.
+    /// Returns `true` if the process is still running.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     #[track_caller]
     pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
         eventually(&format!("{} ends", self.name), PATIENCE, || self.child.try_wait().unwrap())
@@ -84,7 +84,7 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            // Shown by the test harness beside the failure.
+            // The test harness prints this with the failure.
             eprintln!("--- {} wrote:\n{}", self.name, self.log().join("\n"));
         }
     }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::process::Process;
 use super::web::Web;
 
-/// A running Prometheus that looks four times a second at what it is told to scrape.
+/// A running Prometheus that scrapes its targets four times a second.
 pub(crate) struct Prometheus {
     web: Web,
     files: TempDir,
@@ -26,11 +26,11 @@ scrape_configs:
     file_sd_configs: [{ files: [targets.json] }]
 ";
 
-/// What to scrape: the job, where, and the path.
+/// A scrape target: job, address, path.
 pub(crate) type Target<'a> = (&'a str, SocketAddr, &'a str);
 
 impl Prometheus {
-    /// Starts it with a file of rules.
+    /// Starts Prometheus with a rule file.
     pub(crate) fn start(rules: &str) -> Self {
         let files = TempDir::new().unwrap();
         let file = |name: &str| files.path().join(name);
@@ -44,17 +44,17 @@ impl Prometheus {
         let address = process.wait_for_line("where it listens", |line| {
             line.contains("Listening on").then(|| line.rsplit_once("address=").unwrap().1.parse().unwrap())
         });
-        // It listens before it answers.
+        // It listens before it serves requests.
         process.wait_for_line("that it is ready", |line| line.contains("Server is ready").then_some(()));
         Self { web: Web::new(address), files, _process: process }
     }
 
-    /// Scrapes these from now on, and no others.
+    /// Replaces the scrape targets.
     pub(crate) fn scrape(&self, targets: &[Target<'_>]) {
         write_targets(self.files.path(), targets);
     }
 
-    /// The samples that a query comes to, as `(labels, value)`; an error is said.
+    /// Returns the samples of a query as `(labels, value)`, or the error response.
     pub(crate) async fn query(&self, query: &str) -> Result<Vec<(Value, f64)>, String> {
         let answer = self.ask(&format!("/api/v1/query?query={}", escaped(query))).await;
         let samples = answer["data"]["result"].as_array().ok_or_else(|| answer.to_string())?;
@@ -62,7 +62,7 @@ impl Prometheus {
         Ok(samples.iter().map(|sample| (sample["metric"].clone(), value(sample))).collect())
     }
 
-    /// The labels of all exemplars of what a query reads.
+    /// Returns the labels of all exemplars of the series that a query selects.
     pub(crate) async fn exemplars(&self, query: &str) -> Vec<Value> {
         let always = "start=2020-01-01T00:00:00Z&end=2100-01-01T00:00:00Z";
         let answer = self.ask(&format!("/api/v1/query_exemplars?{always}&query={}", escaped(query))).await;
@@ -71,7 +71,7 @@ impl Prometheus {
         exemplars.map(|exemplar| exemplar["labels"].clone()).collect()
     }
 
-    /// The names of the alerts that fire.
+    /// Returns the names of the firing alerts.
     pub(crate) async fn firing(&self) -> Vec<String> {
         let answer = self.ask("/api/v1/alerts").await;
         let alerts = answer["data"]["alerts"].as_array().unwrap().iter();
@@ -85,7 +85,7 @@ impl Prometheus {
     }
 }
 
-/// Renamed over the old one, which is how Prometheus sees it at once.
+/// Replaces the target file by a rename, which Prometheus detects immediately.
 fn write_targets(folder: &Path, targets: &[Target<'_>]) {
     let entry = |(job, address, path): &Target<'_>| json!({ "targets": [address.to_string()], "labels": { "of": job, "path": path } });
     let entries: Vec<Value> = targets.iter().map(entry).collect();
@@ -94,7 +94,7 @@ fn write_targets(folder: &Path, targets: &[Target<'_>]) {
     std::fs::rename(fresh, folder.join("targets.json")).unwrap();
 }
 
-/// Text as it stands in a URL.
+/// Percent-encodes text for a URL.
 fn escaped(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }

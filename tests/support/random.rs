@@ -1,6 +1,6 @@
-//! Numbers that a seed determines: SplitMix64.
+//! Deterministic pseudorandom numbers: SplitMix64.
 
-/// The numbers that follow from the first one.
+/// A generator with its seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -11,12 +11,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 where there are none.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() >> 1).unwrap().checked_rem(bound).unwrap_or_default()
     }
 
-    /// Returns true so many times out of a hundred.
+    /// Returns `true` with a probability of `percent` percent.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

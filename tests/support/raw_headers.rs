@@ -1,7 +1,8 @@
-//! Calls whose header lists are written by hand, over the crate h2 for everything else.
+//! Calls with hand-written header lists, on top of the crate h2.
 //!
-//! No client library sends a malformed `:authority`, and decoding responses by hand would take an HPACK decoder. So the
-//! crate's client talks to the service through a relay that puts a given header list in the place of the client's own.
+//! No client library sends a malformed `:authority`, and decoding responses by hand would take an
+//! HPACK decoder. So the crate's client talks to the service through a relay that replaces the
+//! client's header list with a given one.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -20,12 +21,12 @@ use super::PATIENCE;
 use super::http2::{END_HEADERS, END_STREAM, HEADERS, fields, frame};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-/// Bytes of the preface that a client's connection begins with.
+/// Length of the client's connection preface.
 const PREFACE: usize = 24;
-/// Bytes of a frame's header.
+/// Length of a frame header.
 const HEAD: usize = 9;
 
-/// One connection to a service.
+/// A connection to a service.
 pub(crate) struct RawHeaders {
     requests: SendRequest<Bytes>,
     ping: h2::PingPong,
@@ -33,10 +34,10 @@ pub(crate) struct RawHeaders {
     _tasks: JoinSet<()>,
 }
 
-/// How the frames of a call are written.
+/// The split of a call's frames into writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Writes {
-    /// All of them by one write, so that the service may read the call at once.
+    /// All frames in one write, so that the service may read the call at once.
     One,
     /// The body after the service has read the headers.
     HeadersFirst,
@@ -51,7 +52,7 @@ impl RawHeaders {
         let (header_block, mut tasks) = (Arc::<Mutex<Vec<u8>>>::default(), JoinSet::new());
         let block = Arc::clone(&header_block);
         tasks.spawn(async move {
-            // Ends with the connection, by an error where it is cut off.
+            // Ends with the connection, in an error if it is cut off.
             let _ = relay(from_client, to_service, &block).await;
         });
         tasks.spawn(async move {
@@ -66,9 +67,10 @@ impl RawHeaders {
         Self { requests, ping, header_block, _tasks: tasks }
     }
 
-    /// Calls with these headers in the place of `:authority`; the other headers are as a gRPC client sends them.
+    /// Sends a call with these headers in place of `:authority`; the other headers are those of a
+    /// gRPC client.
     ///
-    /// Returns the value of `grpc-status` and the response, or why there is none.
+    /// Returns the value of `grpc-status` and the response, or the reason for their absence.
     pub(crate) async fn call(
         &mut self,
         authority: &[(&str, &[u8])],
@@ -92,7 +94,7 @@ impl RawHeaders {
         }
         let message = request.encode_to_vec();
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-        // An error is that of the response too, which says more.
+        // If sending fails, the response fails too, with a more specific error.
         let _ = body.send_data([&[0], &length[..], &message].concat().into(), true);
         let mut response = response.await?;
         let mut message = Vec::new();
@@ -108,16 +110,16 @@ impl RawHeaders {
 }
 
 fn header_block(authority: &[(&str, &[u8])]) -> Vec<u8> {
-    // Pseudo-headers come before all others (RFC 9113, 8.3).
+    // Pseudo-headers precede all others (RFC 9113, 8.3).
     let (pseudo, regular): (Vec<_>, Vec<_>) = authority.iter().copied().partition(|(name, _)| name.starts_with(':'));
     let before: [(&str, &[u8]); 3] = [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
     let after: [(&str, &[u8]); 2] = [("te", b"trailers"), ("content-type", b"application/grpc")];
     fields(&[&before[..], &pseudo, &regular, &after].concat())
 }
 
-/// Passes on what the client writes, with the given header list in the place of each of its own.
+/// Forwards the client's frames, and replaces each header list with the given one.
 ///
-/// HEADERS wait for the frame that comes next, and are written together with it.
+/// HEADERS frames are held back and written together with the next frame.
 async fn relay(
     mut client: ReadHalf<DuplexStream>,
     mut service: OwnedWriteHalf,

@@ -1,4 +1,5 @@
-//! A client of TLS that does as Envoy does: it checks the authority of a server and not its name, and does not say whom it calls.
+//! A TLS client that behaves like Envoy: it verifies the CA of a server but not its name, and sends
+//! no SNI.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,26 +23,26 @@ use tonic::transport::{Channel, Endpoint};
 use super::certificates::{Authority, Pair};
 use super::rls::Client;
 
-/// What a client brings along.
+/// The configuration of a TLS client.
 #[derive(Clone)]
 pub(crate) struct Secure {
     config: ClientConfig,
-    /// The certificates of the servers that were reached, as DER.
+    /// The certificates of all servers connected to, as DER.
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Secure {
-    /// A client that trusts `authority`, offers h2 and shows no certificate.
+    /// Creates a client that trusts `authority`, offers h2 and presents no certificate.
     pub(crate) fn trusting(authority: &Authority) -> Self {
         Self::with(authority, None, &[&version::TLS13, &version::TLS12])
     }
 
-    /// One that shows a certificate.
+    /// Creates a client that presents a certificate.
     pub(crate) fn showing(pair: &Pair, authority: &Authority) -> Self {
         Self::with(authority, Some(pair), &[&version::TLS13, &version::TLS12])
     }
 
-    /// One that speaks these versions only.
+    /// Creates a client restricted to these TLS versions.
     pub(crate) fn with(
         authority: &Authority,
         pair: Option<&Pair>,
@@ -68,13 +69,13 @@ impl Secure {
         Self { config, seen: Arc::default() }
     }
 
-    /// Offers no protocol.
+    /// Removes ALPN.
     pub(crate) fn without_alpn(mut self) -> Self {
         self.config.alpn_protocols.clear();
         self
     }
 
-    /// Shakes hands.
+    /// Connects and performs the handshake.
     pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("nobody").unwrap();
         let stream = TcpStream::connect(address).await?;
@@ -84,22 +85,22 @@ impl Secure {
         Ok(stream)
     }
 
-    /// A connection for requests.
+    /// Connects a client of the rate limit service.
     pub(crate) async fn client(&self, address: SocketAddr) -> Result<Client, tonic::transport::Error> {
         self.channel(address).await.map(Client::over)
     }
 
-    /// The certificate that the last server showed.
+    /// Returns the most recent server certificate.
     pub(crate) fn last_seen(&self) -> Vec<u8> {
         self.seen.lock().unwrap().last().unwrap().clone()
     }
 
-    /// How many connections were made.
+    /// Returns the number of connections made.
     pub(crate) fn seen(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 
-    /// Whether requests are answered.
+    /// Returns `true` if requests are answered.
     pub(crate) async fn is_let_in(&self, address: SocketAddr) -> bool {
         let Ok(client) = self.client(address).await else { return false };
         client.ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])])).await.is_ok()
@@ -117,7 +118,7 @@ impl Secure {
     }
 }
 
-/// Asks for everything but the name.
+/// Verifies everything but the name.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 

@@ -1,4 +1,4 @@
-//! The product's binary: as a service, and as a command.
+//! The product's binary, as a service and as a command.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -24,14 +24,32 @@ impl Tollgate {
         Self::serve_with(policy, &[])
     }
 
-    /// The same with more flags; a flag given here wins.
+    /// Serves `policy` with additional flags, which override the defaults.
     pub(crate) fn serve_with(policy: &Path, flags: &[&str]) -> Self {
         Self::serve_by(&[&["--policy", policy.to_str().unwrap()], flags].concat())
     }
 
-    /// Serves by flags alone.
+    /// Serves with flags alone.
     pub(crate) fn serve_by(flags: &[&str]) -> Self {
-        let mut process = Process::start("tollgate", command(["serve"]).args(quiet(flags)).args(flags));
+        Self::serve_as(&mut command(["serve"]), flags)
+    }
+
+    /// Serves after a shell has set limits, such as `ulimit -n 256`.
+    pub(crate) fn serve_within(limits: &str, flags: &[&str]) -> Self {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")]);
+        let serve = command(["serve"]);
+        limited.arg(serve.get_program()).args(serve.get_args());
+        for (name, _) in serve.get_envs().filter(|(_, value)| value.is_none()) {
+            limited.env_remove(name);
+        }
+        Self::serve_as(&mut limited, flags)
+    }
+
+    /// Serves with a command that ends with `serve`, such as that of another build or with bounds
+    /// of its own.
+    pub(crate) fn serve_as(command: &mut Command, flags: &[&str]) -> Self {
+        let mut process = Process::start("tollgate", command.args(quiet(flags)).args(flags));
         let address = |process: &mut Process, protocol: &str| {
             process.wait_for_line(&format!("where it listens for {protocol}"), |line| listening(line, protocol))
         };
@@ -40,7 +58,7 @@ impl Tollgate {
         Self { process, grpc, http, admin }
     }
 
-    /// Asks it to end, waits until it has, and says how.
+    /// Terminates it with SIGTERM, waits for its end, and returns the exit status.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
         self.process.wait_for_end()
@@ -53,9 +71,17 @@ impl Tollgate {
     }
 }
 
-/// A command line of the binary, with no setting taken from the environment of the tests.
+/// Returns a command line of the binary, with no settings from the tests' environment.
 pub(crate) fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command_of(env!("CARGO_BIN_EXE_tollgate"), arguments)
+}
+
+/// Returns such a command line for another program.
+pub(crate) fn command_of<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = S>,
+) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TOLLGATE_")) {
         command.env_remove(name);
     }
@@ -63,12 +89,13 @@ pub(crate) fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
     command
 }
 
-/// Runs the binary to its end.
+/// Runs the binary to completion.
 pub(crate) fn output<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// Flags that keep a service to this machine and to free ports, but for those that `given` has already.
+/// Returns flags that restrict a service to this machine and to free ports, except those already in
+/// `given`.
 pub(crate) fn quiet(given: &[&str]) -> Vec<&'static str> {
     let defaults = [
         ("--grpc-listen", "127.0.0.1:0"),

@@ -1,4 +1,5 @@
-//! What Envoy protects: a server that answers every path, and says in `x-tokens` what the caller told it the answer costs.
+//! The upstream that Envoy protects: answers every path, and returns in `x-tokens` the cost that
+//! the caller has set.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use axum::http::HeaderMap;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// A running server; ends when dropped.
+/// A running server, stopped when dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     server: JoinHandle<()>,
@@ -29,7 +30,7 @@ impl Drop for Upstream {
     }
 }
 
-/// Header `x-answer-tokens` of the request becomes `x-tokens` of the answer.
+/// Copies header `x-answer-tokens` of the request to `x-tokens` of the response.
 async fn answer(request: HeaderMap) -> (HeaderMap, &'static str) {
     let tokens = request.get("x-answer-tokens").map(|tokens| ("x-tokens".parse().unwrap(), tokens.clone()));
     (tokens.into_iter().collect(), "upstream\n")

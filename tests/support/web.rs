@@ -13,10 +13,10 @@ use hyper_util::rt::TokioExecutor;
 #[derive(Clone)]
 pub(crate) struct Web {
     client: Client<HttpConnector, Full<Bytes>>,
-    server: SocketAddr,
+    pub(crate) server: SocketAddr,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -29,22 +29,22 @@ impl Web {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), server }
     }
 
-    /// Where the server is.
+    /// Returns the server's address.
     pub(crate) fn server(&self) -> SocketAddr {
         self.server
     }
 
-    /// Another client of the same server, which shares no connection with this one.
+    /// Creates another client of the same server, which shares no connection with this one.
     pub(crate) fn afresh(&self) -> Self {
         Self::new(self.server)
     }
 
-    /// GET.
+    /// Sends a GET request.
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.get_with(path, &[]).await
     }
 
-    /// GET with headers, whose values may be any bytes that HTTP lets pass.
+    /// Sends a GET request with headers, whose values may be any bytes that HTTP permits.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&'static str, &[u8])]) -> Reply {
         let mut request = Request::get(format!("http://{}{path}", self.server)).body(Full::default()).unwrap();
         for (name, value) in headers {
@@ -53,13 +53,13 @@ impl Web {
         self.ask(request).await
     }
 
-    /// A request by any method, with a body.
+    /// Sends a request with any method and a body.
     pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Reply {
         let request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
         self.ask(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    /// The same with headers.
+    /// Sends a request with headers.
     pub(crate) async fn send_with(
         &self,
         method: &str,
@@ -81,21 +81,21 @@ impl Web {
         Reply { status: head.status.as_u16(), headers: head.headers, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// A metric by its name as it is shown, labels and `_total` included; 0 where it is not shown.
+    /// Returns a metric by its exposed name, including labels and `_total`; 0 if it is not exposed.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let body = self.get("/metrics").await.body;
         let mut values = body.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         values.next().unwrap_or_default()
     }
 
-    /// The status of GET as one user.
+    /// Returns the status of a GET as a user.
     pub(crate) async fn status(&self, path: &str, user: &str) -> u16 {
         self.get_with(path, &[("x-user", user.as_bytes())]).await.status
     }
 }
 
 impl Reply {
-    /// A header's value; empty where there is none.
+    /// Returns the value of a header; empty if it is absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
     }

@@ -1,28 +1,32 @@
-//! The table of the house: who may use what.
+//! The table of permitted dependencies between modules.
 
-/// What the files of one place may use, each list in words.
+/// Permitted dependencies of a file or folder, each list separated by whitespace.
 pub(super) struct Row {
-    /// A file or folder below `src`. A row holds for all below it; that of a deeper place adds to it.
+    /// A file or folder below `src`. A row applies to everything below it; rows of deeper places
+    /// add to it.
     pub(super) place: &'static str,
-    /// Other rooms, from rows above this one only; `store::Store` is this item and nothing beside it.
+    /// Other modules, from rows above this one only; `store::Store` permits only this item.
     pub(super) rooms: &'static str,
-    /// Crates, and what of [`OUTSIDE`](super::OUTSIDE).
+    /// Crates, and items of [`OUTSIDE`](super::OUTSIDE).
     pub(super) foreign: &'static str,
 }
 
-/// Who may use what. Everything in a room may use that room, and `#[cfg(test)]` may use anything.
+/// Permitted dependencies. A module may use everything in itself, and `#[cfg(test)]` may use
+/// anything.
 pub(super) const HOUSE: &[Row] = &[
     // Values: no clock, IO, lock, async, serde.
     Row { place: "algorithm", rooms: "", foreign: "smallvec thiserror" },
     Row { place: "algorithm/calendar", rooms: "", foreign: "jiff" },
     Row { place: "descriptor", rooms: "algorithm", foreign: "foldhash sha2 smallvec std::sync::LazyLock" },
     Row { place: "descriptor/keyed", rooms: "", foreign: "hmac" },
+    Row { place: "printable", rooms: "", foreign: "" },
     Row {
         place: "telemetry",
         rooms: "",
         foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
     Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
+    Row { place: "telemetry/log/logrus", rooms: "", foreign: "serde_json tracing" },
     Row { place: "telemetry/seldom", rooms: "", foreign: "std::time::Instant" },
     Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
     Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
@@ -33,16 +37,17 @@ pub(super) const HOUSE: &[Row] = &[
     },
     Row { place: "telemetry/metrics", rooms: "", foreign: "std::fs std::time::SystemTime" },
     Row { place: "watch", rooms: "", foreign: "async tokio" },
-    // Policies know of no store, and only their sources touch files.
+    Row { place: "tls", rooms: "", foreign: "rustls rustls_native_certs std::sync webpki" },
+    // Policies do not depend on stores, and only their sources access files.
     Row {
         place: "policy",
-        rooms: "algorithm descriptor",
+        rooms: "algorithm descriptor printable",
         foreign: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc strsim",
     },
     Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
     Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
     Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io std::os" },
-    // Stores know of no policy, and the clock is theirs.
+    // Stores do not depend on policies, and own the clock.
     Row {
         place: "store",
         rooms: "algorithm descriptor telemetry",
@@ -52,21 +57,21 @@ pub(super) const HOUSE: &[Row] = &[
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
     Row { place: "store/deny_cache", rooms: "", foreign: "foldhash" },
     Row { place: "store/lease", rooms: "", foreign: "tokio tokio_util" },
-    // The only place with Redis in it.
+    // The only module that uses Redis.
     Row {
         place: "store/redis",
         rooms: "",
         foreign: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
     },
-    Row { place: "store/redis/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls webpki" },
-    // Written while requests are decided, read by people.
+    Row { place: "store/redis/tls", rooms: "tls", foreign: "rustls tokio_rustls" },
+    // Written while requests are decided, read by operators.
     Row {
         place: "journal",
-        rooms: "algorithm descriptor",
+        rooms: "algorithm descriptor printable",
         foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
     Row { place: "journal/told", rooms: "", foreign: "serde serde_json" },
-    // Where policies and the trait of stores meet.
+    // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
         rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
@@ -79,23 +84,26 @@ pub(super) const HOUSE: &[Row] = &[
         foreign: "async bytes foldhash futures_util http http_body parking_lot std::io std::sync std::time::Instant thiserror \
                   tokio",
     },
-    Row { place: "transport/permits", rooms: "", foreign: "tracing" },
+    Row { place: "transport/registry", rooms: "", foreign: "std::net tracing" },
     Row { place: "transport/server", rooms: "", foreign: "rand rustls std::net tokio_util tracing" },
     Row { place: "transport/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
-    Row { place: "transport/tls", rooms: "", foreign: "arc_swap rustls std::fs tokio_rustls" },
-    // The only room with protobuf in it.
+    Row { place: "transport/tls", rooms: "tls", foreign: "arc_swap rustls std::fs tokio_rustls" },
+    // The only module that uses protobuf.
     Row {
         place: "grpc",
-        rooms: "algorithm descriptor limiter spans store::Store telemetry transport",
+        rooms: "algorithm descriptor limiter printable spans store::Store telemetry transport",
         foreign: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
     Row { place: "grpc/call", rooms: "", foreign: "flate2 std::io" },
+    Row { place: "grpc/rights", rooms: "", foreign: "std::net" },
+    Row { place: "grpc/client", rooms: "tls", foreign: "rustls" },
+    Row { place: "grpc/request_log", rooms: "journal::key policy::Policy", foreign: "std::io std::thread tracing" },
     Row { place: "grpc/service", rooms: "", foreign: "tracing" },
-    // Brings policies as text; what they mean is not its own.
+    // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
-        rooms: "grpc::client grpc::proto policy::Source telemetry::metrics",
+        rooms: "grpc::client grpc::proto policy::Source printable telemetry::metrics",
         foreign: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
     },
     Row {
@@ -103,10 +111,15 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "grpc::client grpc::proto spans telemetry",
         foreign: "async std::sync std::time::SystemTime tokio tokio_util tonic tracing",
     },
-    // The only room that serves HTTP; gRPC has its own way over HTTP/2.
+    Row {
+        place: "otlp/http",
+        rooms: "tls",
+        foreign: "bytes http http_body_util hyper hyper_util prost rustls std::io thiserror tokio_rustls",
+    },
+    // The only module that serves HTTP; gRPC has its own HTTP/2 server.
     Row {
         place: "admin",
-        rooms: "algorithm::amend algorithm::time journal limiter::InForce policy telemetry",
+        rooms: "algorithm::amend algorithm::time journal limiter::InForce policy printable telemetry",
         foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
@@ -114,30 +127,35 @@ pub(super) const HOUSE: &[Row] = &[
     Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
     Row { place: "admin/page", rooms: "", foreign: "sha2" },
     Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },
-    Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util tokio_util" },
-    // The only room that reads the environment, but for the arguments of `cli`.
+    Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util std::net::SocketAddr tokio_util" },
+    // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
         rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::Dialect policy::Options \
                 otlp policy::source::files policy::whole_number spans store::memory store::redis telemetry::log telemetry::stats telemetry::statsd transport xds",
         foreign: "clap http jiff std::env std::net std::thread",
     },
+    Row { place: "settings/memory", rooms: "", foreign: "std::fs" },
     Row { place: "settings/policy", rooms: "", foreign: "std::fs" },
-    // What puts the concrete parts together.
+    // Composes the concrete parts.
     Row {
         place: "app",
         rooms: "admin algorithm descriptor grpc journal limiter otlp policy settings spans store telemetry transport watch xds",
-        foreign: "async jiff parking_lot rand std::fs std::io std::os std::sync std::thread std::time::Instant tokio tokio_util \
+        foreign: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
+    Row { place: "app/files", rooms: "", foreign: "rustix" },
+    Row { place: "app/threads", rooms: "", foreign: "rustix" },
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
-        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy settings store telemetry",
+        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy printable settings store telemetry",
         foreign: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
-    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util" },
-    Row { place: "cli/api/tls", rooms: "", foreign: "rustls rustls_native_certs tokio_rustls" },
+    // Starts the process again with other variables, which std has for Unix alone.
+    Row { place: "cli/serve", rooms: "", foreign: "std::os" },
+    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util std::net::IpAddr" },
+    Row { place: "cli/api/tls", rooms: "tls", foreign: "rustls tokio_rustls" },
     Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },
 ];

@@ -1,28 +1,31 @@
-//! What a source file names: paths in `use`, code, macros and attributes; not those in comments, strings and tests.
+//! The paths that a source file uses: in `use`, code, macros and attributes, but not in comments,
+//! strings and tests.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// What one file names.
+/// The result of scanning a file.
 #[derive(Default)]
 pub(super) struct Scan {
-    /// Every path, absolute: `crate::policy::source`, `tokio::net`. Names of this file itself are among them.
+    /// Every path, absolute: `crate::policy::source`, `tokio::net`. Includes paths of the file's
+    /// own module.
     pub(super) mentions: Vec<Mention>,
-    /// The modules in other files that are declared for tests only.
+    /// Modules in other files that are declared for tests only.
     pub(super) test_modules: Vec<String>,
-    /// The module that is being read, from the crate's root.
+    /// Path of the current module from the crate's root.
     module: Vec<String>,
-    /// Names that `use` and `mod` give to something: what begins with one of them is no crate of that name.
+    /// Names that `use` and `mod` introduce: a path that begins with one of them does not refer to
+    /// a crate of that name.
     names: Vec<String>,
 }
 
-/// A path, and the line that it begins in.
+/// A path, and the line in which it begins.
 #[derive(Clone)]
 pub(super) struct Mention {
     pub(super) line: usize,
     pub(super) path: Vec<String>,
 }
 
-/// Reads the text of the module at `place`: `policy/source`, `policy/source/files`.
+/// Scans the text of the module at `place`: `policy/source`, `policy/source/files`.
 pub(super) fn scan(text: &str, place: &str) -> Scan {
     let module = place.split('/').filter(|name| !["lib", "main"].contains(name)).map(str::to_owned).collect();
     let mut scan = Scan { module, ..Scan::default() };
@@ -51,7 +54,7 @@ impl Scan {
         }
     }
 
-    /// Passes over an item, up to its `;` or its block.
+    /// Skips an item, up to its `;` or its block.
     fn skip(&mut self, tokens: &[TokenTree], at: usize) -> usize {
         let is_end = |token: &TokenTree| is_sign(Some(token), ';') || block(Some(token)).is_some();
         let end = at + tokens[at..].iter().position(is_end).unwrap_or(tokens.len() - at);
@@ -61,7 +64,7 @@ impl Scan {
         end + 1
     }
 
-    /// `mod name;` or `mod name { .. }`.
+    /// Reads `mod name;` or `mod name { .. }`.
     fn module(&mut self, tokens: &[TokenTree], at: usize) -> usize {
         let name = word(tokens.get(at)).unwrap_or_default();
         self.names.push(name.clone());
@@ -72,7 +75,7 @@ impl Scan {
         at + 2
     }
 
-    /// A tree of `use`, below `stem`: `a::b`, `a::{b, c as d}`, `a::*`.
+    /// Reads a `use` tree below `stem`: `a::b`, `a::{b, c as d}`, `a::*`.
     fn tree(&mut self, tokens: &[TokenTree], mut at: usize, stem: &[String]) -> usize {
         let line = line(tokens, at);
         let mut path = stem.to_vec();
@@ -101,7 +104,8 @@ impl Scan {
         at
     }
 
-    /// A path in code. `async` is one, and so is `env = ".."`, which is how flags name their variables of the environment.
+    /// Reads a path in code. `async` counts as one, and so does `env = ".."`, with which flags name
+    /// their environment variables.
     fn path(&mut self, tokens: &[TokenTree], mut at: usize) -> usize {
         let line = line(tokens, at);
         let mut path: Vec<String> = word(tokens.get(at)).into_iter().collect();
@@ -120,7 +124,7 @@ impl Scan {
         at
     }
 
-    /// Notes a path, from the crate's root where it is one of this crate.
+    /// Records a path, relative to the crate's root if it is in this crate.
     fn mention(&mut self, line: usize, path: Vec<String>) {
         let ups = path.iter().take_while(|name| *name == "super").count();
         let is_here = ups > 0 || path.first().is_some_and(|name| name == "self");
@@ -137,7 +141,7 @@ impl Scan {
     }
 }
 
-/// `#[cfg(test)]`, or that and fuzzing.
+/// Returns `true` for `#[cfg(test)]`, also if combined with fuzzing.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(1).filter(|_| is_sign(tokens.first(), '#')) else {
         return false;
@@ -153,7 +157,7 @@ fn is_sign(token: Option<&TokenTree>, sign: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == sign)
 }
 
-/// An identifier, or the `*` of `use`.
+/// Returns an identifier, or the `*` of `use`.
 fn word(token: Option<&TokenTree>) -> Option<String> {
     match token? {
         TokenTree::Ident(word) => Some(word.to_string()),

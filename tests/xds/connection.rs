@@ -1,4 +1,4 @@
-//! How a control plane is reached, lost and found again.
+//! Connection to a control plane: establishing, losing and restoring it.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{broken, comes_to, daily, follow, metric, ready, refuses};
+use crate::support::certificates::{self, Pair};
 use crate::support::control_plane::ControlPlane;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
-/// What an end takes at most where nothing has to be finished: much less than any time that is waited here.
+/// Maximum time of a shutdown that has nothing to wait for: much less than any timeout of these
+/// tests.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
@@ -73,6 +75,29 @@ async fn certificates_headers_and_metadata_arrive() {
 }
 
 #[tokio::test]
+async fn a_control_plane_may_show_the_trusted_certificate_itself() {
+    let (clients, files) = (Tls::new(Clients::Certified), tempfile::tempdir().unwrap());
+    let [own, other] = ["own", "other"].map(|name| files.path().join(name));
+    for folder in [&own, &other] {
+        std::fs::create_dir(folder).unwrap();
+        Pair::signed_by_itself("localhost").write(folder);
+    }
+    let [certificate, key] = certificates::files(&own).map(|path| path.to_str().unwrap().to_owned());
+    let authority = clients.authority().to_str().unwrap().to_owned();
+    let plane = ControlPlane::start_with(&["--tls", &certificate, &key, &authority], &[daily("user", 5)]);
+    let (shown, its_key) = clients.client();
+    let (shown, its_key) = (shown.to_str().unwrap(), its_key.to_str().unwrap());
+    let flags = |trusted| ["--xds-tls", "--xds-ca", trusted, "--xds-cert", shown, "--xds-key", its_key];
+    let named = |trusted| [&flags(trusted)[..], &["--xds-server-name", "localhost"]].concat();
+    comes_to(&follow(&plane, &named(&certificate)), Some(5)).await;
+    let [another, _] = certificates::files(&other);
+    let mut service = follow(&plane, &named(another.to_str().unwrap()));
+    service
+        .process
+        .wait_for_line("that it does not believe", |line| line.contains("invalid peer certificate").then_some(()));
+}
+
+#[tokio::test]
 async fn a_server_that_nobody_vouches_for_is_not_believed_and_files_are_read_again() {
     let tls = Tls::new(Clients::Certified);
     let (certificate, key) = tls.server();
@@ -114,7 +139,7 @@ async fn a_control_plane_that_hangs_is_noticed() {
     comes_to(&service, Some(5)).await;
     plane.hang();
     let missed = |connected: &u64| *connected == 0;
-    // Its time to give a sign of life is 20 s.
+    // The keepalive timeout is 20 s.
     becomes("it is missed", PATIENCE * 3, || metric(&service, "tollgate_xds_connected"), missed).await;
     comes_to(&service, Some(5)).await;
     ends_at_once(service).await;
@@ -153,7 +178,8 @@ fn what_is_wrong_with_an_overlay_is_said_before_anything_is_served() {
     assert!(said.contains("policy.yaml:3:17") && said.contains("did you mean `algorithm`?"), "{said}");
 }
 
-/// On another thread, so that clients of this one can hang up.
+/// Terminates the service on another thread, so that clients on this one can close their
+/// connections.
 async fn ends_at_once(mut service: Tollgate) {
     let begun = Instant::now();
     let ended = tokio::task::spawn_blocking(move || service.terminate()).await.unwrap();

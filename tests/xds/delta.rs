@@ -1,4 +1,4 @@
-//! The incremental way.
+//! The incremental protocol variant (delta xDS).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Policies from a control plane: what is served, refused, lost and found again.
+//! Policies from a control plane: served, refused, lost and restored.
 
 mod connection;
 mod delta;
@@ -15,7 +15,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// A resource for domain `test`: `amount` a day for each value of `key`.
+/// Returns a resource for domain `test`: `amount` per day for each value of `key`.
 fn daily(key: &str, amount: u32) -> Value {
     json!({ "name": "test", "domain": "test", "descriptors": [limit(key, amount)] })
 }
@@ -24,12 +24,12 @@ fn limit(key: &str, amount: u32) -> Value {
     json!({ "key": key, "rate_limit": { "unit": "DAY", "requests_per_unit": amount } })
 }
 
-/// Resources that cannot be compiled.
+/// Returns a resource that does not compile.
 fn broken() -> Value {
     json!({ "name": "test", "domain": "test", "descriptors": [{ "key": "user", "rate_limit": { "requests_per_unit": 1 } }] })
 }
 
-/// A service with its policies from `plane`, which comes back soon.
+/// Starts a service that follows `plane`, with a short backoff.
 fn follow(plane: &ControlPlane, flags: &[&str]) -> Tollgate {
     let target = format!("127.0.0.1:{}", plane.port);
     let usual = [("--xds-backoff-min", "20ms"), ("--xds-backoff-max", "200ms")];
@@ -38,7 +38,7 @@ fn follow(plane: &ControlPlane, flags: &[&str]) -> Tollgate {
     Tollgate::serve_by(&[&usual, flags].concat())
 }
 
-/// Waits until the limit of `user` is what it should be.
+/// Waits until the limit of `user` has the given amount.
 async fn comes_to(service: &Tollgate, amount: Option<u32>) {
     becomes("it is ready", PATIENCE, || ready(service), |status| *status == 200).await;
     let client = Client::connect(service.grpc).await;
@@ -157,7 +157,7 @@ async fn a_control_plane_that_says_the_same_again_is_refused_slowly() {
     becomes("the same again is looked at", PATIENCE, || metric(&service, refused), |count| *count == 2).await;
     let refusals = plane.events("request").iter().filter(|request| refuses(request)).count();
     assert_eq!(refusals, 1, "the second is held back");
-    // What mends it is heard all the same.
+    // A corrected resource is processed despite the backoff.
     plane.serve("2", &[daily("user", 5)]);
     comes_to(&service, Some(5)).await;
 }
@@ -200,7 +200,7 @@ async fn an_overlay_and_metadata_give_options_that_the_protocol_has_not() {
     assert_eq!(admitted(&client, "user", 4).await, 2);
     assert_eq!(admitted(&client, "plan", 5).await, 3);
 
-    // The overlay changes under a running process; a bad change of it is refused.
+    // The overlay changes at run time; an invalid change is refused.
     files.write("overlay.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 0 }\n");
     let refused = "tollgate_policy_loads_total{kind=\"refused\"}";
     becomes("the overlay is refused", PATIENCE, || metric(&service, refused), |count| *count == 1).await;

@@ -10,41 +10,45 @@ use super::connection::{Connection, Done};
 use super::questions::Questions;
 use super::{Answers, Clock, Pace, Phase};
 
-/// The longest wait without a look at the phase.
+/// Maximum wait between two checks of the phase.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Calls that may be under way on a connection at a steady rate; servers let in about 1,000. Later ones wait, and it counts.
+/// Maximum calls in flight per connection at a steady rate; servers accept about 1,000. Later calls
+/// wait, and the wait counts as latency.
 const MOST_UNDER_WAY: usize = 500;
-/// Bytes that are read at once.
+/// Read buffer size in bytes.
 const BUFFER: usize = 1 << 16;
 
 pub(super) struct Caller {
     pub(super) connections: usize,
-    /// Calls that each connection has under way in a closed loop.
+    /// Calls in flight per connection in a closed loop.
     pub(super) streams: usize,
     pub(super) service: SocketAddr,
     pub(super) questions: Arc<Questions>,
-    /// Which of how many threads this is.
+    /// Index of this thread, out of `of`.
     pub(super) number: usize,
     pub(super) of: usize,
     pub(super) pace: Pace,
-    /// As many questions as are asked in sequence, by all threads; else random ones for as long as the load runs.
+    /// Number of requests that all threads together send once, in order; if `None`, requests are
+    /// random for as long as the load runs.
     pub(super) each_once: Option<usize>,
     pub(super) clock: Clock,
 }
 
-/// Which calls are to be sent next.
+/// The state of the send schedule.
 struct Due {
     begun: Instant,
     /// Calls sent so far.
     sent: u64,
-    /// The connection that sends next at a steady rate.
+    /// Index of the connection that sends next at a steady rate.
     turn: usize,
     random: u64,
 }
 
 impl Caller {
+    /// Runs the thread until the load is over.
+    ///
     /// # Panics
-    /// Where the server ends a connection: then nothing is measured.
+    /// Panics if the server closes a connection, since the measurement is void then.
     pub(super) fn run(self) -> Answers {
         let open = |_| Connection::open(self.service).expect("the server takes connections");
         let mut connections: Vec<Connection> = (0..self.connections).map(open).collect();
@@ -52,7 +56,7 @@ impl Caller {
         let mut due = Due { begun: Instant::now(), sent: 0, turn: 0, random: seed };
         let (mut answers, mut phase, mut buffer) = (Answers::default(), self.clock.phase(), vec![0; BUFFER]);
         loop {
-            // At the end all that was asked is waited for: it costs the servers as much as the rest.
+            // After the end, wait for pending calls: they cost the servers as much as the others.
             let wait = if phase == Phase::Over { LOOK_EVERY } else { self.send(&mut connections, &mut due) };
             let all_answered = connections.iter().all(|connection| connection.calls_under_way() == 0);
             if all_answered && (phase == Phase::Over || self.each_once.is_some()) {
@@ -69,7 +73,7 @@ impl Caller {
         }
     }
 
-    /// Sends what is due, and says how long nothing will be.
+    /// Sends the calls that are due, and returns the time until the next one.
     fn send(&self, connections: &mut [Connection], due: &mut Due) -> Duration {
         let wait = match self.pace {
             Pace::Closed => {
@@ -116,21 +120,22 @@ impl Caller {
     }
 }
 
-/// Waits until something can be read or written, no longer than told, and says of which connections.
+/// Waits until a connection is readable or writable, for at most `wait`. Returns the indices of the
+/// readable ones.
 fn ready(connections: &[Connection], wait: Duration) -> Vec<usize> {
     let events = |connection: &Connection| {
         if connection.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
     };
     let mut polled: Vec<_> = connections.iter().map(|one| PollFd::new(&one.stream, events(one))).collect();
     let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-    // Interrupted or not: what is not ready now will be asked for again.
+    // An interrupted poll needs no handling: the next one reports the same events.
     let _ = poll(&mut polled, Some(&wait));
     let is_readable = |(number, fd): (usize, &PollFd<'_>)| fd.revents().intersects(!PollFlags::OUT).then_some(number);
     polled.iter().enumerate().filter_map(is_readable).collect()
 }
 
 impl Due {
-    /// A number that follows from the one before: xorshift.
+    /// Returns the next number of a xorshift generator.
     fn dice(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

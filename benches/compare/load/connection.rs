@@ -1,7 +1,7 @@
-//! A client's connection: HTTP/2 by hand, without waiting, as far as calls of one method need it.
+//! A non-blocking client connection: the subset of HTTP/2 that calls of one method need.
 //!
-//! What the server compresses in headers is not looked at: whether a call is answered is in flags, and how in the first bytes
-//! of its message.
+//! The server's compressed headers are not decoded: a frame's flags show that a call is complete,
+//! and the first bytes of its message contain the result.
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -17,21 +17,23 @@ const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
-/// Of `SETTINGS` and `PING`.
+/// `ACK` flag of `SETTINGS` and `PING`.
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Before each frame: length 3, kind 1, flags 1, stream 4.
+/// Length of a frame header: length (3 bytes), type (1), flags (1), stream (4).
 const FRAME_HEADER: usize = 9;
-/// What a peer may send of answers on a connection before it hears more, where nobody has said otherwise.
+/// Default flow-control window of a connection, in bytes.
 const WINDOW: i64 = 65_535;
-/// What the server may send at once.
+/// Receive window advertised to the server.
 const OUR_WINDOW: u32 = 1 << 30;
-/// The number of the header that was named last, after those that HPACK knows by itself; that before it has the next one.
+/// HPACK index of the most recently added header: the dynamic table starts here, after the static
+/// table. Earlier headers have higher indices.
 const LAST_OWN: u8 = 62;
 
-/// Where the answer's code stands in a message: after gRPC's five bytes, as the first field, a number.
+/// Offset and tag of the overall code in a response: the first field, a varint, after the 5-byte
+/// gRPC prefix.
 const CODE_FIELD: (usize, u8) = (5, 1 << 3);
 const CODE: usize = 6;
 
@@ -39,27 +41,27 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     authority: String,
     to_send: Vec<u8>,
-    /// What of that is gone.
+    /// Number of bytes of `to_send` that are already sent.
     sent: usize,
     received: Vec<u8>,
     next_stream: u32,
     under_way: HashMap<u32, Call, FixedState>,
-    /// Bytes of messages that the server takes still.
+    /// Remaining send window in bytes.
     window: i64,
-    /// Bytes of messages that it was not told of.
+    /// Received bytes of messages that no `WINDOW_UPDATE` has acknowledged yet.
     taken: u32,
 }
 
 struct Call {
     due: Instant,
-    /// The first field of the answer, once it is there.
+    /// The first field of the response, once received.
     code: Option<u8>,
 }
 
-/// A call that is over.
+/// A completed call.
 pub(super) struct Done {
     pub(super) due: Instant,
-    /// As the protocol has it: 1 is OK, 2 over the limit; `None`: a status of gRPC's.
+    /// Overall code of the response: 1 is OK, 2 is OVER_LIMIT; `None` for a gRPC error.
     pub(super) code: Option<u8>,
 }
 
@@ -92,7 +94,7 @@ impl Connection {
         self.sent < self.to_send.len()
     }
 
-    /// Puts a call to what is to be sent; `false` where the server takes no more for now.
+    /// Queues a call. Returns `false` if the server's window is exhausted.
     pub(super) fn call(&mut self, message: &[u8], due: Instant) -> bool {
         if self.window < message.len() as i64 {
             return false;
@@ -106,10 +108,10 @@ impl Connection {
         true
     }
 
-    /// Headers of a call: in full once, with names and values that the server is to remember, and then by their numbers.
+    /// Encodes the headers of a call: as literals with indexing in the first call, then as indices.
     fn headers(&self) -> Vec<u8> {
         const POST_BY_HTTP: [u8; 2] = [0x83, 0x86];
-        // The number of the name in HPACK's own list; 0: it is not there.
+        // Index of the name in HPACK's static table; 0 if it is not there.
         let ours: [(u8, &str, &str); 4] = [
             (4, "", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
             (1, "", &self.authority),
@@ -143,7 +145,7 @@ impl Connection {
         self.to_send.extend_from_slice(payload);
     }
 
-    /// Sends as much as there is room for.
+    /// Sends as much as the socket accepts.
     pub(super) fn flush(&mut self) -> Result<()> {
         while self.wants_to_write() {
             match self.stream.write(&self.to_send[self.sent..]) {
@@ -157,7 +159,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come, and tells each call that is over.
+    /// Reads the available data, and passes each completed call to `done`.
     pub(super) fn read(&mut self, buffer: &mut [u8], mut done: impl FnMut(Done)) -> Result<()> {
         loop {
             let count = match self.stream.read(buffer) {

@@ -1,10 +1,10 @@
-//! How long calls took: counts in buckets that are 1.6 % wide at most.
+//! Latency histogram with buckets at most 1.6 % wide.
 
 use std::time::Duration;
 
-/// Buckets between a power of two and the next one.
+/// Buckets per power of two.
 const STEPS: u64 = 64;
-/// As many as there are nanoseconds in an hour need.
+/// Number of buckets, enough for an hour in nanoseconds.
 const BUCKETS: usize = 64 * 40;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Histogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
     }
 
-    /// The time that this part of all calls did not exceed.
+    /// Returns the latency that the fraction `part` of all calls does not exceed.
     pub(crate) fn quantile(&self, part: f64) -> Duration {
         let wanted = (self.counts.iter().sum::<u64>() as f64 * part).ceil() as u64;
         let mut seen = 0;
@@ -45,7 +45,7 @@ fn bucket(time: Duration) -> usize {
     (shift * STEPS + (ns >> shift)) as usize
 }
 
-/// The longest time of a bucket.
+/// Returns the upper bound of a bucket.
 fn top(bucket: usize) -> Duration {
     let bucket = bucket as u64;
     let shift = (bucket / STEPS).saturating_sub(1);

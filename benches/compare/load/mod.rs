@@ -1,14 +1,15 @@
-//! The load: connections with so many calls in flight each, in a closed loop or at a steady rate, and how long answers took.
+//! Load generator: connections with a fixed number of calls in flight, in a closed loop or at a
+//! steady rate, and the latency of the responses.
 //!
-//! It has to be cheap, since it shares the machine with what it measures: threads that poll, HTTP/2 by hand, requests that
-//! are written beforehand. About 1 to 2 us of CPU a call.
+//! Must be cheap, since it shares the machine with the servers under test: polling threads, a
+//! minimal HTTP/2 client, pre-encoded requests. A call costs about 1 to 2 us of CPU.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `connection` | HTTP/2, as far as one method of gRPC needs it |
+//! | `connection` | the subset of HTTP/2 that one gRPC method needs |
 //! | `questions` | the requests |
-//! | `caller` | one thread: when which connection sends what |
-//! | `histogram` | how long calls took |
+//! | `caller` | one thread: schedules calls on its connections |
+//! | `histogram` | latencies |
 
 mod caller;
 mod connection;
@@ -25,49 +26,50 @@ use self::caller::Caller;
 pub(crate) use self::histogram::Histogram;
 pub(crate) use self::questions::Questions;
 
-/// How long a load runs before it counts.
+/// Time before measurements start.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How often it is looked whether all calls were answered.
+/// Interval of the check for completion of all calls.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What to send whereto.
+/// A load: the requests and their target.
 pub(crate) struct Load {
     pub(crate) service: SocketAddr,
     pub(crate) questions: Arc<Questions>,
     pub(crate) in_flight: InFlight,
 }
 
-/// Connections, and calls that each has under way.
+/// Number of connections, and of calls in flight on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InFlight {
     pub(crate) connections: usize,
     pub(crate) streams: usize,
 }
 
-/// When calls are sent.
+/// The schedule of calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
-    /// Each as soon as the one before it on its stream is answered.
+    /// Sends each call as soon as its stream's previous call is complete.
     Closed,
-    /// So many a second, whatever becomes of them; latency counts from the instant at which a call was due.
+    /// Sends the given number of calls per second regardless of responses; latency counts from the
+    /// instant at which a call was due.
     Open(f64),
 }
 
-/// What became of calls.
+/// The results of a load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) ok: u64,
     pub(crate) over_limit: u64,
-    /// Any gRPC status but OK.
+    /// Calls that ended in a gRPC status other than OK.
     pub(crate) failed: u64,
     pub(crate) latency: Histogram,
-    /// Those before it counted, and after, of any kind.
+    /// Calls with any result during the warm-up and after the measurement.
     pub(crate) others: u64,
-    /// How long this was counted for.
+    /// Duration of the measurement.
     pub(crate) time: Duration,
 }
 
-/// Where a load is; threads follow.
+/// The phase of a load, which its threads follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
@@ -76,12 +78,13 @@ enum Phase {
     Over = 2,
 }
 
-/// The phase that all threads of a load are in.
+/// The current phase, shared by all threads of a load.
 #[derive(Clone, Default)]
 struct Clock(Arc<AtomicU8>);
 
 impl Load {
-    /// Runs for so long after warming up. `look` is called at the beginning and at the end of what counts.
+    /// Runs the load for `time` after the warm-up. `look` is called at the start and at the end of
+    /// the measurement.
     pub(crate) fn run<T>(&self, pace: Pace, time: Duration, mut look: impl FnMut() -> T) -> (Answers, [T; 2]) {
         let clock = Clock::default();
         let callers = self.start(pace, None, &clock);
@@ -95,7 +98,7 @@ impl Load {
         (Answers { time, ..all(callers) }, [first, last])
     }
 
-    /// Asks each question once, in their order, and waits for all answers.
+    /// Sends each request once, in order, and waits for all responses.
     pub(crate) fn ask_all(&self) -> Answers {
         let clock = Clock::default();
         clock.set(Phase::Counting);
@@ -107,7 +110,8 @@ impl Load {
         Answers { time: begun.elapsed(), ..all(callers) }
     }
 
-    /// Half of the cores are the servers', so that this is rarely what is waited for.
+    /// Starts the threads. Half of the cores are left to the servers, so that the load generator is
+    /// rarely the bottleneck.
     fn start(&self, pace: Pace, each_once: Option<usize>, clock: &Clock) -> Vec<JoinHandle<Answers>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / 2).clamp(1, self.in_flight.connections);
@@ -144,7 +148,7 @@ impl Answers {
         self.ok + self.over_limit + self.failed
     }
 
-    /// All that a server has answered.
+    /// Returns the number of all responses of a server.
     pub(crate) fn count_of_all(&self) -> u64 {
         self.others + self.count()
     }

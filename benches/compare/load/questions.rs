@@ -1,23 +1,23 @@
-//! The requests, written beforehand.
+//! Pre-encoded requests.
 
 use prost::Message as _;
 use tollgate::grpc::proto::rate_limit_descriptor::Entry;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
-/// What stands before a message: whether it is compressed (1), and its length (4).
+/// Length of a message's prefix: compressed flag (1 byte), message length (4).
 const HEADER: usize = 5;
 
 /// Requests that differ in one number.
 pub(crate) struct Questions {
-    /// One after the other, in gRPC's framing.
+    /// Concatenated messages in gRPC framing.
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End offset of each message.
     ends: Vec<usize>,
 }
 
 impl Questions {
-    /// `count` requests of these descriptors, `key=value,key=value`, with each request's number in place of `%n`, at least
-    /// `width` digits of it.
+    /// Encodes `count` requests with these descriptors (`key=value,key=value`). `%n` is replaced
+    /// with the request's number, zero-padded to at least `width` digits.
     pub(crate) fn new(domain: &str, descriptors: &[&str], count: usize, width: usize) -> Self {
         let mut questions = Self { bytes: Vec::new(), ends: Vec::new() };
         for number in 0..count {

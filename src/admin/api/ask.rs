@@ -1,4 +1,5 @@
-//! Questions about one descriptor or request: which rule and why, what would be answered, who used it up.
+//! Queries about one descriptor or request: the rule that it matches and why, the decision that it
+//! would get, the callers that used up its counter.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -9,24 +10,24 @@ use super::{Api, Problem, Refusal};
 use crate::journal::key::read_text;
 use crate::policy::explain;
 
-/// A descriptor of a domain.
+/// A descriptor in a domain.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// The domain.
+    /// Domain.
     pub(super) domain: String,
-    /// The descriptor, `key=value,key=value`.
+    /// Descriptor, `key=value,key=value`.
     pub(super) descriptor: String,
 }
 
-/// Why a descriptor hits the rule that it hits.
+/// The rule that a descriptor matches, with an explanation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// The version of the policies in force.
+    /// Version of the policies in force.
     pub version: String,
-    /// The path of the rule; absent where none is hit.
+    /// Path of the rule; absent if no rule matches.
     pub rule: Option<String>,
-    /// Each step, what was tried, and the limit, as `tollgate explain` tells it.
+    /// Each matching step, the rules tried and the limit, in the format of `tollgate explain`.
     pub text: String,
 }
 
@@ -34,9 +35,9 @@ pub struct Explanation {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// The domain.
+    /// Domain.
     pub domain: String,
-    /// Its descriptors.
+    /// Descriptors of the request.
     pub descriptors: Vec<Tried>,
 }
 
@@ -44,9 +45,9 @@ pub struct Question {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tried {
-    /// Its entries, in order.
+    /// Entries, in order.
     pub entries: Vec<EntryView>,
-    /// Hits that it would take; 1 unless given. 0 is a peek.
+    /// Hits to charge, 1 by default; 0 is a peek.
     #[serde(default = "one")]
     pub hits: u32,
 }
@@ -55,57 +56,60 @@ pub struct Tried {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EntryView {
-    /// Its key.
+    /// Key of the entry.
     pub key: String,
-    /// Its value.
+    /// Value of the entry.
     #[serde(default)]
     pub value: String,
 }
 
-/// What a request would be answered now. Nothing was written for it.
+/// The decision that a request would get now. Nothing is written for it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Peeked {
-    /// Whether it would be admitted, as far as the counters say now. Hits that a process has taken in advance (`lease`) are used
-    /// already.
+    /// `true` if the request would be admitted, judging by the current counters. Hits that a
+    /// process has leased in advance (`lease`) count as used.
     pub would_admit: bool,
-    /// One for each descriptor.
+    /// The status of each descriptor, in order.
     pub statuses: Vec<PeekedStatus>,
 }
 
-/// What a descriptor would be answered now.
+/// The status that a descriptor would get now.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PeekedStatus {
-    /// The path of the rule; absent where none applies.
+    /// Path of the rule; absent if no rule applies.
     pub rule: Option<String>,
-    /// `no limit`, `unlimited`, `room`, `no room`, `watched` (no room, and the rule is in shadow mode), `unknown` (the store cannot
-    /// say). A request can be admitted without room, by a mode of the process or by other votes: `would_admit` has it.
+    /// `no limit`, `unlimited`, `room`, `no room`, `watched` (no room, but the rule is in shadow
+    /// mode) or `unknown` (the store did not decide). A request may be admitted without room
+    /// because of a mode of the process or other votes; see `would_admit`.
     pub standing: String,
-    /// The amount of the limit's window that binds.
+    /// Amount of the window that binds.
     pub limit: Option<u32>,
-    /// Hits that a request would be admitted with, before those of this one: they are taken whole from the limit or from a grant, so
-    /// the more of the two.
+    /// Maximum hits that a request would be admitted with, before the hits of this request are
+    /// charged. Hits are charged either to the limit or to a grant, so this is the larger of what
+    /// the two have left.
     pub remaining: Option<u64>,
     /// Microseconds until the counter is as if never used.
     pub reset_after_us: Option<u64>,
 }
 
-/// Who used a counter up.
+/// The callers that used up a counter.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Who {
-    /// The path of the rule.
+    /// Path of the rule.
     pub rule: String,
-    /// Those who used most first.
+    /// Tallies per caller, largest first.
     pub tallies: Vec<TallyView>,
 }
 
-/// What one of them used.
+/// The hits of one caller.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct TallyView {
-    /// `key=value` of the request; absent: all that are not named.
+    /// Recorded entry of the request, `key=value`; absent for the total of callers without a tally
+    /// of their own.
     pub who: Option<String>,
-    /// Hits that were charged.
+    /// Hits charged.
     pub charged: u64,
-    /// Hits that were denied.
+    /// Hits denied.
     pub denied: u64,
 }
 
@@ -113,7 +117,7 @@ fn one() -> u32 {
     1
 }
 
-/// Which rule a descriptor hits, and why.
+/// Returns the rule that a descriptor matches, and explains why.
 #[utoipa::path(
     get,
     path = "/api/v1/explain",
@@ -134,7 +138,8 @@ pub(super) async fn explain(State(api): State<Api>, Query(which): Query<Which>) 
     Ok(Json(Explanation { version, rule: rule.map(|rule| rule.path().to_owned()), text }))
 }
 
-/// Tries a request: decided as the call itself would be now, with nothing taken, written or counted.
+/// Tries a request: returns the decision that the call would get now, without charging, writing or
+/// counting anything.
 #[utoipa::path(
     post,
     path = "/api/v1/try",
@@ -149,7 +154,7 @@ pub(super) async fn peek(State(api): State<Api>, Json(question): Json<Question>)
     api.desk.peek(question).await.map(Json)
 }
 
-/// Who used the counter up that a descriptor leads to, where its limit has `record`.
+/// Returns the callers that used up the counter of a descriptor, if its limit has `record`.
 #[utoipa::path(
     get,
     path = "/api/v1/who",

@@ -1,4 +1,4 @@
-//! One counter: how it stands, who used it up, when it denied; reset, refund, grant.
+//! One counter: its state, the callers that used it up and its denials; reset, refund and grant.
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
@@ -13,96 +13,101 @@ use crate::admin::desk::Deed;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 
-/// The longest grant: a year. What is meant for longer belongs in a policy.
+/// Maximum length of a grant: a year. Anything longer belongs in a policy.
 const MAX_GRANT: Micros = Micros::from_secs(366 * 86_400);
 
-/// A counter, and what is known of it.
+/// A counter with its limit, state, callers and denials.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CounterView {
-    /// The domain.
+    /// Domain.
     pub domain: String,
-    /// The path of the rule.
+    /// Path of the rule.
     pub rule: String,
-    /// The entries of the descriptor, `key=value,key=value`; values hashed, where the rule has `hash_values`.
+    /// Entries of the descriptor, `key=value,key=value`; values are hashed if the rule has
+    /// `hash_values`.
     pub key: String,
-    /// The limit in words.
+    /// The limit as text.
     pub limit: String,
-    /// How it counts.
+    /// Algorithm of the limit.
     pub algorithm: String,
-    /// Shadow mode of the rule or of the process: a request is admitted also if there is no room for it.
+    /// `true` if the rule or the process is in shadow mode: requests are admitted even if the limit
+    /// has no room for them.
     pub is_shadow: bool,
-    /// How it stands.
+    /// State of the counter.
     pub state: StateView,
-    /// Who used it up, those who used most first.
+    /// Tallies of the callers that used it up, largest first.
     pub who: Vec<TallyView>,
-    /// Why nobody can be named, in words; absent: who used it is named.
+    /// The reason why no callers are listed; absent if they are.
     pub who_unknown: Option<String>,
-    /// What the journal has of the last 15 minutes; absent: no denial that is known.
+    /// Denials of the last 15 minutes recorded in the journal; absent if none are known.
     pub denials: Option<DenialView>,
-    /// Why there may be denials that are not known, such as those of other processes; absent: all are, but for the last seconds of
-    /// others.
+    /// The reason why denials may be missing, such as those of other replicas; absent if all are
+    /// known, except for the last seconds of other replicas.
     #[serde(default)]
     pub denials_missing: Option<String>,
 }
 
-/// How a counter stands.
+/// The state of a counter.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct StateView {
-    /// When, by the store's clock, RFC 3339.
+    /// Time of the state by the clock of the store, RFC 3339.
     pub at: String,
-    /// Hits that a request would be admitted with now: they are taken whole from the limit or from the grant, so the more of the
-    /// two.
+    /// Maximum hits that a request would be admitted with now. Hits are charged either to the limit
+    /// or to a grant, so this is the larger of what the two have left.
     pub remaining: u64,
-    /// When one hit fits again, if nobody else comes; absent: now, or never.
+    /// Time at which the next hit is admitted if there are no other requests; absent if it is now
+    /// or never.
     pub retry_at: Option<String>,
-    /// The windows of the limit.
+    /// Windows of the limit.
     pub windows: Vec<WindowView>,
-    /// Hits beside the limit; absent: none.
+    /// Hits granted in addition to the limit; absent if there are none.
     pub grant: Option<GrantView>,
 }
 
-/// How one window of a limit stands.
+/// The state of one window of a limit.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct WindowView {
-    /// Its amount and length, in words.
+    /// Amount and length of the window as text.
     pub limit: String,
-    /// Hits that count; more than the limit where hits were charged beyond it.
+    /// Hits used; more than the limit if hits were charged beyond it.
     pub used: u64,
-    /// Hits that are left.
+    /// Hits left.
     pub remaining: u64,
-    /// When it is as if never used.
+    /// Time at which the window is as if never used.
     pub reset_at: String,
 }
 
-/// Hits beside a limit.
+/// Hits granted in addition to a limit.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct GrantView {
-    /// Hits that are left of it.
+    /// Hits left of the grant.
     pub remaining: u64,
-    /// When they are gone.
+    /// Time at which the grant expires.
     pub until: String,
 }
 
-/// What came of a change of a counter.
+/// The result of a change to a counter.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Changed {
-    /// The domain.
+    /// Domain.
     pub domain: String,
-    /// The path of the rule.
+    /// Path of the rule.
     pub rule: String,
-    /// The entries of the descriptor, as in the answer to a look.
+    /// Entries of the descriptor, in the same form as in `CounterView`.
     pub key: String,
-    /// How it stood.
+    /// State before the change.
     pub before: StateView,
-    /// How it stands.
+    /// State after the change.
     pub after: StateView,
-    /// What is to be looked at: whether the key is the right one, or that fewer hits were given back than asked for.
+    /// Warnings, such as that the key may be wrong or that fewer hits were refunded than requested.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How long processes may go on by what they knew of it, in microseconds: others by denials that they remember; all, this one
-    /// too, by hits that they took in advance. Absent: others for ever, since counters live in each process.
+    /// Maximum time, in microseconds, for which processes may act on state from before the change:
+    /// other replicas on remembered denials, and all replicas, including this one, on hits leased
+    /// in advance. Absent if other replicas never see the change, since counters live in each
+    /// process.
     pub elsewhere_within_us: Option<u64>,
-    /// The same in words.
+    /// Explanation of `elsewhere_within_us` as text.
     pub elsewhere: String,
 }
 
@@ -110,21 +115,21 @@ pub struct Changed {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToReset {
-    /// The domain.
+    /// Domain.
     domain: String,
-    /// The descriptor that leads to it, `key=value,key=value`.
+    /// Descriptor of the counter, `key=value,key=value`.
     descriptor: String,
 }
 
-/// Hits to give back.
+/// Hits to refund.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToRefund {
-    /// The domain.
+    /// Domain.
     domain: String,
-    /// The descriptor that leads to the counter, `key=value,key=value`.
+    /// Descriptor of the counter, `key=value,key=value`.
     descriptor: String,
-    /// So many.
+    /// Number of hits.
     #[schema(minimum = 1)]
     hits: u32,
 }
@@ -133,19 +138,19 @@ pub(super) struct ToRefund {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToGrant {
-    /// The domain.
+    /// Domain.
     domain: String,
-    /// The descriptor that leads to the counter, `key=value,key=value`.
+    /// Descriptor of the counter, `key=value,key=value`.
     descriptor: String,
-    /// So many, in the place of what was granted before; 0: none any more.
+    /// Number of hits; replaces an earlier grant. 0 ends the grant.
     hits: u32,
-    /// For how long, such as `10m`; either this or `until`.
+    /// Length of the grant, such as `10m`; exclusive with `until`.
     r#for: Option<String>,
-    /// Until when, RFC 3339.
+    /// End of the grant, RFC 3339; exclusive with `for`.
     until: Option<String>,
 }
 
-/// How the counter stands that a descriptor leads to, who used it up, and when it denied.
+/// Returns the counter of a descriptor: its state, the callers that used it up, and its denials.
 #[utoipa::path(
     get,
     path = "/api/v1/counter",
@@ -164,8 +169,10 @@ pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) 
     Ok(Json(view))
 }
 
-/// Resets the counter that a descriptor leads to: as if never used, without debt or grant, and nobody has used it. Hits of leases that
-/// processes hold stay theirs to their ends.
+/// Resets the counter of a descriptor.
+///
+/// The counter is then as if never used, without debt, grant or tallies. Hits leased by processes
+/// remain valid until the leases end.
 #[utoipa::path(
     post,
     path = "/api/v1/counter/reset",
@@ -186,7 +193,7 @@ pub(super) async fn reset(
     change(&api, &deed, asked.domain, asked.descriptor, Amendment::Reset).await
 }
 
-/// Gives hits back to the counter that a descriptor leads to, newest first, never more than were used.
+/// Refunds hits to the counter of a descriptor, newest first, and never more than were used.
 #[utoipa::path(
     post,
     path = "/api/v1/counter/refund",
@@ -210,9 +217,11 @@ pub(super) async fn refund(
     change(&api, &deed, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
 }
 
-/// Grants hits beside the limit, until an instant, to the counter that a descriptor leads to. They are used where the limit has no
-/// room, a request's whole or not at all. Another grant takes its place; a reset ends it. What of it is taken in advance (`lease`) before
-/// its end may be used for a lease's `ttl` after it.
+/// Grants hits in addition to the limit, until a given time, to the counter of a descriptor.
+///
+/// Granted hits are used if the limit has no room; the hits of one request are all charged to the
+/// grant or none are. Another grant replaces this one, and a reset ends it. Hits leased from it
+/// (`lease`) before its end may be used until the `ttl` of the lease expires.
 #[utoipa::path(
     post,
     path = "/api/v1/counter/grant",
@@ -257,13 +266,13 @@ pub(super) async fn grant(
 }
 
 impl Changed {
-    /// Hits that went back: of several windows those of the one that had most.
+    /// Returns the number of hits refunded: with several windows, that of the window with the most.
     fn given_back(&self) -> u64 {
         let pairs = self.before.windows.iter().zip(&self.after.windows);
         pairs.map(|(before, after)| before.used.saturating_sub(after.used)).max().unwrap_or_default()
     }
 
-    /// What of this change is probably not meant.
+    /// Returns a warning if the change is probably not the intended one.
     fn note(&self, amendment: Amendment) -> Option<String> {
         let used = self.before.windows.iter().map(|window| window.used).max().unwrap_or_default();
         let is_unused = used == 0 && self.before.grant.is_none();

@@ -1,4 +1,4 @@
-//! Who was denied, when and how often.
+//! Denials by key: time, number and details.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,109 +16,119 @@ use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::telemetry::candidates::From as TriedOutBy;
 
-/// Minutes that are looked back, unless told otherwise.
+/// Default span of `top`, in minutes.
 const TOP_MINUTES: u64 = 5;
 
 /// Keys that were denied.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct DenialsView {
-    /// From when on this process knows all of its own, RFC 3339: it began then, or what was before is kept no longer.
+    /// Time from which the denials of this process are complete, RFC 3339: the start of the
+    /// process, or the beginning of the retention period if that is later.
     pub known_since: String,
-    /// From when on those of other processes are among them, as far as they were there; absent: none are.
+    /// Time from which denials of other replicas are included, as far as those were running; absent
+    /// if none are included.
     #[serde(default)]
     pub others_since: Option<String>,
-    /// Whether processes on the same store tell each other; else these are of this process alone.
+    /// `true` if replicas on the same store exchange their denials; otherwise only those of this
+    /// process are included.
     #[serde(default)]
     pub is_shared: bool,
-    /// That the domain or the rule asked for is none of the policies in force, with those that are; absent where something was
-    /// found all the same.
+    /// Message that the requested domain or rule is not in the policies in force, with those that
+    /// are; absent if keys were found nevertheless.
     #[serde(default)]
     pub unknown: Option<String>,
-    /// How many keys there are, those of other parts of the answer included.
+    /// Total number of keys, including those on other pages.
     pub total: usize,
-    /// Denials in that time of keys that are not among them, for there was no room.
+    /// Denials within the requested time whose keys are not included, since the journal had no
+    /// space for them.
     pub dropped: u64,
-    /// Processes whose denials these are: this one, and those on the same store that have denied something.
+    /// Number of processes whose denials are included: this one, and those on the same store that
+    /// denied something.
     pub processes: usize,
-    /// Why those of other processes are not all among them; absent: they are, but for their last seconds.
+    /// The reason why denials of other replicas are missing; absent if they are complete, except
+    /// for their last seconds.
     pub missing: Option<String>,
-    /// This part.
+    /// Keys of this page.
     pub denials: Vec<DenialView>,
 }
 
-/// The denials of a key.
+/// The denials of one key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct DenialView {
-    /// The domain.
+    /// Domain.
     pub domain: String,
-    /// The path of the rule.
+    /// Path of the rule.
     pub rule: String,
-    /// Its limit in words, by the policies in force; absent: they have no limit there.
+    /// The limit as text, by the policies in force; absent if they have no limit for this rule.
     #[serde(default)]
     pub limit: Option<String>,
-    /// Whether that is a ban.
+    /// `true` if the limit is a ban.
     #[serde(default)]
     pub is_ban: bool,
-    /// Whether nobody is denied for it: the rule only watches, or is a candidate.
+    /// `true` if the rule denies no requests, since it is in shadow mode or a candidate.
     #[serde(default)]
     pub is_watching: bool,
-    /// The entries of the descriptor, `key=value,key=value`.
+    /// Entries of the descriptor, `key=value,key=value`.
     pub key: String,
-    /// The first in that time, RFC 3339, to the microsecond.
+    /// Time of the first denial, RFC 3339, to the microsecond.
     pub first: String,
-    /// The last.
+    /// Time of the last denial.
     pub last: String,
-    /// Denials that are known for certain.
+    /// Denials known for certain.
     pub count: u64,
-    /// Those beyond `count` that there may have been, while there was no room for this key.
+    /// Maximum number of denials not included in `count`, made while the journal had no space for
+    /// this key.
     pub missed_at_most: u64,
-    /// Those of `count` whose requests passed all the same: in shadow mode, or outvoted.
+    /// Denials of `count` whose requests were admitted nevertheless: in shadow mode, or outvoted.
     pub passed: u64,
-    /// Those of `count` that were made because the store could not say.
+    /// Denials of `count` made because the store was not available.
     pub presumed: u64,
-    /// Hits that were wanted, all together.
+    /// Total number of hits requested.
     pub hits: u64,
-    /// Those of the last.
+    /// Hits requested by the last denied request.
     #[serde(default)]
     pub last_hits: u64,
-    /// When the hits of the last would have been admitted; absent: never, or not known.
+    /// Time at which the hits of the last denied request would be admitted; absent if never, or not
+    /// known.
     pub retry_at: Option<String>,
-    /// The version of the policies at the last.
+    /// Version of the policies at the last denial.
     pub version: String,
-    /// What the rule records of these requests, as `key=value`: the latest.
+    /// Entries that the rule records of these requests, as `key=value`, latest first.
     pub recorded: Vec<String>,
 }
 
-/// Which denials.
+/// Filter for denials.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Of this domain alone.
+    /// Only denials of this domain.
     domain: Option<String>,
-    /// Of this rule alone, by its path.
+    /// Only denials of the rule with this path.
     rule: Option<String>,
-    /// Of keys that have this in them, or of whose requests something was recorded that has. Commas may be escaped or not.
+    /// Only keys that contain this text, or for whose requests an entry was recorded that contains
+    /// it. Commas may be escaped.
     key: Option<String>,
-    /// At this instant (RFC 3339) or later.
+    /// Only keys denied at this time (RFC 3339) or later.
     since: Option<String>,
-    /// At this instant or earlier.
+    /// Only keys denied at this time or earlier.
     until: Option<String>,
 }
 
-/// Which keys.
+/// Filter for the most frequently denied keys.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Lately {
-    /// Of this domain alone.
+    /// Only keys of this domain.
     domain: Option<String>,
-    /// Of this rule alone, by its path.
+    /// Only keys of the rule with this path.
     rule: Option<String>,
-    /// Of the last so many minutes, up to 15; 5 unless given.
+    /// Only keys denied in the last minutes: up to 15, 5 by default.
     minutes: Option<u64>,
 }
 
 impl DenialView {
-    /// Whether the hits of the last are more than the limit ever admits at once. Where nobody could say that is not known.
+    /// Returns `true` if the last denied request has more hits than the limit ever admits at once.
+    /// Returns `false` if that is not known because the store was not available.
     pub fn never_fits(&self) -> bool {
         self.retry_at.is_none() && self.presumed == 0 && !self.is_ban && self.last_hits > 1
     }
@@ -149,8 +159,8 @@ impl From<Found> for DenialView {
     }
 }
 
-/// Who was denied in a span of the last 15 minutes, those denied last first. Counts and times are of the whole minutes that the
-/// span touches.
+/// Returns the keys denied within a span of the last 15 minutes, most recently denied first. Counts
+/// and times cover whole minutes: every one that the span overlaps.
 #[utoipa::path(
     get,
     path = "/api/v1/denials",
@@ -170,7 +180,7 @@ pub(super) async fn denials(
     Ok(Json(known.view(&api, &span, known.denials.find(&span), page)))
 }
 
-/// The keys that were denied most often lately, of one rule or of all.
+/// Returns the keys denied most often in the last minutes, of one rule or of all.
 #[utoipa::path(
     get,
     path = "/api/v1/top",
@@ -189,7 +199,7 @@ pub(super) async fn top(
     Ok(Json(known.view(&api, &span, known.denials.top(&span), page)))
 }
 
-/// What all processes know.
+/// The denials of all replicas.
 struct Known {
     denials: Denials,
     others: Others,
@@ -228,21 +238,23 @@ async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
     Ok(Known { denials: api.journal.read_with(std::mem::take(&mut others.told)), others })
 }
 
-/// The denials of exactly this key, of all processes, and why some may be missing.
+/// Returns the denials of exactly this key from all replicas, and the reason why some may be
+/// missing.
 pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (Option<DenialView>, Option<String>) {
     let span = Span { domain: Some(domain), rule: Some(rule), key: Some(key), ..Span::default() };
     let known = match read(api, &span).await {
         Ok(known) => known,
         Err(refusal) => return (None, Some(refusal.text().to_owned())),
     };
-    // A span finds all keys that have this one in them.
+    // The span also matches keys that only contain this one.
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
     let snapshot = api.policies.snapshot();
     let rules = by_path(snapshot.as_deref().map(|live| live.policies()), &found);
     (found.map(|found| view(rule_of(&rules, &found), found)), known.others.missing)
 }
 
-/// The rules in force that denials are of, by domain and path: looked for once, however many denials there are.
+/// Rules in force of a set of denials, by domain and path. Looked up in a single pass, regardless
+/// of the number of denials.
 type ByPath<'a> = HashMap<(&'a str, &'a str), &'a Rule>;
 
 fn by_path<'a, 'f>(policies: Option<&'a PolicySet>, found: impl IntoIterator<Item = &'f Found>) -> ByPath<'a> {
@@ -255,7 +267,7 @@ fn rule_of<'a>(rules: &ByPath<'a>, found: &Found) -> Option<&'a Rule> {
     rules.get(&(found.domain.as_str(), found.rule.as_str())).copied()
 }
 
-/// A denial, with what the policies in force say of its rule.
+/// Builds the view of a denial, with the details of its rule from the policies in force.
 fn view(rule: Option<&Rule>, found: Found) -> DenialView {
     let view = DenialView::from(found);
     let is_candidate = TriedOutBy::ALL.iter().any(|by| view.rule.ends_with(by.mark()));

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! The client of a request and its rights.
 
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,16 @@ use utoipa::ToSchema;
 use crate::admin::guard::Who;
 use crate::admin::rights::Right;
 
-/// Who asks.
+/// The client of the request.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Me {
-    /// As the audit log calls them.
+    /// Name of the client in the audit log.
     pub name: String,
-    /// Whether they may write; everybody who is answered may read.
+    /// `true` if the client may write. Every admitted client may read.
     pub may_write: bool,
 }
 
-/// Who asks, and whether they may write.
+/// Returns the client of the request, and whether it may write.
 #[utoipa::path(get, path = "/api/v1/me", responses((status = 200, body = Me)))]
 pub(super) async fn me(Extension(who): Extension<Who>) -> Json<Me> {
     Json(Me { may_write: who.right == Right::Write, name: who.name })

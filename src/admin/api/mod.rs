@@ -1,7 +1,8 @@
-//! The API of administration, `/api/v1`: JSON, described by `/api/v1/openapi.json`.
+//! The admin API, `/api/v1`: JSON, described by `/api/v1/openapi.json`.
 //!
-//! Handlers are thin: they read a question, ask whoever knows, and write the answer in types of their own, which are the
-//! contract and change only on purpose.
+//! Handlers are thin: they parse a request, call the module that has the data, and convert the
+//! result to types of their own. Those types are the contract of the API and change only on
+//! purpose.
 
 pub mod ask;
 pub mod counter;
@@ -29,76 +30,75 @@ use utoipa_axum::routes;
 
 use super::Facts;
 use super::desk::Desk;
-use super::guard;
-use super::rights::Rights;
+use super::guard::{self, Guard};
 use crate::journal::Journal;
 use crate::journal::rates::Rates;
 use crate::limiter::InForce;
 
-/// Where the document is.
+/// Path of the OpenAPI document.
 pub const DOCUMENT: &str = "/api/v1/openapi.json";
-/// Bytes of a request's body.
+/// Maximum size of a request body in bytes.
 const MAX_BODY: usize = 64 * 1024;
-/// Results of one answer, unless asked for fewer, and at most.
+/// Default and maximum number of results per page.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
-/// What the API answers from.
+/// State of the API.
 #[derive(Clone)]
 pub struct Api {
-    /// What the process says of itself.
+    /// State of the process.
     pub facts: Arc<Facts>,
     /// The policies in force.
     pub policies: Arc<InForce>,
-    /// Who was denied.
+    /// The journal of denials.
     pub journal: Arc<Journal>,
-    /// How much rules decide.
+    /// Rates of the rules.
     pub rates: Arc<Mutex<Rates>>,
-    /// Who knows the rest.
+    /// Operations on the stores and the policies.
     pub desk: Arc<dyn Desk>,
-    /// When the process began.
+    /// Start time of the process.
     pub begun: Timestamp,
 }
 
-/// Why a request is not answered.
+/// An error response of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It makes no sense.
+    /// The request is not valid.
     Invalid(String),
-    /// Nobody knows who asks.
+    /// The request has no credentials.
     Unknown,
-    /// They showed a token that is none.
+    /// The token is not known.
     UnknownToken,
-    /// They may not.
+    /// The client lacks the right.
     Forbidden(String),
-    /// There is no such thing.
+    /// The resource does not exist.
     NotFound(String),
-    /// It cannot be here.
+    /// The operation conflicts with the configuration or the resource.
     Conflict(String),
-    /// It came to the wrong place.
+    /// The `Host` of the request is not one of this server.
     Misdirected(String),
-    /// It is not in a form that is taken.
+    /// The content type of the request is not supported.
     Unsupported(String),
-    /// It was understood and cannot be done: a report.
+    /// The content was understood but is not valid. Holds a report.
     Unprocessable(String),
-    /// Nobody could answer.
+    /// The request cannot be answered now.
     Unavailable(String),
 }
 
-/// Why a request is not answered.
+/// An error response.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// In words.
+    /// Error message.
     pub error: String,
 }
 
-/// Which part of a long answer is wanted.
+/// A page of a long result.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Results at most, up to 1000; 100 unless given.
+    /// Maximum number of results: up to 1000, 100 by default.
     limit: Option<usize>,
-    /// Results to pass over.
+    /// Number of results to skip.
     offset: Option<usize>,
 }
 
@@ -151,27 +151,28 @@ impl IntoResponse for Refusal {
 }
 
 impl Page {
-    /// That part of `all`.
+    /// Returns this page of `all`.
     fn of<T>(self, all: impl IntoIterator<Item = T>) -> Vec<T> {
         let limit = self.limit.unwrap_or(PAGE).min(MAX_PAGE);
         all.into_iter().skip(self.offset.unwrap_or_default()).take(limit).collect()
     }
 }
 
-/// All routes, guarded by `rights`.
-pub(super) fn router(api: Api, rights: &Arc<Rights>) -> Router {
+/// Builds the router of all routes, behind `guard`.
+pub(super) fn router(api: Api, guard: &Arc<Guard>) -> Router {
     let guarded = |router: OpenApiRouter<Api>| router.layer(DefaultBodyLimit::max(MAX_BODY));
-    let reads = guarded(reads()).route_layer(middleware::from_fn_with_state(Arc::clone(rights), guard::reads));
-    let writes = guarded(writes()).route_layer(middleware::from_fn_with_state(Arc::clone(rights), guard::writes));
+    let reads = guarded(reads()).route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
+    let writes = guarded(writes()).route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::writes));
     let (router, document) =
         OpenApiRouter::with_openapi(Document::openapi()).merge(reads).merge(writes).split_for_parts();
     let text = serde_json::to_string(&finished(document)).unwrap_or_else(|error| error.to_string());
     let show = get(move || async move { ([(header::CONTENT_TYPE, "application/json")], text) });
-    let show = show.route_layer(middleware::from_fn_with_state(Arc::clone(rights), guard::reads));
+    let show = show.route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
     router.with_state(api).route(DOCUMENT, show)
 }
 
-/// What changes nothing. `try` is a POST since what it asks is long.
+/// Returns the routes that change nothing. `try` is a POST since its request does not fit in a
+/// query string.
 fn reads() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(store::status))
@@ -188,7 +189,8 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(counter::counter))
 }
 
-/// What changes something. Each says what it does ([`super::desk::Deed`]).
+/// Returns the routes that make changes. Each handler adds details for the audit log to
+/// [`super::desk::Deed`].
 fn writes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policies::reload))
@@ -197,14 +199,14 @@ fn writes() -> OpenApiRouter<Api> {
         .routes(routes!(counter::grant))
 }
 
-/// The document, with how to show a token.
+/// Adds the authentication scheme to the document.
 fn finished(mut document: OpenApi) -> OpenApi {
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     document.components.get_or_insert_default().add_security_scheme("token", bearer);
     document
 }
 
-/// An instant as RFC 3339, to the microsecond.
+/// Formats an instant as RFC 3339, to the microsecond.
 pub fn rfc3339(at: crate::algorithm::time::Timestamp) -> String {
     let us = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_microsecond(us).unwrap_or(Timestamp::MAX).to_string()

@@ -1,4 +1,4 @@
-//! The policies in force, and putting others in force.
+//! The policies in force, their last loads, and reload.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -13,65 +13,66 @@ use crate::admin::loads::{Load, Outcome};
 /// The policies in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Policies {
-    /// A digest of what they mean; empty before there are any.
+    /// Digest of their content; empty before the first load.
     pub version: String,
-    /// When they were put in force, RFC 3339.
+    /// Time of the load, RFC 3339.
     pub loaded_at: String,
-    /// The files or resources that they came from.
+    /// Files or resources that they were loaded from.
     pub files: Vec<String>,
-    /// Their domains.
+    /// Domains.
     pub domains: Vec<String>,
-    /// Rules in all.
+    /// Total number of rules.
     pub rules: usize,
-    /// The last change, if it was refused.
+    /// Error of the last change, if it was rejected.
     pub last_error: Option<LoadError>,
 }
 
-/// A change that was refused; what was in force stays.
+/// A rejected change; the policies in force stay.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LoadError {
-    /// When, RFC 3339.
+    /// Time of the rejection, RFC 3339.
     pub at: String,
-    /// What is wrong with it, with files and lines.
+    /// Description of the problems, with files and lines.
     pub report: String,
 }
 
-/// What came of reading the policies again.
+/// The result of a reload.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Reloaded {
-    /// Whether they mean something else than before.
+    /// `true` if the new policies differ from the previous ones.
     pub is_changed: bool,
-    /// What differs from those before, in words.
+    /// Differences from the previous policies as text.
     pub changes: Option<String>,
-    /// What is in force now.
+    /// The policies now in force.
     pub policies: Policies,
 }
 
-/// The last loads of policies.
+/// The last policy loads.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Reloads {
-    /// The latest first.
+    /// The loads, latest first.
     pub reloads: Vec<LoadView>,
-    /// How many there were since the process began.
+    /// Total number of loads since the start of the process.
     pub total: u64,
 }
 
-/// One attempt to put policies in force.
+/// One attempt to load policies.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LoadView {
-    /// When, RFC 3339.
+    /// Time of the load, RFC 3339.
     pub at: String,
-    /// What brought it: `start`, `files` (one is another than before), `admin` (somebody asked for it), `control plane`.
+    /// Trigger of the load: `start`, `files` (a file changed), `admin` (a request to the admin API)
+    /// or `control plane`.
     pub by: String,
-    /// Whether they were put in force.
+    /// `true` if the policies were put in force.
     pub is_loaded: bool,
-    /// The version in force from then on; empty before there is any.
+    /// Version in force after the load; empty if there is none yet.
     pub version: String,
-    /// The version before, where another was in force.
+    /// Previous version, if there was one.
     pub before: Option<String>,
-    /// What differs from those before, in words, as `tollgate diff` tells it.
+    /// Differences from the previous policies, in the format of `tollgate diff`.
     pub changes: Option<String>,
-    /// Why they were refused.
+    /// The reason why the policies were rejected.
     pub report: Option<String>,
 }
 
@@ -102,21 +103,22 @@ impl From<PolicyFacts> for Policies {
     }
 }
 
-/// The policies in force, and why the last change was refused, if it was.
+/// Returns the policies in force, and the error of the last change if it was rejected.
 #[utoipa::path(get, path = "/api/v1/policies", responses((status = 200, body = Policies)))]
 pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
     Json(api.facts.policies().into())
 }
 
-/// The last loads of policies, at most 20: when, what brought them, what differs for whom, or why they were refused.
+/// Returns the last policy loads, at most 20: the time, the trigger, and either the differences and
+/// the callers that they affect or the reason for the rejection.
 #[utoipa::path(get, path = "/api/v1/reloads", responses((status = 200, body = Reloads)))]
 pub(super) async fn reloads(State(api): State<Api>) -> Json<Reloads> {
     let (loads, total) = api.facts.loads();
     Json(Reloads { reloads: loads.into_iter().map(LoadView::from).collect(), total })
 }
 
-/// Reads the policy files again and puts them in force. They are read whenever they change, so this is for those who want to
-/// know at once what comes of it.
+/// Reloads the policy files and puts them in force. They are also reloaded whenever they change;
+/// this endpoint reports the outcome immediately.
 #[utoipa::path(
     post,
     path = "/api/v1/policies/reload",

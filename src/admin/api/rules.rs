@@ -1,4 +1,4 @@
-//! The rules in force, with how much they decide.
+//! The rules in force, with their rates.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -13,38 +13,38 @@ use crate::policy::{Imposes, Rule};
 /// Rules in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Rules {
-    /// The version of the policies that they are of.
+    /// Version of the policies.
     pub version: String,
-    /// How many there are, those of other parts of the answer included.
+    /// Total number of rules, including those on other pages.
     pub total: usize,
-    /// This part, in the order of the policies.
+    /// Rules of this page, in the requested order.
     pub rules: Vec<RuleView>,
 }
 
 /// A rule.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuleView {
-    /// Its domain.
+    /// Domain.
     pub domain: String,
-    /// Its path, such as `plan=free > user`.
+    /// Path of the rule, such as `plan=free > user`.
     pub rule: String,
-    /// The name that the policy gives to its limit.
+    /// Name of the limit in the policy.
     pub name: Option<String>,
-    /// Its limit in words; absent where there is none.
+    /// The limit as text; absent if there is none.
     pub limit: Option<String>,
-    /// Whether it says that there is no limit.
+    /// `true` if the rule is marked as unlimited.
     pub is_unlimited: bool,
-    /// Whether it only watches.
+    /// `true` if the rule is in shadow mode.
     pub is_shadow: bool,
-    /// Whether its denial is a vote.
+    /// `true` if the rule is in quota mode: its denial is only a vote.
     pub is_quota: bool,
-    /// How much it decides.
+    /// Rates of the rule.
     pub rates: RatesView,
-    /// Descriptors since the process began, to the second.
+    /// Number of descriptors since the start of the process, updated every second.
     pub counts: CountsView,
 }
 
-/// Descriptors decided a second.
+/// Descriptors decided per second.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RatesView {
     /// Over the last second.
@@ -58,42 +58,42 @@ pub struct RatesView {
     pub quarter: RateView,
 }
 
-/// Descriptors a second, by what became of them.
+/// Descriptors per second, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RateView {
     /// Allowed.
     pub allowed: f64,
     /// Denied.
     pub denied: f64,
-    /// Allowed with little room left; a part of `allowed`.
+    /// Allowed, but near the limit; included in `allowed`.
     pub near: f64,
-    /// Denied by a rule that only watches.
+    /// Denied by a rule in shadow mode.
     pub shadow_denied: f64,
 }
 
-/// Descriptors, by what became of them.
+/// Number of descriptors, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CountsView {
     /// Allowed.
     pub allowed: u64,
     /// Denied.
     pub denied: u64,
-    /// Allowed with little room left; a part of `allowed`.
+    /// Allowed, but near the limit; included in `allowed`.
     pub near: u64,
-    /// Denied by a rule that only watches.
+    /// Denied by a rule in shadow mode.
     pub shadow_denied: u64,
 }
 
-/// Which rules.
+/// Filter for rules.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Of this domain alone.
+    /// Only rules of this domain.
     domain: Option<String>,
-    /// Those whose path has this in it.
+    /// Only rules whose path contains this text.
     rule: Option<String>,
-    /// `policy`: in the order of the policies (the default); `denied`, `allowed`: those first that do most of it now, by the last
-    /// minute.
+    /// `policy` (default): in the order of the policies; `denied`, `allowed`: highest rate over the
+    /// last minute first.
     #[param(inline)]
     order: Option<Order>,
 }
@@ -139,7 +139,8 @@ fn view(rule: &Rule, rate: Rate) -> RuleView {
     }
 }
 
-/// The rules in force that impose something, with live rates. Of rules beyond `--metrics-max-rules` the rates are 0.
+/// Returns the rules in force that impose a limit or mark a descriptor as unlimited, with live
+/// rates. Rates of rules beyond `--metrics-max-rules` are 0.
 #[utoipa::path(get, path = "/api/v1/rules", params(Which, Page), responses((status = 200, body = Rules)))]
 pub(super) async fn rules(State(api): State<Api>, Query(which): Query<Which>, Query(page): Query<Page>) -> Json<Rules> {
     let snapshot = api.policies.snapshot();
@@ -160,7 +161,7 @@ pub(super) async fn rules(State(api): State<Api>, Query(which): Query<Which>, Qu
         Order::Denied => RateView::from(rate.minute).denied,
         Order::Allowed => RateView::from(rate.minute).allowed,
     };
-    // Stable: the order of the policies among equals.
+    // A stable sort keeps the order of the policies for equal rates.
     rated.sort_by(|(_, one), (_, other)| by(other).total_cmp(&by(one)));
     let total = rated.len();
     let rules = page.of(rated).into_iter().map(|(rule, rate)| view(rule, rate)).collect();

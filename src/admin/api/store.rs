@@ -1,4 +1,4 @@
-//! How the process and its store are.
+//! Status of the process and its store.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,81 +8,82 @@ use utoipa::ToSchema;
 use super::Api;
 use crate::telemetry::metrics::Process;
 
-/// How the process is.
+/// The status of the process.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Status {
-    /// The version of the program.
+    /// Version of the program.
     pub program: String,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub begun_at: String,
-    /// Whether it should be asked.
+    /// `true` if the process is ready for requests.
     pub is_ready: bool,
-    /// What is not as it should be, in words; empty: nothing.
+    /// Current problems; empty if there are none.
     pub degraded: Vec<String>,
-    /// Bytes of memory that the process has.
+    /// Resident memory of the process in bytes.
     pub resident_bytes: Option<u64>,
     /// The journal of denials.
     pub journal: JournalStatus,
-    /// Rules that have decided something.
+    /// Number of rules that have decided at least one request.
     pub active_rules: usize,
 }
 
-/// How the journal of denials is.
+/// The status of the journal of denials.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct JournalStatus {
-    /// Whether denials are taken down.
+    /// `true` if denials are recorded.
     pub is_on: bool,
-    /// Bytes that it takes.
+    /// Memory in use, in bytes.
     pub bytes: usize,
-    /// Denials that it had no room for, since the process began.
+    /// Denials dropped for lack of space since the start of the process.
     pub dropped: u64,
-    /// Keys that went for others.
+    /// Keys evicted in favor of others.
     pub replaced: u64,
 }
 
-/// How the store is.
+/// The status of the store.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Store {
-    /// Its servers; none where counters live in this process.
+    /// Servers of the store; empty if counters live in this process.
     pub servers: Vec<Server>,
 }
 
-/// A server of the store, as the workers of this process see it.
+/// A server of the store, as seen by the workers of this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Server {
-    /// Its address.
+    /// Address of the server.
     pub address: String,
-    /// Workers that know it.
+    /// Number of workers that use the server.
     pub workers: usize,
-    /// Those of them that are connected to it.
+    /// Number of those workers that are connected to it.
     pub connected: usize,
-    /// Those of them whose breaker is open: it does not answer in time, and calls fail at once until it does.
+    /// Number of those workers whose circuit breaker is open: the server does not reply in time,
+    /// and calls fail at once until it does.
     pub breakers_open: usize,
-    /// What it said of itself last; absent: nothing yet.
+    /// The last report of the server on itself; absent if there is none yet.
     pub told: Option<Told>,
 }
 
-/// What a server said of itself.
+/// The report of a server on itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Told {
-    /// When, RFC 3339.
+    /// Time of the report, RFC 3339.
     pub at: String,
-    /// Its role: `master` or `slave`.
+    /// Role: `master` or `slave`.
     pub role: String,
-    /// Bytes that its data take.
+    /// Memory used by its data, in bytes.
     pub used_bytes: u64,
-    /// Keys that it has evicted since it began, counters perhaps among them.
+    /// Keys evicted since the server started, possibly including counters.
     pub evicted_keys: u64,
-    /// Seconds since it began.
+    /// Seconds since the server started.
     pub uptime_seconds: u64,
-    /// How far its clock is ahead of this process's.
+    /// Microseconds by which its clock is ahead of that of this process.
     pub clock_offset_us: i64,
-    /// How long it took to say this, in microseconds.
+    /// Round-trip time of the request for this report, in microseconds.
     pub round_trip_us: u64,
 }
 
 impl Server {
-    /// What is not as it should be.
+    /// Returns the problem with the server, if there is one.
     fn problem(&self) -> Option<String> {
         let Self { address, workers, connected, breakers_open, .. } = self;
         if *breakers_open > 0 {
@@ -92,7 +93,7 @@ impl Server {
     }
 }
 
-/// How the process is: what is not as it should be, and what it takes.
+/// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = Status)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<Status> {
     let (unready, lost) = (api.facts.unready(), api.journal.lost());
@@ -117,7 +118,8 @@ pub(super) async fn status(State(api): State<Api>) -> Json<Status> {
     })
 }
 
-/// The servers of the store: who is connected, which breakers are open, what they say of themselves.
+/// Returns the servers of the store: connections, open circuit breakers, and what the servers
+/// report about themselves.
 #[utoipa::path(get, path = "/api/v1/store", responses((status = 200, body = Store)))]
 pub(super) async fn store(State(api): State<Api>) -> Json<Store> {
     Json(Store { servers: api.desk.servers() })

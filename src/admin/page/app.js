@@ -1,7 +1,7 @@
 // Which view is shown, how often it asks, and what is told when nobody answers.
 
 import { Problem, hasToken, keepToken, serverNow } from './api.js';
-import { clock, h, route, write } from './dom.js';
+import { clock, escaped, h, route, write } from './dom.js';
 import * as denied from './denied.js';
 import * as key from './key.js';
 import * as now from './now.js';
@@ -109,6 +109,8 @@ function askToken() {
   write(document.getElementById('state-text'), 'a token is needed');
   write(document.getElementById('token-problem'), hasToken() ? 'That token is not known here.' : '');
   keepToken(null);
+  // Of https and of this machine alone a browser says that what is typed is read by nobody else.
+  document.getElementById('token-plain').hidden = isSecureContext;
   if (!tokenDialog.open) tokenDialog.showModal();
 }
 
@@ -123,7 +125,7 @@ function show() {
     else link.removeAttribute('aria-current');
   }
   const parameters = Object.fromEntries(new URLSearchParams(query));
-  document.title = `${view.title(parameters)} · Tollgate`;
+  document.title = `${escaped(view.title(parameters))} · Tollgate`;
   main.replaceChildren();
   main.dataset.view = name;
   view.open(main, parameters, new Live(shown.signal));

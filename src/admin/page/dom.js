@@ -1,5 +1,11 @@
 // Elements and text. What comes from elsewhere goes into text nodes and attributes, never into HTML.
 
+/** Characters that nobody sees and that change how others are shown: controls, separators of lines, marks of direction, no width. */
+const INVISIBLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
+
+/** A text with those escaped, as the command line shows them. */
+export const escaped = (text) => String(text).replace(INVISIBLE, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
+
 /** An element; `on…` properties are listeners, `undefined` and `false` attributes are left out, children that are no nodes are text. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -8,13 +14,15 @@ export function h(tag, attributes = {}, ...children) {
     else if (value === true) element.setAttribute(name, '');
     else if (value !== undefined && value !== false && value !== null) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  const given = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...given.map((child) => (child instanceof Node ? child : escaped(child))));
   return element;
 }
 
 /** Writes text where it is another than before, so that nothing is drawn or selected anew for nothing. */
 export function write(element, text) {
-  if (element.textContent !== String(text)) element.textContent = text;
+  const shown = escaped(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 /**

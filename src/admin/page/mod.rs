@@ -1,8 +1,9 @@
-//! The page of administration, at `/` for browsers: what is limited now, who is denied, the policies, the store.
+//! The admin page, served at `/` to browsers: rates of the rules, denials, policies and the store.
 //!
-//! Plain HTML, CSS and ES modules, held in the binary: nothing is built, and nothing is fetched from elsewhere. They hold no data,
-//! so that they need no token; what they show they ask of the API, with the token of whoever reads. To add a file: write it beside
-//! this one, and name it in [`FILES`].
+//! Plain HTML, CSS and ES modules, embedded in the binary: no build step, and no external
+//! resources. The files contain no data and therefore need no token; the page loads its data from
+//! the API with the token of its user. To add a file, put it beside this one and list it in
+//! [`FILES`].
 
 use std::sync::Arc;
 
@@ -17,17 +18,19 @@ use sha2::{Digest as _, Sha256};
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 
-/// Nothing but what comes from here; scripts cannot make HTML of text (`trusted-types`), and no other page can hold this one.
+/// Allows only resources of this origin. Scripts cannot create HTML from text (`trusted-types`),
+/// and no page can embed this one in a frame.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                                        object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
-/// Below `/page/VERSION/`, so that a browser may keep them for good.
+/// Cache policy of the files. Their path `/page/VERSION/` changes with the content, so browsers may
+/// cache them forever.
 const FOR_GOOD: &str = "public, max-age=31536000, immutable";
-/// What the page says in the place of the folder of its files.
+/// Placeholder in the index page for the directory of its files.
 const FOLDER: &str = "FOLDER";
 
 const INDEX: &str = include_str!("index.html");
 
-/// A file of the page: its name, what it is, and what is in it.
+/// A file of the page: name, content type and content.
 struct File {
     name: &'static str,
     kind: &'static str,
@@ -54,15 +57,15 @@ const FILES: [File; 17] = [
     File { name: "uplot/LICENSE", kind: "text/plain; charset=utf-8", text: include_str!("uplot/LICENSE") },
 ];
 
-/// The page, as it is served.
+/// The page in the form in which it is served.
 #[derive(Clone)]
 pub(super) struct Front(Arc<Served>);
 
 struct Served {
-    /// A digest of all files.
+    /// Digest of all files.
     version: String,
     index: String,
-    /// The same, as HTTP quotes it.
+    /// The version as a quoted ETag.
     tag: String,
 }
 
@@ -75,13 +78,13 @@ impl Front {
         Self(Arc::new(Served { index, tag: format!("\"{version}\""), version }))
     }
 
-    /// The files that the page refers to.
+    /// Returns the routes of the files that the page refers to.
     pub(super) fn files(&self) -> Router {
         Router::new().route("/page/{version}/{*name}", get(file).with_state(self.clone()))
     }
 }
 
-/// In the place of what else is at `/`: the page, where HTML is asked for.
+/// Serves the page instead of the index of paths at `/` if the client accepts HTML.
 pub(super) async fn instead(State(Front(served)): State<Front>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let asks = |name, part: &str| {
@@ -112,7 +115,7 @@ async fn file(State(Front(served)): State<Front>, Path((version, name)): Path<(S
     }
 }
 
-/// What a browser is told of everything here.
+/// Returns the headers common to the page and its files.
 fn held(tag: &str, keep: &'static str) -> HeaderMap {
     let fixed = [
         (header::CACHE_CONTROL, keep),

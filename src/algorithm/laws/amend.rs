@@ -1,4 +1,4 @@
-//! The laws of what people do to a counter.
+//! Properties of the operator actions on a counter.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,8 @@ proptest! {
         algorithm in algorithms(), trace in traces(), granted in 1u32..8, before in 0usize..40, length in 0u64..20_000,
     ) {
         let limit = limit(algorithm, Charge::Admitted);
-        // What the limit alone would have admitted of what it did not take of the grant: the same, for it never saw the rest.
+        // The limit alone must agree on all hits that were not taken from the grant, since it never
+        // saw the others.
         let (mut state, mut alone, mut now, mut until, mut of_grant) = (limit.unused(), limit.unused(), 0, 0, 0);
         for (number, (step, hits)) in trace.iter().enumerate() {
             now += step;
@@ -81,7 +82,7 @@ proptest! {
         prop_assert!(!limit.take_back(&mut state, receipt, at(now + 50)).unwrap(), "where there is one no more");
     }
 
-    /// Whatever comes back of grants before, and where a reset is in between, as all do whose clock stands still or steps back.
+    /// Covers hits of earlier grants, resets in between, and clocks that stop or step back.
     #[test]
     fn of_each_grant_no_more_is_out_than_it_had(
         algorithm in algorithms(),
@@ -89,7 +90,7 @@ proptest! {
     ) {
         let limit = limit(algorithm, Charge::Admitted);
         let (mut state, mut now, mut had, mut until, mut taken) = (limit.unused(), 1_000u64, 0, 0, Vec::new());
-        // Those of the present grant; whichever is another's must not come back.
+        // Receipts of the current grant; hits of another one must not be returned.
         let mut out: Vec<Receipt> = Vec::new();
         for (step, hits, what, which) in trace {
             now = now.saturating_add_signed(step);

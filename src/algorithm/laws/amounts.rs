@@ -1,5 +1,5 @@
-//! The laws of one counter under several amounts, as after a reload, with leases of the amount before it, or with
-//! overrides that inherit.
+//! Properties of one counter under several amounts, as after a reload, with leases from before a
+//! reload, or with overrides that inherit.
 
 use proptest::prelude::*;
 
@@ -18,13 +18,13 @@ const YEAR: u64 = 31_536_000_000_000;
 /// One write to a counter.
 #[derive(Clone, Debug)]
 struct Write {
-    /// How far the clock goes on before it, or back.
+    /// Step of the clock before the write; may be negative.
     step: i64,
-    /// Which of the two limits it is made by.
+    /// Index of the limit, of two, that makes the write.
     by: usize,
     kind: Kind,
     hits: u32,
-    /// Which earlier charge is taken back.
+    /// Index of the earlier charge to take back.
     charge: prop::sample::Index,
 }
 
@@ -33,7 +33,7 @@ enum Kind {
     ChargeIfAllowed,
     ChargeAlways,
     Refund,
-    /// Part of an earlier charge, or all of it.
+    /// Take back all or part of an earlier charge.
     TakeBack,
 }
 
@@ -47,7 +47,7 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
     prop::collection::vec(write, 1..40)
 }
 
-/// An amount, and another one that may be far from it.
+/// Generates an amount, and a second one that may be far from it.
 fn amounts(most: u32) -> impl Strategy<Value = [u32; 2]> {
     let near = (1u32..12, 1u32..12).prop_map(|(one, other)| [one, other]);
     let far = (1u32..100, 1u32..100, any::<bool>())
@@ -55,7 +55,7 @@ fn amounts(most: u32) -> impl Strategy<Value = [u32; 2]> {
     prop_oneof![near, far, Just([1, most]), Just([most, 1])]
 }
 
-/// Two limits of one shape.
+/// Generates two limits of one shape.
 fn limits() -> impl Strategy<Value = [Limit; 2]> {
     let made = |shape: &[(u64, [u32; 2])], by: usize| -> Vec<Window> {
         shape.iter().map(|(period, amounts)| window(amounts[by], *period)).collect()
@@ -93,7 +93,7 @@ fn limits() -> impl Strategy<Value = [Limit; 2]> {
     ]
 }
 
-/// Hits that count, of each window.
+/// Returns the hits that count, per window.
 fn used(limit: &Limit, state: &State, now: u64) -> Vec<u64> {
     let look = limit.amend(&mut state.clone(), Amendment::Look, at(now)).unwrap().0;
     look.after.windows.iter().map(|window| window.used).collect()
@@ -165,7 +165,7 @@ fn a_refund_by_a_much_lower_amount_takes_only_what_it_says() {
     high.charge(&mut state, 10_000, at(0)).unwrap();
     low.refund(&mut state, 1, at(0)).unwrap();
     assert_eq!(used(&high, &state, 0), [9_999]);
-    // A counter of 100 an hour owes 1,100 hits at most: nothing is added to more.
+    // A counter of 100 an hour has a debt of at most 1,100 hits: nothing is added beyond that.
     low.charge(&mut state, 1, at(0)).unwrap();
     assert_eq!(used(&high, &state, 0), [9_999], "past its debt nothing is added, and nothing lost");
 }

@@ -1,10 +1,10 @@
-//! A peek of n hits is judged as a charge of n is, and changes nothing.
+//! A property of peeks: a peek of n hits is judged like a charge of n, and changes nothing.
 
 use super::*;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Judgement;
 
-/// A question: which of two counters, hits, charge mode, role.
+/// A question: index of one of two counters, hits, charge mode, role.
 type Asked = (usize, u32, Charge, Role);
 
 fn questions() -> impl Strategy<Value = Vec<Asked>> {
@@ -13,7 +13,7 @@ fn questions() -> impl Strategy<Value = Vec<Asked>> {
     proptest::collection::vec((0usize..2, 0u32..7, modes, roles), 1..6)
 }
 
-/// Without a sliding log, which is not charged in every mode.
+/// Generates two algorithms other than a sliding log, which does not support every charge mode.
 fn limits() -> impl Strategy<Value = [Algorithm; 2]> {
     let charged = || {
         let is_log = |algorithm: &Algorithm| matches!(algorithm, Algorithm::SlidingLog(_));
@@ -75,7 +75,7 @@ proptest! {
             judgement.outcomes.iter().map(|outcome| outcome.map(|outcome| outcome.allowed)).collect()
         };
         prop_assert_eq!(allowed(&peeked), allowed(&made));
-        // What is left is as the counter stands: by all of its windows.
+        // Remaining hits are those of the counter as it is, over all its windows.
         for ((which, ..), outcome) in asked.iter().zip(&peeked.outcomes) {
             let limit = limit(algorithms[*which].clone(), Charge::Admitted);
             let stands = limit.report(&before[*which], None, at(now)).unwrap();

@@ -1,4 +1,4 @@
-//! The laws of charges that are taken back, whole or in parts.
+//! Properties of charges that are taken back, whole or in parts.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn look(limit: &Limit, state: &State, now: u64) -> Vec<WindowLook> {
 }
 
 proptest! {
-    /// Charges of one instant, and parts of one charge at several, among them.
+    /// Includes several charges at one instant, and one charge taken back at several instants.
     #[test]
     fn a_charge_that_is_taken_back_in_parts_leaves_what_a_charge_of_the_rest_would_have(
         algorithm in algorithms(),
@@ -37,7 +37,7 @@ proptest! {
         }
         let (counted, expected) = (look(&limit, &state, now), look(&limit, &twin, now));
         if is_rate {
-            // Part of what is taken back may have drained before.
+            // Part of a returned charge may have drained before.
             prop_assert!(counted[0].used >= expected[0].used, "{:?} of {:?}", counted, expected);
         } else {
             prop_assert_eq!(counted, expected);

@@ -1,8 +1,11 @@
-//! A client of the admin port, for the subcommands that ask a running service what it does.
+//! Client of the admin port, for the subcommands that query or change a running service.
 
 mod tls;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,61 +20,68 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::counter::quoted;
+use super::said::remark;
 use crate::admin::api::Problem;
 use crate::admin::rights::Token;
 
-/// The admin port unless told otherwise.
+/// Default URL of the admin port.
 const USUAL: &str = "http://127.0.0.1:6070";
-/// Time for an answer, from the first byte sent to a connection.
+/// Timeout of a request, from connecting to the end of the response.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Bytes that an answer may have.
+/// Maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Which service is asked, and as whom.
+/// The service to call, and the credentials for it.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Server {
-    /// The admin port of the service: http:// or https://, host and port.
+    /// Admin port of the service: http:// or https://, host and port.
     #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = USUAL)]
     admin: String,
-    /// File that has the token, as the service's own --admin-token-file; the first one of it is shown. Or TOLLGATE_ADMIN_TOKEN.
+    /// File with the token, in the format of the service's --admin-token-file; the first token is
+    /// used. Or set TOLLGATE_ADMIN_TOKEN.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The token. Not a flag to use: other users of the machine see command lines.
+    /// Token for the admin port. Do not use it as a flag: other users of the machine can see
+    /// command lines.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN", hide = true, hide_env_values = true)]
     token: Option<String>,
-    /// PEM file of the authority of the service's certificate; default: those of the system.
+    /// PEM file with the CA certificates that verify the service; default: those of the system.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file of the certificate to show.
+    /// PEM file with the client certificate.
     #[arg(long, value_name = "FILE", requires = "client_key")]
     client_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file with the private key of the client certificate.
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
+    /// Set once the warning about a token over plain HTTP was printed.
+    #[arg(skip)]
+    is_warned: Arc<AtomicBool>,
 }
 
 impl Server {
-    /// Asks for a path below `/api/v1/`, with a query.
+    /// Gets a path below `/api/v1/`, with a query.
     ///
     /// # Errors
-    /// Why there is no answer, as a text to print.
+    /// The request failed; the error is a text to print.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, String> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let question = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
         self.ask(Method::GET, &format!("/api/v1/{path}{question}"), Bytes::new()).await
     }
 
-    /// Asks for something to be done.
+    /// Posts `body` to a path below `/api/v1/`.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// As for [`get`](Self::get).
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, String> {
         let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
         self.ask(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
 
-    /// The flags that ask the same service as the same, with a space before each.
+    /// Returns the flags that call this service with the same credentials, each preceded by a
+    /// space.
     pub(super) fn flags(&self) -> String {
         let is_usual = self.admin == USUAL;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
@@ -110,14 +120,17 @@ impl Server {
         let authority = uri.authority().ok_or_else(|| told(&"there is no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let address = (host.as_str(), authority.port_u16().unwrap_or(port));
-        let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|error| told(&format!("{error}; give --admin URL or TOLLGATE_ADMIN")))?;
         let mut request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(token) = self.token()? {
+            if !is_tls && !is_loopback(&host) {
+                self.warn_of_plain_token(&host);
+            }
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body)).map_err(|error| told(&error))?;
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|error| told(&format!("{error}; give --admin URL or TOLLGATE_ADMIN")))?;
         match is_tls {
             false => exchange(stream, request).await,
             true => {
@@ -126,6 +139,17 @@ impl Server {
             }
         }
         .map_err(|error| told(&error))
+    }
+
+    /// Warns once that the token can be intercepted.
+    fn warn_of_plain_token(&self, host: &str) {
+        if !self.is_warned.swap(true, Ordering::Relaxed) {
+            remark(format_args!(
+                "warning: --admin {}: the token goes to {host} over plain HTTP, and can be read on its way; use https://, \
+                 which the service speaks with --admin-tls-cert",
+                self.admin
+            ));
+        }
     }
 
     fn token(&self) -> Result<Option<String>, String> {
@@ -152,7 +176,12 @@ where
     Ok((status, body))
 }
 
-/// A value of a query: all but letters, digits and four signs as `%XX`.
+/// Returns `true` if a host is this machine, whatever its resolver returns.
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Encodes a query value: everything but ASCII letters, digits, `-`, `.`, `_` and `~` as `%XX`.
 fn encoded(value: &str) -> String {
     let part = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
@@ -163,6 +192,15 @@ fn encoded(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn only_this_machine_is_reached_without_a_network() {
+        assert!(
+            ["localhost", "LocalHost", "127.0.0.1", "127.8.9.1", "::1"].iter().all(|host| super::is_loopback(host))
+        );
+        let others = ["localhost.example", "10.0.0.1", "0.0.0.0", "::", "tollgate"];
+        assert!(!others.iter().any(|host| super::is_loopback(host)));
+    }
+
     #[test]
     fn values_of_a_query_are_encoded() {
         assert_eq!(super::encoded("plan=free,user=a b&ü"), "plan%3Dfree%2Cuser%3Da%20b%26%C3%BC");

@@ -1,20 +1,22 @@
-//! TLS to an admin port, with a certificate to show where there is one.
+//! TLS connections to an admin port, with a client certificate if one is set.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Shakes hands with `host`.
+use crate::tls::{ServerVerifier, system_authorities};
+
+/// Performs the TLS handshake with `host`.
 ///
 /// # Errors
-/// What is wrong with the files, or with the other end.
+/// A file is invalid, or the handshake fails.
 pub(super) async fn connect(
     stream: TcpStream,
     host: &str,
@@ -28,20 +30,13 @@ pub(super) async fn connect(
 }
 
 fn configure(authority: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    match authority {
-        Some(path) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
+    let trusted = authority.map_or_else(|| Ok(system_authorities().to_vec()), certificates)?;
+    let place = authority.map_or_else(|| "the system".to_owned(), |path| path.display().to_string());
+    let verifier = ServerVerifier::new(trusted, false)?;
+    let verifier = verifier.ok_or_else(|| format!("no certificate of an authority in {place}"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    let builder = builder.with_root_certificates(roots);
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {

@@ -1,4 +1,5 @@
-//! `tollgate denials`: who was denied in the last 15 minutes, by which limit, since when and how often.
+//! `tollgate denials`: lists the denials of the last 15 minutes, with their keys, limits, times and
+//! counts.
 
 mod span;
 mod text;
@@ -14,7 +15,7 @@ use super::said::{no_answer, remark, say};
 use super::{block_on, table};
 use crate::admin::api::denials::DenialsView;
 
-/// Say who was denied in the last 15 minutes, by which limit, since when and how often.
+/// List who was denied in the last 15 minutes, by which limit, since when and how often.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit code: 0 somebody was, 1 nobody was, 2 no answer. Times are UTC.
@@ -26,37 +27,37 @@ Why was ann denied at 12:03? Whom has a rule denied in the last two minutes? All
 pub struct Denials {
     #[command(flatten)]
     server: Server,
-    /// Of this domain alone.
+    /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Of this rule alone, by its path as `tollgate explain` shows it.
+    /// Show only the rule with this path, as `tollgate explain` prints it.
     #[arg(long, value_name = "PATH")]
     rule: Option<String>,
-    /// Of keys that have this in them, or of whose requests `record` kept something that has.
+    /// Show only keys that contain this text, or for which `record` kept an entry that does.
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// In this minute: 12:03, or an instant as RFC 3339.
+    /// Show only this minute: 12:03, or an instant as RFC 3339.
     #[arg(long, value_name = "TIME", conflicts_with_all = ["since", "until", "last"], value_parser = instant)]
     at: Option<Timestamp>,
-    /// From this time on: 12:03, 12:03:07, or RFC 3339.
+    /// Show denials from this time on: 12:03, 12:03:07, or RFC 3339.
     #[arg(long, value_name = "TIME", conflicts_with = "last", value_parser = instant)]
     since: Option<Timestamp>,
-    /// Up to this time.
+    /// Show denials up to this time.
     #[arg(long, value_name = "TIME", value_parser = instant)]
     until: Option<Timestamp>,
-    /// In the last so long, such as 2m; 15m at most.
+    /// Show denials of the last DURATION, such as 2m; at most 15m.
     #[arg(long, value_name = "DURATION")]
     last: Option<SignedDuration>,
-    /// Keys that are shown at most.
+    /// Maximum number of keys to show.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// Print the answer as it comes.
+    /// Print the response as JSON.
     #[arg(long)]
     json: bool,
 }
 
 impl Denials {
-    /// Asks and prints.
+    /// Queries the service and prints the denials.
     pub fn run(self) -> ExitCode {
         let told = block_on(self.ask()).map_err(|error| error.to_string()).and_then(|told| told);
         match told {

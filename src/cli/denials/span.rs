@@ -1,14 +1,14 @@
-//! Which part of the past is asked for, and whether it is one of which anything is kept.
+//! The period of a query, and whether denials of that period are kept.
 
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long denials are kept, besides the minute that is being written.
+/// Retention of denials, not counting the current minute.
 const KEPT: SignedDuration = SignedDuration::from_mins(15);
 const MINUTE: i64 = 60;
 
-/// What was asked for.
+/// The period flags of the query.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) at: Option<Timestamp>,
@@ -17,7 +17,7 @@ pub(super) struct Asked {
     pub(super) last: Option<SignedDuration>,
 }
 
-/// From when to when; without an end: as far as anything is known.
+/// A period; without an end, up to the latest denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) since: Option<Timestamp>,
@@ -25,10 +25,10 @@ pub(super) struct Span {
 }
 
 impl Asked {
-    /// The span, and what is to be said of it.
+    /// Returns the period, and a note if it was shortened.
     ///
     /// # Errors
-    /// Nothing is known of such a time: it is too long ago, or not yet.
+    /// No denials of that period are kept: it is too long ago, or in the future.
     pub(super) fn span(self, now: Timestamp) -> Result<(Span, Option<String>), String> {
         let minute = SignedDuration::from_micros(59_999_999);
         let (since, until) = match (self.at, self.last) {
@@ -41,7 +41,7 @@ impl Asked {
             return Err(format!("{} is not yet: it is {} now", moment(late, now), moment(now, now)));
         }
         if let Some(early) = until.filter(|until| *until < oldest(now)) {
-            // A minute is named by its beginning.
+            // A minute is named by its start.
             let early = self.at.unwrap_or(early);
             let (when, ago) = (moment(early, now), length(now.duration_since(early)));
             return Err(format!("{when} is {ago} ago, {kept}; it is {} now", moment(now, now)));
@@ -58,26 +58,26 @@ impl Asked {
     }
 }
 
-/// The beginning of the earliest minute that is kept.
+/// Returns the start of the earliest minute that is kept.
 fn oldest(now: Timestamp) -> Timestamp {
     let whole = now.as_second().saturating_sub(now.as_second().rem_euclid(MINUTE));
     let minute = Timestamp::from_second(whole).unwrap_or(now);
     minute.checked_sub(KEPT).unwrap_or(minute)
 }
 
-/// `12:03 UTC`, with its date where that is another than today's.
+/// Formats `12:03 UTC`, with the date if it is not today's.
 fn moment(at: Timestamp, now: Timestamp) -> String {
     let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
     let time = at.strftime("%H:%M UTC");
     if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
 }
 
-/// `7 h` or `20 min`.
+/// Formats `7 h` or `20 min`.
 fn length(length: SignedDuration) -> String {
     if length.as_hours() > 0 { format!("{} h", length.as_hours()) } else { format!("{} min", length.as_mins()) }
 }
 
-/// An instant, or a time of day: the last time that it was that.
+/// Parses an instant, or a time of day, which means its latest occurrence.
 pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);

@@ -1,4 +1,4 @@
-//! What was denied as a text, with the command that comes next.
+//! Denials as text, with the command to run next.
 
 use jiff::Timestamp;
 
@@ -7,10 +7,11 @@ use crate::cli::counter::quoted;
 use crate::cli::table;
 use crate::descriptor::Keyed;
 use crate::journal::key::read_text;
+use crate::printable::escaped;
 
-/// All of it; `flags` are those that ask the same service.
+/// Formats a whole response; `flags` are those that call the same service.
 pub(super) fn of(told: &DenialsView, flags: &str) -> String {
-    // First: what follows may be less than there is.
+    // First, as the rest may be incomplete.
     let mut text = missing(told);
     let headings = ["first UTC", "last UTC", "denied", "domain", "rule", "key", "limit", ""];
     text.push_str(&match told.total {
@@ -30,12 +31,12 @@ pub(super) fn of(told: &DenialsView, flags: &str) -> String {
     text
 }
 
-/// That those of other processes are missing.
+/// Returns a notice if denials of other replicas are missing.
 pub(in crate::cli) fn missing(told: &DenialsView) -> String {
     told.missing.as_ref().map(|why| format!("some of other processes are missing: {why}\n")).unwrap_or_default()
 }
 
-/// Whose denials these are, where there are other processes.
+/// Returns a notice about the number of replicas if there are several.
 pub(in crate::cli) fn others(told: &DenialsView) -> String {
     match told.processes {
         0 | 1 => String::new(),
@@ -56,12 +57,13 @@ fn nobody(told: &DenialsView) -> String {
     format!("nobody was denied there; {known}\n")
 }
 
-/// What to ask next about the first that can be helped.
+/// Returns the next command for the first denial that an operator can resolve, or why there is
+/// none.
 fn next(shown: &[DenialView], flags: &str) -> String {
     let Some(first) = shown.iter().find(|one| !one.is_ban && !one.is_watching).or(shown.first()) else {
         return String::new();
     };
-    let rule = table::clean(&first.rule);
+    let rule = escaped(&first.rule);
     if first.is_watching {
         return format!("nobody is denied for it: `{rule}` only watches\n");
     }
@@ -74,7 +76,7 @@ fn next(shown: &[DenialView], flags: &str) -> String {
     format!("who used {it} up, and how to let it through:\n  tollgate inspect{flags} {domain} {key}\n")
 }
 
-/// Whether the values of a key are hashed.
+/// Returns `true` if the values of a key are hashed.
 fn is_hashed(key: &str) -> bool {
     read_text(key).is_ok_and(|read| read.entries().iter().any(|entry| Keyed::is_shown(entry.value)))
 }
@@ -106,7 +108,7 @@ fn row(one: &DenialView) -> [String; 8] {
     [first, last, denied, one.domain.clone(), one.rule.clone(), one.key.clone(), limit, notes.join(", ")]
 }
 
-/// The time of day of an instant, to the second.
+/// Formats the time of day of an instant, to the second.
 fn clock(text: &str) -> String {
     let at = text.parse::<Timestamp>().map(|at| at.strftime("%H:%M:%S").to_string());
     at.unwrap_or_else(|_| text.to_owned())

@@ -1,25 +1,27 @@
-//! Traffic decided by one policy or by two, and who was denied by which.
+//! Replay of traffic against one or two policy sets, with a report of the requests that each
+//! denies.
 
-use std::io::{self, BufRead, Write};
+use std::io::BufRead;
 
 use super::Lines;
 use super::denied::Comparison;
 use super::line::Format;
 use crate::cli::dry_run::DryRun;
-use crate::cli::said::remark;
+use crate::cli::said::{remark, try_say};
 
 /// Lines that could not be decided.
 #[derive(Default)]
 struct PassedOver {
     lines: u64,
-    /// Where the first of them is, and why.
+    /// Position of the first of them, and the error.
     first: Option<String>,
 }
 
-/// Decides all lines and prints what came of them. Of an access log, lines that are no requests are passed over and counted.
+/// Decides all lines and prints the result. In an access log, lines that are not requests are
+/// skipped and counted.
 ///
 /// # Errors
-/// Where the file cannot be read, or none of its lines.
+/// The file cannot be read, or none of its lines can.
 pub(super) async fn print(
     mut lines: Lines<impl BufRead>,
     format: &Format,
@@ -50,11 +52,11 @@ pub(super) async fn print(
             "{nothing_asked} lines ask for nothing: a field of each of their descriptors is not there"
         ));
     }
-    write!(io::stdout().lock(), "{comparison}")?;
+    try_say(comparison)?;
     Ok(())
 }
 
-/// Decides a line; `false` where it asks for nothing.
+/// Decides a line; returns `false` if it contains no request.
 async fn decide(
     line: &[u8],
     format: &Format,

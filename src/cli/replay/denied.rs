@@ -1,4 +1,5 @@
-//! Who was denied on some traffic by one policy, or by which of two: per rule, with the keys that were denied most.
+//! Denied requests of some traffic, by one or two policy sets: per rule, with the keys that were
+//! denied most.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::journal::key;
 use crate::limiter::{Decision, Status};
 
-/// Keys of a rule that are shown.
+/// Maximum number of keys to show per rule.
 const SHOWN: usize = 10;
 
 /// Denied requests, by the domain and path of the rules that denied them.
@@ -18,16 +19,16 @@ pub(super) struct Denied {
     rules: BTreeMap<(String, String), Top>,
 }
 
-/// What two policies made of the same traffic; with one alone, what that made of it.
+/// The decisions of two policy sets on the same traffic, or of one alone.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     requests: u64,
     denied: [u64; 2],
-    /// By the first and not by the second, or by the only one there is,
+    /// Denied by the first and not by the second, or by the only one.
     old: Denied,
-    /// and by the second alone.
+    /// Denied by the second alone.
     new: Denied,
-    /// Admitted, and not if limits applied that the first tries out.
+    /// Admitted, but denied if the candidate limits of the first applied.
     tried: Denied,
     is_of_two: bool,
 }
@@ -36,14 +37,14 @@ impl Denied {
     fn add(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
         self.requests = self.requests.saturating_add(1);
         let statuses = decision.statuses().iter().zip(&request.descriptors);
-        // Votes deny together, and each of them is a part of why.
+        // Quota votes deny together, so each of them is part of the reason.
         for (status, descriptor) in statuses.filter(|(status, _)| status.is_over_limit()) {
             let top = self.rules.entry(rule_of(status, request.domain)).or_default();
             top.add(&key_of(descriptor, status.keyed()));
         }
     }
 
-    /// Adds a request that is admitted and would not be, if what is tried out applied.
+    /// Adds a request that is admitted, and would be denied if the candidates applied.
     fn add_tried(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
         let denying = decision.tried().iter().filter(|tried| tried.would_deny() == Some(true));
         let mut is_any = false;
@@ -58,17 +59,17 @@ impl Denied {
 }
 
 impl Comparison {
-    /// Nothing yet.
+    /// Creates an empty comparison.
     pub(super) fn new(is_of_two: bool) -> Self {
         Self { is_of_two, ..Self::default() }
     }
 
-    /// Whether no request was decided.
+    /// Returns `true` if no request was decided.
     pub(super) fn is_empty(&self) -> bool {
         self.requests == 0
     }
 
-    /// Adds what became of a request: by the first policy, and by the second where there is one.
+    /// Adds the decisions on a request: of the first policy set, and of the second if there is one.
     pub(super) fn add(&mut self, request: &Request<'_>, first: &Decision<'_>, second: Option<&Decision<'_>>) {
         self.requests = self.requests.saturating_add(1);
         let over = [first.is_over_limit(), second.is_some_and(Decision::is_over_limit)];
@@ -89,7 +90,7 @@ fn rule_of(status: &Status<'_>, domain: &str) -> (String, String) {
     (domain.to_owned(), path.to_owned())
 }
 
-/// The descriptor as the journal of a running service calls it.
+/// Returns the key of the descriptor in the format of the journal of a running service.
 fn key_of(descriptor: &Descriptor<'_>, keyed: Option<&Keyed>) -> String {
     let mut text = String::new();
     Keyed::show(keyed, &descriptor.entries, |entries| key::write_text(entries, &mut text));

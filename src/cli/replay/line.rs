@@ -1,4 +1,4 @@
-//! A line of a trace or of an access log, as a request and when it came.
+//! Parsing of a line of a trace or an access log to a request and its time.
 
 use serde_json::Value;
 
@@ -9,17 +9,17 @@ use crate::grpc::json;
 use crate::grpc::request::{self, RequestBounds};
 use crate::policy::access_log::{From, Map};
 
-/// What lines are.
+/// The format of lines.
 pub(super) enum Format {
     /// A trace: `at` and `request`.
     Trace,
-    /// An access log, and what of it is a request.
+    /// An access log, with the mapping of its fields to a request.
     AccessLog(Map),
 }
 
-/// A request, and when it came.
+/// A request and its time.
 pub(super) struct Line {
-    /// When, as it is written.
+    /// Time of the request, as written.
     pub(super) at: Value,
     pub(super) instant: Timestamp,
     asked: Asked,
@@ -36,10 +36,11 @@ enum Asked {
 }
 
 impl Format {
-    /// Reads a line; `None` where it asks for nothing: none of its descriptors has all of its fields.
+    /// Parses a line; returns `None` if it contains no request: the field of its domain is missing,
+    /// or none of its descriptors has all of its fields.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The line cannot be parsed.
     pub(super) fn read(&self, line: &[u8]) -> Result<Option<Line>, String> {
         let mut line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         match self {
@@ -70,14 +71,14 @@ fn of_access_log(map: &Map, line: &Value) -> Result<Option<Line>, String> {
 }
 
 impl Line {
-    /// The request.
+    /// Returns the request.
     ///
     /// # Errors
-    /// What is invalid in it.
+    /// The request is invalid.
     pub(super) fn request(&self) -> Result<Request<'_>, String> {
         match &self.asked {
             Asked::Message(message) => {
-                let bounds = RequestBounds { descriptors: usize::MAX, entries: usize::MAX };
+                let bounds = RequestBounds { descriptors: usize::MAX, entries: usize::MAX, all_entries: usize::MAX };
                 request::read(message, &bounds).map_err(|invalid| invalid.to_string())
             }
             Asked::Entries { domain, descriptors, hits } => {
@@ -92,13 +93,14 @@ fn of_pairs(pairs: &[(String, String)], hits: Hits) -> Descriptor<'_> {
     Descriptor { entries: entries.collect(), hits, limit: None }
 }
 
-/// A field of a line by its name: as a whole, or with dots that lead into objects.
+/// Returns a field of a line by its name: a literal key, or a path of keys separated by dots.
 fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
     let into = || name.split('.').try_fold(line, |value, part| value.get(part));
     line.get(name).or_else(into)
 }
 
-/// What becomes an entry's value; `None` where the line has nothing there, which Envoy writes as null or `-`.
+/// Returns the value of an entry; `None` if the line has no value there, which Envoy writes as null
+/// or `-`.
 fn text(from: &From, line: &Value) -> Option<String> {
     match from {
         From::Literal(text) => Some(text.clone()),
@@ -115,12 +117,13 @@ fn text(from: &From, line: &Value) -> Option<String> {
     }
 }
 
-/// RFC 3339 text, or a number of so many microseconds each, which may have a fraction and stand in quotes.
+/// Parses RFC 3339 text, or a number in units of `scale` microseconds, which may have a fraction
+/// and be quoted.
 fn instant(at: &Value, scale: u64) -> Option<Timestamp> {
     let of_number = |text: &str| {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // Digits beyond the microsecond are cut off.
+        // Digits beyond the sixth are cut off.
         let fraction = fraction.get(..6).unwrap_or(fraction);
         let millionths: u64 = digits(fraction).then(|| format!("{fraction:0<6}").parse().ok()).flatten()?;
         let whole: u64 = digits(whole).then(|| whole.parse().ok()).flatten()?;

@@ -1,4 +1,4 @@
-//! `tollgate replay`: decide recorded traffic in virtual time.
+//! `tollgate replay`: decides recorded traffic in virtual time.
 
 mod compare;
 mod denied;
@@ -7,7 +7,7 @@ mod top;
 mod trace;
 
 use std::io::{self, BufRead, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,37 +44,40 @@ Examples:
   tollgate replay --policy config/policies --access-log access.jsonl --map map.yaml
   tollgate replay --policy config/policies --against new/ --access-log access.jsonl --map map.yaml")]
 pub struct Replay {
-    /// A policy file or directory. May be given again.
+    /// Policy file or directory. May be repeated.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
-    /// Where counters live: `memory`, or a Redis URL; keys get a prefix of their own and are removed at the end.
+    /// Store of counters: `memory`, or a Redis URL; keys get a prefix of their own and are removed
+    /// at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
     #[command(flatten)]
     redis: RedisFlags,
-    /// Other policies for the same traffic, in memory: who would be denied by which. May be given again.
+    /// Other policies to compare on the same traffic, in memory: shows who would be denied by
+    /// which. May be repeated.
     #[arg(long, value_name = "PATH", conflicts_with = "store")]
     against: Vec<PathBuf>,
-    /// A JSON access log in the place of a trace, in memory: who would be denied; `-` is standard input.
+    /// JSON access log to use instead of a trace, in memory: shows who would be denied; `-` is
+    /// standard input.
     #[arg(long, value_name = "FILE", requires = "map", conflicts_with_all = ["trace", "store"])]
     access_log: Option<PathBuf>,
-    /// What a line of the access log is as a request.
+    /// Mapping of a line of the access log to a request.
     #[arg(long, value_name = "FILE", requires = "access_log")]
     map: Option<PathBuf>,
-    /// The trace; `-` is standard input.
+    /// Trace to replay; `-` is standard input.
     #[arg(value_name = "TRACE", default_value = "-")]
     trace: PathBuf,
 }
 
-/// Time for one line: the store is waited for, since a trace has no caller in a hurry.
+/// Timeout of one line: long, since no caller waits for the responses of a trace.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a line. Nobody's request is as long.
+/// Maximum length of a line, in bytes. No request is that long.
 const MAX_LINE: u64 = 1 << 20;
 
 /// The lines of a file that are not empty.
-struct Lines<R> {
+pub(super) struct Lines<R> {
     input: R,
     name: String,
     number: u64,
@@ -82,8 +85,8 @@ struct Lines<R> {
 }
 
 impl Replay {
-    /// Writes a line for each line of the trace, and a summary on standard error; or who would be denied. Exit 2 where something
-    /// cannot be read.
+    /// Writes a line for each line of the trace to standard output and a summary to standard error,
+    /// or a report of the denials. Exits with 2 if an input cannot be read.
     pub fn run(self) -> ExitCode {
         let done = block_on(async {
             match self.against.is_empty() && self.access_log.is_none() {
@@ -150,7 +153,16 @@ impl Replay {
     }
 
     fn lines(&self) -> Result<Lines<Box<dyn BufRead>>, String> {
-        let place = self.access_log.as_ref().unwrap_or(&self.trace);
+        Lines::open(self.access_log.as_ref().unwrap_or(&self.trace))
+    }
+}
+
+impl Lines<Box<dyn BufRead>> {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(super) fn open(place: &Path) -> Result<Self, String> {
         let name = place.display().to_string();
         let input: Box<dyn BufRead> = match place.as_os_str() == "-" {
             true => Box::new(io::stdin().lock()),
@@ -159,16 +171,16 @@ impl Replay {
                 Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
             }
         };
-        Ok(Lines { input, name, number: 0, line: Vec::new() })
+        Ok(Self { input, name, number: 0, line: Vec::new() })
     }
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line.
+    /// Returns the next line.
     ///
     /// # Errors
-    /// Where the file cannot be read, or a line is too long to be one.
-    fn next(&mut self) -> Result<Option<&[u8]>, String> {
+    /// The file cannot be read, or a line is too long.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, String> {
         loop {
             self.line.clear();
             self.number = self.number.saturating_add(1);
@@ -186,20 +198,20 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Where the last line stands.
-    fn place(&self) -> String {
+    /// Returns the position of the last line, as `file:line`.
+    pub(super) fn place(&self) -> String {
         format!("{}:{}", self.name, self.number)
     }
 }
 
-/// What no other store's keys begin with.
+/// Returns a random prefix, so that keys never collide with those of another store.
 fn own_prefix() -> Vec<u8> {
     format!("replay-{:032x}:", rand::random::<u128>()).into_bytes()
 }
 
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
     let text = error.to_string();
-    // A report of policies says so itself, of each of its problems.
+    // Reports of policies already have the prefix on each of their problems.
     let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };
     remark(text.trim_end());
     ExitCode::from(2)

@@ -1,12 +1,12 @@
-//! The keys that came most often, of any number of keys, in bounded room.
+//! The most frequent of any number of keys, in bounded memory.
 
 use crate::descriptor::hash_of;
 use crate::journal::summary::{Room, Slot, Summary};
 
-/// Keys that are counted one by one.
+/// Maximum number of keys that are counted individually.
 const PLACES: usize = 1_000;
 
-/// Keys and how often they came.
+/// Keys and their counts.
 #[derive(Debug, Default)]
 pub(super) struct Top {
     keys: Summary<()>,
@@ -20,12 +20,12 @@ impl Top {
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());
     }
 
-    /// How many came.
+    /// Returns the total count of all keys.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many keys: exactly, or that there were more.
+    /// Formats the number of keys: exact, or a lower bound.
     pub(super) fn keys(&self) -> String {
         let slots = self.keys.slots();
         let is_exact = slots.iter().all(|slot| slot.inherited == 0);
@@ -33,7 +33,7 @@ impl Top {
         format!("{}{} key{plural}", if is_exact { "" } else { "more than " }, slots.len())
     }
 
-    /// Those that came most often, and how often; `~` where that is an estimate.
+    /// Returns the most frequent keys and their counts, with `~` before an estimate.
     pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
         let mut slots: Vec<_> = self.keys.slots().iter().collect();
         slots.sort_unstable_by(|one, other| other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key)));

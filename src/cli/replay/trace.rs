@@ -1,4 +1,4 @@
-//! A trace: each of its lines decided, by any store, and answered by a line.
+//! Replay of a trace on any store, with one line of output per line.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -14,13 +14,14 @@ use crate::cli::said::remark;
 use crate::grpc::json;
 use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{Decision, Limiter, Standing};
+use crate::printable::escaped_json;
 use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;
 
-/// What decides.
+/// The limiter of a replay.
 pub(super) type Replayed = Limiter<AnyStore<Arc<ManualClock>>>;
 
-/// Decides each line and prints the answers and the summary.
+/// Decides each line, and prints the responses and the summary.
 ///
 /// # Errors
 /// The first line that cannot be read.
@@ -34,9 +35,9 @@ pub(super) async fn decide_all(
     while let Some(line) = lines.next()? {
         let answer = decide(limiter, clock, line, &mut summary).await;
         let answer = answer.map_err(|error| format!("{}: {error}", lines.place()))?;
-        // The next line sees the counters without charges that were not owed.
+        // Waits for take-backs, so that the next line does not see charges that were not owed.
         limiter.store().settled().await;
-        writeln!(output, "{answer}")?;
+        writeln!(output, "{}", escaped_json(&answer.to_string()))?;
     }
     output.flush()?;
     summary.print();
@@ -71,12 +72,12 @@ async fn decide(limiter: &Replayed, clock: &ManualClock, line: &[u8], summary: &
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }
 
-/// The line for a request that got an error instead of an answer.
+/// Returns the line for a request that failed with an error.
 fn refused(at: &Value, code: &str, message: &str) -> Value {
     json!({"at": at, "error": {"code": code, "message": message}})
 }
 
-/// What became of the descriptors of each rule.
+/// Number of descriptors by rule and outcome.
 #[derive(Default)]
 struct Summary {
     rules: BTreeMap<(String, String), [u64; 3]>,

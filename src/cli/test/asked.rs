@@ -1,4 +1,4 @@
-//! One test of a policy: its steps asked, and the first answer that is not the expected one.
+//! Execution of one policy test: decides its steps until a decision differs from the expected one.
 
 use std::path::PathBuf;
 
@@ -10,32 +10,32 @@ use crate::descriptor::{Descriptor, Entry, Request};
 use crate::limiter::{Decision, Status};
 use crate::policy::trial::{Case, Code, Expected, Step, Wait, When};
 
-/// A test about to run.
+/// A test to run.
 pub(super) struct Asked<'t> {
     pub(super) case: &'t Case,
     pub(super) domain: &'t str,
-    /// Where the policies are, to name them.
+    /// Paths of the policies, for messages.
     pub(super) places: &'t [PathBuf],
     pub(super) dry_run: DryRun,
 }
 
-/// An answer that is not the expected one.
+/// A decision that differs from the expected one.
 pub(super) struct Failure {
-    /// Where the step stands.
+    /// Line of the step.
     pub(super) line: usize,
-    /// Which of its requests it was, and which of their descriptors, where there are several.
+    /// The request and the descriptor that failed, if there are several.
     pub(super) request: String,
     pub(super) expected: String,
     pub(super) found: String,
-    /// The command that tells more.
+    /// A command that shows more.
     pub(super) explain: String,
 }
 
-/// What is wrong with an answer: expected and found. `None`: nothing.
+/// The expected and the actual value of a mismatch; `None` if there is none.
 type Wrong = Option<(String, String)>;
 
 impl Asked<'_> {
-    /// Asks everything; the first answer that is not as expected.
+    /// Decides all steps, and returns the first mismatch.
     pub(super) async fn failure(&self) -> Option<Failure> {
         let mut now = self.case.at;
         for step in &self.case.steps {
@@ -89,7 +89,8 @@ fn descriptor<'s>(pairs: &'s [(String, String)], step: &Step) -> Descriptor<'s> 
     Descriptor { entries, hits: step.hits, limit: None }
 }
 
-/// What is wrong with an answer, and with which of its descriptors. `is_last`: more than the code is compared.
+/// Returns the first mismatch of a decision, with the index of its descriptor. Unless `is_last`,
+/// only the code is compared.
 fn wrong(step: &Step, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
     let (statuses, code) = (decision.statuses(), Code::of(decision.is_over_limit()));
     if code != step.expected.code {
@@ -128,7 +129,7 @@ fn one_wrong(expected: &Expected, status: &Status<'_>) -> Wrong {
     Some((format!("rule {}", named(expected)), named(rule)))
 }
 
-/// What is known of a status, after its code.
+/// Formats the details of a status, to append to its code.
 fn details(status: &Status<'_>) -> String {
     let remaining = status.remaining().map_or(String::new(), |remaining| format!(", {remaining} left"));
     let rule = status.rule().map_or(" by no rule".to_owned(), |rule| format!(" by rule `{}`", rule.path()));

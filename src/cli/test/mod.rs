@@ -1,4 +1,4 @@
-//! `tollgate test`: run the tests of policies, in memory and in virtual time.
+//! `tollgate test`: runs the tests of policies, in memory and in virtual time.
 
 mod asked;
 
@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use self::asked::{Asked, Failure};
 use super::dry_run::DryRun;
+use super::said::{say, say_json};
 use super::{block_on, load};
 use crate::policy::source::files;
 use crate::policy::{Policy, Source, trial};
 use crate::settings::Reading;
 
-/// Run the tests of policies: exit status 0, or 1 where one fails, with a line for each
+/// Run the tests of policies: exit status 0, or 1 if one fails, with a line for each failure
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A file of tests, such as gateway.test.yaml, stands beside what it tests:
@@ -32,17 +33,17 @@ Example:
 
 Exit status 2 where tests or policies cannot be read.")]
 pub struct Test {
-    /// Files of tests, or directories that hold them (*.test.yaml, *.test.yml)
+    /// Test files, or directories that contain them (*.test.yaml, *.test.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
-    /// Print what became of each test as JSON
+    /// Print the result of each test as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What became of one test.
+/// The result of one test.
 struct Ran {
     file: String,
     test: String,
@@ -50,14 +51,16 @@ struct Ran {
 }
 
 impl Test {
-    /// Runs the tests. Exit 0 where all pass, 1 where one fails, 2 where they cannot be run.
+    /// Runs the tests. Exits with 0 if all pass, 1 if one fails, 2 if they cannot be run.
     pub fn run(self) -> ExitCode {
         let ran = block_on(self.run_all()).map_err(|error| error.to_string());
         match ran.and_then(|ran| ran) {
             Ok(ran) => {
-                let told = if self.json { json_of(&ran) } else { text_of(&ran) };
-                // Nobody left to tell is no reason to fail.
-                let _ = writeln!(io::stdout(), "{told}");
+                if self.json {
+                    say_json(format_args!("{}\n", json_of(&ran)));
+                } else {
+                    say(format_args!("{}\n", text_of(&ran)));
+                }
                 ExitCode::from(u8::from(ran.iter().any(|ran| ran.failure.is_some())))
             }
             Err(report) => {
@@ -105,7 +108,7 @@ fn failed(ran: &[Ran]) -> usize {
     ran.iter().filter(|ran| ran.failure.is_some()).count()
 }
 
-/// A line for each test that failed, and one for all.
+/// Formats a line for each failed test, and a summary line.
 fn text_of(ran: &[Ran]) -> String {
     let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
     let mut lines: Vec<_> = failures

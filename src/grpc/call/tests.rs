@@ -16,7 +16,7 @@ use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
 use crate::grpc::rights::Allowance;
-use crate::grpc::server::{MessageBounds, Services};
+use crate::grpc::server::{MessageBounds, Offered, Services};
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, Options, Source};
 use crate::store::clock::ManualClock;
@@ -38,7 +38,7 @@ descriptors:
     rate_limit: { unlimited: true }
 ";
 
-/// A service with counters of its own.
+/// Creates a service with counters of its own.
 fn context(style: AnswerStyle, rights: Rights) -> Arc<CallContext<Memory>> {
     let source = Source { name: "test.yaml".into(), text: POLICY.to_owned() };
     let loaded = policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
@@ -49,12 +49,13 @@ fn context(style: AnswerStyle, rights: Rights) -> Arc<CallContext<Memory>> {
     clock.set(Timestamp::from_micros(1_780_000_000_000_000));
     let store = Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock));
     let limiter = Limiter::new(in_force, store, Modes::default());
-    let bounds = RequestBounds { descriptors: 3, entries: 2 };
+    let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
     let rls = Arc::new(Rls::new(limiter, Arc::clone(&metrics), bounds, style, Duration::from_secs(1)));
     let health = ready(Health::new());
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
     let budget = Arc::new(Budget::new(1 << 20));
-    let services = Services::new(Arc::clone(&rls), &health, bounds, Arc::new([]), budget, metrics).unwrap();
+    let offered = Offered { bounds, allowances: Arc::new([]), has_reflection: true };
+    let services = Services::new(Arc::clone(&rls), &health, offered, budget, metrics).unwrap();
     Arc::new(services.context(rights))
 }
 
@@ -65,7 +66,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Head, body and trailers of an answer, as they go to the client.
+/// Returns the status, headers, body and trailers that the client receives.
 fn parts(answer: Answer<Body>) -> (http::StatusCode, HeaderMap, Bytes, HeaderMap) {
     match answer {
         Answer::Message(exchange) => {
@@ -113,7 +114,7 @@ fn requests() -> impl Strategy<Value = RateLimitRequest> {
     })
 }
 
-/// A request's bytes, now and then changed so that they are no message.
+/// Generates encoded requests, some with a changed byte that makes them invalid.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let changes = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()));
     (requests(), changes).prop_map(|(request, change)| {
@@ -135,7 +136,8 @@ fn heads() -> impl Strategy<Value = CallHead> {
 }
 
 proptest! {
-    /// The shortcut and tonic's service, each with counters of its own, over a series of calls.
+    /// Compares the fast path with tonic's service over a series of calls; each has counters of its
+    /// own.
     #[test]
     fn the_shortcut_answers_as_tonic_does(
         calls in prop::collection::vec((messages(), heads()), 1..12),
@@ -143,7 +145,7 @@ proptest! {
         is_restricted in any::<bool>(),
     ) {
         let style = AnswerStyle { dynamic_metadata, ..AnswerStyle::default() };
-        let rights = if is_restricted { Rights::of(&[Allowance::parse("*=b").unwrap()], &[]) } else { Rights::All };
+        let rights = if is_restricted { Rights::of(&[Allowance::parse("*=b").unwrap()], &[], None) } else { Rights::All };
         let (short, by_tonic) = (context(style.clone(), rights.clone()), context(style, rights));
         for (message, head) in calls {
             let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
@@ -170,14 +172,14 @@ fn one_message_is_told_from_none_and_from_more() {
     }
 }
 
-/// Bytes of a call that waits for its store: a connection is charged with them.
+/// Checks the size of a call that waits for its store, since a connection is charged for it.
 #[test]
 fn a_call_that_waits_for_its_store_does_not_grow() {
     fn size_of_output<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
     let size = size_of_output(answer::<crate::store::any::AnyStore<crate::store::clock::SystemClock>>);
-    assert!(size <= 5_000, "{size} bytes");
+    assert!(size <= 3_300, "{size} bytes");
 }
 
 #[test]
@@ -213,7 +215,7 @@ fn a_call_that_need_not_wait_allocates_nothing() {
     let mut exchanges: Vec<_> = (0..2)
         .map(|_| Exchange { request: framed(&message.encode_to_vec()), answer: Vec::with_capacity(128) })
         .collect();
-    // The first one makes the counter.
+    // The first call creates the counter.
     let mut call = || drop(ready(answer(Arc::clone(&context), CallHead::default(), exchanges.pop().unwrap())));
     call();
     assert_eq!(allocation_counter::measure(call).count_total, 0);

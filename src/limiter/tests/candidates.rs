@@ -1,4 +1,4 @@
-//! Limits that are tried out: they count, and the answer knows nothing of them.
+//! Candidate limits: they count, and do not affect the response.
 
 use super::*;
 use crate::telemetry::candidates::From;
@@ -9,13 +9,14 @@ const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 
   - {key: r, rate_limit: {unlimited: true, replaces: [{name: b}]}}
 ";
 
-/// The same, each with a limit of one a minute that is tried out.
+/// Returns the plain rules, each with a candidate limit of one hit a minute.
 fn tried() -> String {
     let candidate = "candidate: {unit: minute, requests_per_unit: 1}";
     PLAIN.lines().map(|line| format!("{}, {candidate}}}\n", line.strip_suffix('}').unwrap())).collect()
 }
 
-/// What the candidate of a rule has counted: allowed, denied, denied where the request was denied without it.
+/// Returns the counts of a rule's candidate: allowed, denied, and denied in requests that are
+/// denied without it.
 fn counted(bench: &Bench, rule: &str) -> [u64; 3] {
     let metrics = bench.metrics.candidates.of_rule(From::rule, "d", rule);
     [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())

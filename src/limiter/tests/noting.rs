@@ -1,4 +1,4 @@
-//! What is taken down of requests: denials, and what lets more pass than the limits say.
+//! Records of requests: denials, and exceptions to the promise.
 
 use super::*;
 use crate::descriptor::HashKey;
@@ -48,7 +48,7 @@ fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
   - {{key: plan, rate_limit: {{{ban}}}}}
 "
     );
-    // Of the set that is tried out only the limits in force hash anything.
+    // The candidate policy set hashes values only because the active limits do.
     let other = format!("domain: d\ndescriptors: [{{key: tried, rate_limit: {{{ban}}}}}]\n");
     let options = Options { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..Options::default() };
     let (mut bench, journal) = (bench_of(load_by(&text, options), Modes::default(), 1 << 20), Journal::new(1 << 20, 1));

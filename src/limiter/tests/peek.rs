@@ -1,4 +1,4 @@
-//! A peek that carries hits: the decision that a charge of them gets then, whatever the modes, with nothing taken or counted.
+//! Peeks with hits: decided like a charge of the same hits in every mode, but nothing is taken.
 
 use super::*;
 use crate::telemetry::stats::{Options, Stats};
@@ -18,12 +18,12 @@ impl Bench {
     }
 }
 
-/// The codes of an answer, without the hits left.
+/// Returns the codes of a response, without the remaining hits.
 fn codes(said: &str) -> Vec<&str> {
     said.split(' ').map(|word| if word.starts_with("OVER") { "OVER" } else { "OK" }).collect()
 }
 
-/// Tries and then makes a request for two limits, and returns true if it is denied.
+/// Peeks and then charges a request for two limits. Returns `true` if it is denied.
 fn is_denied(modes: Modes, [first, second]: [&str; 2], [a, b]: [u32; 2]) -> bool {
     let limit = "rate_limit: {unit: minute, requests_per_unit: 2}";
     let rules = format!("  - {{key: a, {first}{limit}}}\n  - {{key: b, {second}{limit}}}\n");
@@ -33,7 +33,7 @@ fn is_denied(modes: Modes, [first, second]: [&str; 2], [a, b]: [u32; 2]) -> bool
     peeked.starts_with("OVER:")
 }
 
-/// Counts the denied requests for two limits, in any roles, with room and without.
+/// Counts the denied requests for two limits in all pairs of roles, with room and without.
 fn denied_of_two(modes: Modes) -> usize {
     let pairs = ROLES.iter().flat_map(|first| ROLES.map(|second| [*first, second]));
     let all = pairs.flat_map(|roles| [[1, 1], [1, 3], [3, 1], [3, 3]].map(|wanted| (roles, wanted)));
@@ -42,10 +42,12 @@ fn denied_of_two(modes: Modes) -> usize {
 
 #[test]
 fn of_two_limits_in_any_roles_and_modes_it_is_decided_as_the_charge_that_follows() {
-    // Of the 4 requests of each pair: by an enforced limit that has no room, 3 + 6 * 2; by votes of which none passes, 7 more.
+    // Of the 4 requests of each pair: 3 + 6 * 2 by an enforced limit without room, and 7 more
+    // because no vote passes.
     assert_eq!(denied_of_two(Modes::default()), 15 + 7);
     assert_eq!(denied_of_two(SHADOW), 0);
-    // All are votes: of the 4 pairs without a rule in shadow mode, the request that neither limit has room for.
+    // All limits are votes: in each of the 4 pairs without a rule in shadow mode, only the request
+    // that fits neither limit is denied.
     assert_eq!(denied_of_two(QUOTA), 4);
     assert_eq!(denied_of_two(BOTH), 0);
 }

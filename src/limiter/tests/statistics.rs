@@ -1,4 +1,4 @@
-//! What requests count under the names of envoyproxy/ratelimit.
+//! Request counts under the metric names of envoyproxy/ratelimit.
 
 use super::*;
 use crate::telemetry::stats::{Options, Stats};
@@ -9,7 +9,7 @@ fn counted(rules: &str, shadow: bool, max_series: usize) -> Bench {
     bench_with(metrics, load(&format!("domain: d\ndescriptors:\n{rules}")), Modes { shadow, quota: false }, 1 << 20)
 }
 
-/// What was counted of rules, without what all names have in common and without the gauges.
+/// Returns the counts of rules, without the common prefix, zeros and gauges.
 fn text(bench: &Bench) -> String {
     let text = bench.metrics.stats().unwrap().text();
     let names = text.lines().filter(|line| !line.ends_with(": 0"));
@@ -34,6 +34,50 @@ fn hits_are_within_near_or_over_the_limit() {
     rate_limit.d.a.over_limit: 4
     rate_limit.d.a.total_hits: 14
     rate_limit.d.a.within_limit: 10
+    ");
+}
+
+#[test]
+fn hits_that_cross_the_limit_are_split_between_near_and_over() {
+    let rules = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 10, charge: admitted}}\n";
+    let bench = counted(rules, false, 10);
+    let denied = |key: &str, before, crossing| {
+        bench.ask(&[hits(key, Hits::Charge(before))]);
+        bench.ask(&[hits(key, Hits::Charge(crossing))]);
+    };
+    // 7 and 5: hits 9 and 10 are near the limit of 10, 11 and 12 over it.
+    denied("a=1", 7, 5);
+    // 9 and 4: hit 10, and three. Then all.
+    denied("s=1", 9, 4);
+    bench.ask(&[hits("s=1", Hits::Charge(2))]);
+    // A denial that is not charged crosses nothing.
+    denied("b=1", 7, 5);
+    insta::assert_snapshot!(text(&bench), @r"
+    rate_limit.d.a.near_limit: 2
+    rate_limit.d.a.over_limit: 2
+    rate_limit.d.a.total_hits: 12
+    rate_limit.d.a.within_limit: 7
+    rate_limit.d.b.over_limit: 5
+    rate_limit.d.b.total_hits: 12
+    rate_limit.d.b.within_limit: 7
+    rate_limit.d.s.near_limit: 2
+    rate_limit.d.s.over_limit: 5
+    rate_limit.d.s.shadow_mode: 5
+    rate_limit.d.s.total_hits: 15
+    rate_limit.d.s.within_limit: 9
+    ");
+}
+
+#[test]
+fn hits_that_are_given_back_are_counted_apart() {
+    let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
+    bench.ask(&[hits("a=1", Hits::Charge(7)), hits("a=1", Hits::Refund(3))]);
+    insta::assert_snapshot!(text(&bench), @r"
+    rate_limit.d.a.total_hits: 7
+    rate_limit.d.a.total_negative_hits: 3
+    rate_limit.d.a.within_limit: 7
     ");
 }
 

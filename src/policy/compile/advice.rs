@@ -1,4 +1,4 @@
-//! Limits that can work and are probably not meant.
+//! Warnings for limits that work but are probably a mistake.
 
 use super::layers::Layers;
 use super::limit::Terms;
@@ -8,7 +8,7 @@ use crate::policy::document::written;
 use crate::policy::report::{Finding, Span};
 use crate::policy::rule::{Imposes, Lease};
 
-/// Warns of what can be seen from one rule.
+/// Reports warnings that can be derived from a single rule.
 pub(super) fn give(rule: &written::Rule, layers: &Layers<'_>, terms: &Terms, report: &mut dyn FnMut(Finding)) {
     if let Some(name) = rule.limit.as_ref().and_then(|limit| limit.name.as_ref())
         && name.value.contains(['"', '\\'])

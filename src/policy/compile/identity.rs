@@ -1,7 +1,8 @@
-//! What a rule's counters are named after, and what the version of a set is a digest of.
+//! Identities of counters, and the version of a policy set.
 //!
-//! A counter keeps its state for as long as it counts the same thing in the same way: the path as written and the shape of
-//! the limit are in its identity, the amounts, the modes and the name are not. The version has them all.
+//! A counter keeps its state as long as it counts the same thing in the same way: its identity
+//! covers the path as written and the shape of the limit, but not the amounts, modes and name. The
+//! version covers all of them.
 
 use sha2::{Digest, Sha256};
 
@@ -11,29 +12,31 @@ use crate::descriptor::Identity;
 use crate::policy::document::{step, written};
 use crate::policy::rule::{Imposes, LeaseSize, Rule};
 
-/// The way from the top of a policy to a rule.
+/// The path from the top of a policy to a rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Path {
     text: String,
-    /// Of each level: how it compares, the key, the value.
+    /// The kind of rules and the domain, then for each step how it compares, its key and its value.
     parts: Vec<Vec<u8>>,
 }
 
 impl Path {
-    /// The top of a domain's rules. `are_candidates`: they are tried out, with counters of their own.
+    /// Returns the top of a domain's rules. `are_candidates`: the rules are on trial, with counters
+    /// of their own.
     pub(super) fn of(domain: &str, are_candidates: bool) -> Self {
         let mark: &[u8] = if are_candidates { b"candidates" } else { b"rule" };
         Self { text: String::new(), parts: vec![mark.to_vec(), domain.as_bytes().to_vec()] }
     }
 
-    /// The same path, of the limit that is tried out where it leads to.
+    /// Returns the path of the candidate limit of the rule at this path.
     pub(super) fn of_candidate(&self) -> Self {
         let mut path = self.clone();
         path.parts.first_mut().into_iter().for_each(|mark| mark.extend(b" candidate"));
         path
     }
 
-    /// One step further down; `is_shared`: all values that match have one counter.
+    /// Returns the path of a rule below this one. `is_shared`: all matching values share one
+    /// counter.
     pub(super) fn below(&self, rule: &written::Rule, is_shared: bool) -> Self {
         let value = rule.value.as_ref().map(|value| value.value.as_str());
         let compares = match value {
@@ -44,13 +47,13 @@ impl Path {
         let key_compares = if rule.key.value.contains('*') { b'w' } else { b'v' };
         let mut parts = self.parts.clone();
         let rest = [rule.key.value.as_bytes(), value.unwrap_or_default().as_bytes()].map(<[u8]>::to_vec);
-        // What is shared counts something else, under a key of fewer parts.
+        // A shared counter counts something else, under a key of fewer parts.
         parts.push(vec![compares, key_compares, u8::from(is_shared)]);
         parts.extend(rest);
         Self { text: self.readable(&step(&rule.key.value, value)), parts }
     }
 
-    /// The path with one more step, to read.
+    /// Returns the path with one more step, in readable form.
     pub(super) fn readable(&self, step: &str) -> String {
         if self.text.is_empty() { step.to_owned() } else { format!("{} > {step}", self.text) }
     }
@@ -59,25 +62,25 @@ impl Path {
         &self.text
     }
 
-    /// The identity of the counters of a rule that stands here.
+    /// Returns the identity of the counters of a rule at this path.
     pub(super) fn identity(&self, algorithm: &str, imposes: &Imposes) -> Identity {
         let shape = match imposes {
             Imposes::Limit(limit) => shape(algorithm, limit),
             Imposes::Nothing | Imposes::Unlimited => Vec::new(),
         };
-        // The path ends before the shape begins, whatever its keys are called.
+        // The depth marks where the path ends and the shape begins, whatever the keys are called.
         let depth = self.parts.len().to_be_bytes();
         let parts = self.parts.iter().map(Vec::as_slice);
         Identity::of(std::iter::once(depth.as_slice()).chain(parts).chain(shape.iter().map(String::as_bytes)))
     }
 }
 
-/// The identity of limits that requests bring along.
+/// Returns the identity of limits that requests bring along (overrides).
 pub(super) fn of_overrides(domain: &str) -> Identity {
     Identity::of([b"override".as_slice(), domain.as_bytes()])
 }
 
-/// How a limit counts, without the amounts.
+/// Returns the shape of a limit: how it counts, without the amounts.
 fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
     let mut shape = vec![algorithm.to_owned()];
     for window in limit.windows() {
@@ -94,13 +97,13 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
             };
             shape.extend([window.buckets().to_string(), estimate.to_owned()]);
         }
-        // All of their shape is in the name and the windows.
+        // The name and the windows are their whole shape.
         Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {}
     }
     shape
 }
 
-/// A digest of the meaning of a set.
+/// A digest of the meaning of a policy set.
 #[derive(Default)]
 pub(super) struct Version(Sha256);
 
@@ -110,14 +113,14 @@ impl Version {
         self.add(domain);
     }
 
-    /// Adds whether a domain's counters have to be in one slot.
+    /// Adds the atomicity of a domain, if its counters have to be in one slot.
     pub(super) fn slot(&mut self, in_one_slot: bool) {
         if in_one_slot {
             self.add("atomicity: domain");
         }
     }
 
-    /// Adds a rule. Its identity stands for its path and the shape of its limit.
+    /// Adds a rule. Its identity covers its path and the shape of its limit.
     pub(super) fn rule(&mut self, rule: &Rule) {
         self.add("rule");
         self.add(&format!("{:?}{:?}", rule.identity(), rule.modes));
@@ -153,7 +156,7 @@ impl Version {
         }));
     }
 
-    /// 16 hexadecimal digits.
+    /// Returns the version as 16 hexadecimal digits.
     pub(super) fn finish(self) -> String {
         self.0.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
@@ -162,7 +165,7 @@ impl Version {
         self.list(limit.windows().iter().map(|window| window.limit().to_string()));
         match limit.algorithm() {
             Algorithm::Gcra(gcra) => self.add(&format!("{}/{}", gcra.burst(), gcra.max_debt())),
-            // All of their amounts are those of the windows.
+            // They have no amounts besides those of the windows.
             Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
         }
         self.add(written::word_of(&written::CHARGES, &limit.charge_mode()));

@@ -1,5 +1,5 @@
-//! Who speaks of a rule, and is heard before whom: the rule itself, its metadata, the entries of overlays that match it, the
-//! defaults of its file. Of each option the first that says it.
+//! Layers of options for a rule: the rule itself, its metadata, the overlay entries that match it,
+//! and the defaults of its file, in this order. For each option the first layer that sets it wins.
 
 use std::cell::Cell;
 
@@ -10,28 +10,30 @@ use crate::policy::document::written::{self, Options, Switches};
 use crate::policy::matcher::Pattern;
 use crate::policy::report::{Finding, Findings, Span, Spanned};
 
-/// Entries of all overlays: each is compared with each rule of the domains that it is for.
+/// Maximum number of entries in all overlays. Each is compared with every rule of its domains.
 const MAX_ENTRIES: usize = 1_000;
 
-/// What is said of one rule, in the order in which it is heard.
+/// The layers that apply to one rule, by precedence.
 pub(super) struct Layers<'w>(SmallVec<[Layer<'w>; 4]>);
 
 #[derive(Clone, Copy)]
 struct Layer<'w> {
     options: Option<&'w Options>,
     switches: Option<&'w Switches>,
-    /// By the rule or its metadata, and so of it alone.
+    /// Set for the rule itself and its metadata, which apply to this rule only.
     of_it_alone: bool,
-    /// Has to apply: said of the rule alone, or beside the algorithm which that rule has.
+    /// Set when the options have to apply: those of the rule alone, and of the layer that chooses
+    /// its algorithm.
     own: bool,
 }
 
-/// An option that is said.
+/// An option with its value.
 #[derive(Debug)]
 pub(super) struct Said<'w, T> {
     pub(super) value: &'w T,
     pub(super) span: Span,
-    /// It has to apply. What is said of many rules at once is passed over where it does not.
+    /// Set when the option has to apply. Options set for many rules at once are ignored if they do
+    /// not apply.
     pub(super) own: bool,
 }
 
@@ -41,7 +43,7 @@ impl<T> Clone for Said<'_, T> {
     }
 }
 
-// Derived, this would hold only for values that are `Copy`; it is a reference to one.
+// A derived `Copy` would require `T: Copy`; this is only a reference to a `T`.
 impl<T> Copy for Said<'_, T> {}
 
 impl<'w> Layers<'w> {
@@ -61,18 +63,18 @@ impl<'w> Layers<'w> {
         layers
     }
 
-    /// What is said of a limit that is tried out: by itself, and by the file's defaults.
+    /// Returns the layers of a candidate limit: the limit itself and the defaults of the file.
     pub(super) fn of_candidate(limit: &'w written::Limit, defaults: &'w Options) -> Self {
         let layer = |options, own| Layer { options: Some(options), switches: None, of_it_alone: own, own };
         Self([layer(&limit.options, true), layer(defaults, false)].into_iter().collect())
     }
 
-    /// An option, by whom it is said first.
+    /// Returns an option from the first layer that sets it.
     pub(super) fn said<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
         self.0.iter().find_map(|layer| said(get(layer.options?).as_ref(), layer.own))
     }
 
-    /// An option everywhere that it has to apply.
+    /// Returns the positions of an option in all layers in which it has to apply.
     pub(super) fn has_to_apply<T: 'w>(
         &self,
         get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
@@ -80,17 +82,17 @@ impl<'w> Layers<'w> {
         self.0.iter().filter(|layer| layer.own).filter_map(move |layer| Some(get(layer.options?).as_ref()?.span))
     }
 
-    /// The options that are said of this rule alone, by name.
+    /// Returns the options set for this rule only, by name.
     pub(super) fn of_it_alone(&self) -> impl Iterator<Item = (&'static str, Span)> {
         self.0.iter().filter(|layer| layer.of_it_alone).filter_map(|layer| layer.options).flat_map(options::written)
     }
 
-    /// A switch, by whom it is said first.
+    /// Returns a switch from the first layer that sets it.
     pub(super) fn switch(&self, get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>) -> Option<Said<'w, bool>> {
         self.0.iter().find_map(|layer| said(get(layer.switches?).as_ref(), layer.of_it_alone))
     }
 
-    /// Whether a switch is on.
+    /// Returns `true` if a switch is on.
     pub(super) fn is_on(&self, get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>) -> bool {
         self.switch(get).is_some_and(|said| *said.value)
     }
@@ -100,7 +102,7 @@ fn said<T>(option: Option<&Spanned<T>>, own: bool) -> Option<Said<'_, T>> {
     option.map(|option| Said { value: &option.value, span: option.span, own })
 }
 
-/// An entry of an overlay, and whether a rule has met it.
+/// An overlay entry with compiled patterns, and whether it has matched a rule.
 pub(super) struct Entry<'w> {
     written: &'w written::Entry,
     domain: Option<Pattern>,
@@ -111,7 +113,7 @@ pub(super) struct Entry<'w> {
 }
 
 impl<'w> Entry<'w> {
-    /// Reads the patterns of all entries, in order.
+    /// Compiles the patterns of all entries, in order.
     pub(super) fn all(overlays: &'w [written::Entry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
             findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
@@ -133,7 +135,7 @@ impl<'w> Entry<'w> {
         overlays.iter().take(MAX_ENTRIES).map(entry).collect()
     }
 
-    /// Whether it may speak of rules of this domain.
+    /// Returns `true` if the entry applies to this domain.
     pub(super) fn is_for(&self, domain: &str) -> bool {
         self.domain.as_ref().is_none_or(|pattern| pattern.matches(domain.as_bytes()))
     }
@@ -149,7 +151,7 @@ impl<'w> Entry<'w> {
         is_it
     }
 
-    /// Warns of it where no rule has met it.
+    /// Reports a warning if the entry matched no rule.
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
             let warning = Finding::warning(self.written.span, "no rule matches this entry of the overlay");

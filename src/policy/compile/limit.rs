@@ -1,4 +1,4 @@
-//! What a `rate_limit` imposes.
+//! Compiler of a `rate_limit`: its windows and options.
 
 use super::layers::{Layers, Said};
 use super::options::Chooser;
@@ -15,18 +15,19 @@ use crate::policy::document::written::{self, AlgorithmWord};
 use crate::policy::report::{Finding, Span, Spanned, shown};
 use crate::policy::rule::{Imposes, Lease};
 
-/// Buckets of a sliding window unless given.
+/// Default number of buckets of a sliding window.
 const DEFAULT_BUCKETS: u32 = 60;
-/// Entry keys that one limit may record.
+/// Maximum number of entry keys that one limit may record.
 const MAX_RECORD: usize = 8;
-/// Overrides have periods of whole seconds; what counts in each of these counts in one second.
+/// Granularity of override periods, in microseconds. They are whole seconds, so buckets that divide
+/// one second divide any of them.
 const OVERRIDE_GRAIN_US: u64 = 1_000_000;
 
-/// A limit, and what goes with it.
+/// A compiled limit with its options.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) imposes: Imposes,
-    /// The algorithm's word as written; empty without a limit.
+    /// Name of the algorithm as written; empty without a limit.
     pub(super) algorithm: &'static str,
     pub(super) inherits_override: bool,
     pub(super) name: Option<Box<str>>,
@@ -43,7 +44,7 @@ impl Default for Terms {
     }
 }
 
-/// Compiles a limit; where it cannot work, it imposes nothing and says why.
+/// Compiles a limit. Reports the errors of an invalid one, which then imposes nothing.
 pub(super) fn compile<'w>(
     limit: &'w written::Limit,
     layers: &Layers<'w>,
@@ -76,7 +77,7 @@ pub(super) fn compile<'w>(
     }
 }
 
-/// Whether values are hashed, which takes a key.
+/// Returns `true` if values are hashed. Reports an error if there is no key for it.
 pub(super) fn hashes_values(layers: &Layers<'_>, options: &Options, report: &mut dyn FnMut(Finding)) -> bool {
     let Some(said) = layers.said(|options| &options.hash_values).filter(|said| *said.value) else {
         return false;
@@ -114,7 +115,7 @@ fn check_unlimited(limit: &written::Limit, layers: &Layers<'_>, report: &mut dyn
     }
 }
 
-/// A window, with the places of the words that it is made of.
+/// A window, with the positions of its words.
 struct Placed {
     window: Window,
     amount: Span,
@@ -132,7 +133,7 @@ impl<'w> Compiler<'w, '_> {
         (self.chooser.report)(Finding::error(span, message).note(note));
     }
 
-    /// Judges what means something without the parts of the limit that could not be read.
+    /// Checks the units and the lease of a limit that could not be read in full.
     fn check_words(&mut self) {
         for amount in self.limit.windows.iter().flat_map(|windows| &windows.value).chain([&self.limit.single]) {
             if let Some(unit) = &amount.unit {
@@ -142,7 +143,7 @@ impl<'w> Compiler<'w, '_> {
         self.lease();
     }
 
-    /// The amounts and periods, where all of them are good.
+    /// Returns the amounts and periods, if all of them are valid.
     fn windows(&mut self) -> Option<Vec<Placed>> {
         let single = &self.limit.single;
         let (amounts, listed) = match &self.limit.windows {
@@ -233,7 +234,7 @@ impl<'w> Compiler<'w, '_> {
         }
     }
 
-    /// The time zone, where the windows are those of a calendar.
+    /// Returns the time zone if the windows follow a calendar.
     fn calendar(&mut self, amounts: &[written::Window], units: &[Option<Unit>]) -> Option<Spanned<String>> {
         let fixed = [AlgorithmWord::FixedWindow];
         let switch = self.chooser.only("calendar", &fixed, |options| &options.calendar);
@@ -281,7 +282,8 @@ impl<'w> Compiler<'w, '_> {
                 Gcra::new(window, burst.map(narrow), max_debt.map(|debt| *debt.value)).map(Algorithm::Gcra)
             }
         };
-        // A sliding log cannot be charged without a bound; defaults that say so are meant for other limits.
+        // A sliding log cannot be charged without a bound. Defaults and overlays with such a mode
+        // are meant for other limits and ignored.
         let usual = if word == AlgorithmWord::FixedWindow { self.options.window_charge() } else { Charge::Admitted };
         let bounded = |charge: &Said<'_, Charge>| matches!(charge.value, Charge::Admitted | Charge::Blamed);
         let charge = charge.filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge));
@@ -297,7 +299,8 @@ impl<'w> Compiler<'w, '_> {
         made.map_err(|error| (self.chooser.report)(places.finding(&error, self.limit, &windows))).ok()
     }
 
-    /// Whether `override: inherit` stands and can work.
+    /// Returns `true` if `override: inherit` is set and can work. Reports an error if the rule
+    /// itself sets it and it cannot.
     fn inherits(&mut self, imposes: &Imposes) -> bool {
         let (Some(said), Imposes::Limit(limit)) = (self.chooser.any(|options| &options.inherit), imposes) else {
             return false;
@@ -356,7 +359,7 @@ impl<'w> Compiler<'w, '_> {
     }
 }
 
-/// Where the options of a limit stand, if anywhere.
+/// Positions of the options of a limit.
 struct Places {
     burst: Option<Span>,
     max_debt: Option<Span>,
@@ -366,7 +369,7 @@ struct Places {
 }
 
 impl Places {
-    /// The error at the word that has to change.
+    /// Returns the error at the word that has to change.
     fn finding(&self, error: &QuotaError, limit: &written::Limit, windows: &[Placed]) -> Finding {
         let unit_of = |found| windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit);
         let span = match error {

@@ -1,13 +1,14 @@
-//! Rules as written to rules that can work, with everything that cannot in one report.
+//! Compiler of policies: turns parsed rules into rules that can be matched, with all problems in
+//! one report.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `units` | lengths of time and sizes |
-//! | `limit` | what a `rate_limit` imposes: its windows and its options |
-//! | `layers` | who speaks of a rule: itself, its metadata, overlays, the file's defaults |
+//! | `units` | periods and lease sizes |
+//! | `limit` | a `rate_limit`: its windows and options |
+//! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
 //! | `options` | which option applies to which algorithm |
-//! | `identity` | what a rule's counters, and a set's version, are named after |
-//! | `unreachable`, `advice` | what can work and is probably not meant |
+//! | `identity` | identities of counters, and the version of a policy set |
+//! | `unreachable`, `advice` | warnings for rules that work but are probably a mistake |
 
 pub(super) mod advice;
 mod identity;
@@ -31,17 +32,22 @@ use identity::{Path, Version};
 use layers::{Entry, Layers};
 use limit::Terms;
 
-/// Rules in all, 2 kB each while they are compiled (measured). More is a file that another program writes without a bound.
+/// Maximum number of rules in a policy set, at 2.9 kB each while they are compiled (measured). More
+/// point to a program that generates files without a bound.
 const MAX_RULES: usize = 1_000_000;
-/// Domains in all.
+/// Maximum number of domains.
 const MAX_DOMAINS: usize = 100_000;
 
 pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Report> {
     let mut findings = Findings::default();
     let mut domains: BTreeMap<String, Vec<written::Document>> = BTreeMap::new();
     let mut overlays: Vec<written::Entry> = Vec::new();
-    let mut budget = Budget::new(options.memory_max.unwrap_or(super::MEMORY_MAX));
+    let mut budget = Budget::new(options.memory_max.unwrap_or(super::MEMORY_MAX), options.memory_held);
     for (file, source) in (0..).zip(sources) {
+        let begin = Span { file, start: 0, end: 0 };
+        if !budget.fits_tree(text_of(source).len(), begin, &mut findings) {
+            continue;
+        }
         for root in document::read(file, text_of(source), options.dialect, &mut budget, &mut findings) {
             match root {
                 written::Root::Policy(document) => {
@@ -71,7 +77,7 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
         return Err(findings.report(sources));
     }
     overlays.iter().for_each(|entry| entry.miss(&mut findings));
-    let policies = PolicySet { version: version.finish(), policies };
+    let policies = PolicySet { version: version.finish(), policies, memory: budget.charged() };
     Ok(Loaded { policies, warnings: findings.report(sources) })
 }
 
@@ -83,21 +89,22 @@ fn refuse_second(domain: &str, documents: &[written::Document], findings: &mut F
     }
 }
 
-/// What compiles the rules of one domain.
+/// Compiler of the rules of one domain.
 struct Compiler<'a> {
     domain: Arc<str>,
     place: String,
     first_id: usize,
     options: Options,
     rules: Vec<Rule>,
-    /// The entries of overlays that are for the domain.
+    /// Overlay entries that apply to the domain.
     overlays: Vec<&'a Entry<'a>>,
     findings: &'a mut Findings,
     version: &'a mut Version,
-    /// Names of limits, and where which rule replaces which.
+    /// Names of all limits, for checking `replaces`.
     names: HashSet<String>,
+    /// For each replaced limit: its name, its position, and the path of the rule that replaces it.
     replaces: Vec<(String, Span, String)>,
-    /// Comparisons left for finding rules that can never match.
+    /// Comparisons left for the search for unreachable rules.
     comparisons: usize,
     full: bool,
 }
@@ -134,7 +141,7 @@ impl<'a> Compiler<'a> {
         let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.options.are_candidates));
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
-            // Where something could not be read, that may be the limit which is missed here.
+            // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
                 let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
                 let known = self.names.iter().map(String::as_str);
@@ -154,7 +161,7 @@ impl<'a> Compiler<'a> {
         Policy { domain, in_one_slot, has_candidates, override_identity, override_charge, keyed, top, rules }
     }
 
-    /// Compiles rules that stand side by side.
+    /// Compiles the rules of one level.
     fn level(&mut self, siblings: &[Written<'_>], above: &Path) -> Level {
         self.refuse_twice(siblings, above);
         self.find_unreachable(siblings, above);
@@ -183,7 +190,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Compiles a rule and all below; its number in the policy.
+    /// Compiles a rule and all rules below it; returns its number in the policy.
     fn rule(&mut self, rule: &written::Rule, defaults: &written::Options, above: &Path) -> Option<u32> {
         let index = self.rules.len();
         let layers = Layers::of(rule, &self.overlays, defaults);
@@ -215,8 +222,8 @@ impl<'a> Compiler<'a> {
         u32::try_from(index).ok()
     }
 
-    /// The limit that is tried out at a path, as a rule that shares the number of the one it stands beside. `hashes_values`: that
-    /// one does, and so this one does.
+    /// Compiles the candidate limit of a rule, as a rule with the same number. `hashes_values`: set
+    /// if the rule hashes values, so that its candidate does too.
     fn candidate(
         &mut self,
         rule: &written::Rule,
@@ -257,7 +264,7 @@ impl<'a> Compiler<'a> {
         let terms = match &rule.limit {
             Some(limit) => limit::compile(limit, layers, options, &mut report),
             None => {
-                // What is said of the rule is heard by the limit that is tried out there.
+                // The options of the rule apply to its candidate even if the rule has no limit.
                 let hashes_values = rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
                 Terms { hashes_values, ..Terms::default() }
             }
@@ -276,7 +283,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// What is switched on; whether the limit inherits overrides is not known yet.
+/// Returns the switches of a rule. `inherits_override` is not known yet and set later.
 fn modes(rule: &written::Rule, layers: &Layers<'_>) -> Modes {
     Modes {
         shadow: layers.is_on(|switches| &switches.shadow_mode),
@@ -288,7 +295,7 @@ fn modes(rule: &written::Rule, layers: &Layers<'_>) -> Modes {
     }
 }
 
-/// Whether there is a `*`, and so something to share.
+/// Returns `true` if the rule has a `*`, and so something to share.
 fn is_wild(rule: &written::Rule) -> bool {
     rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }

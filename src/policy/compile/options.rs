@@ -1,13 +1,13 @@
-//! Which option applies to which algorithm.
+//! Options by algorithm.
 //!
-//! An option that does not apply is an error where the rule says it, and passed over where it comes from overlays or defaults,
-//! which are written for limits of many kinds.
+//! An option that does not apply is an error if the rule sets it. It is ignored if it comes from
+//! overlays or defaults, which are written for limits of many kinds.
 
 use super::layers::{Layers, Said};
 use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_of};
 use crate::policy::report::{Finding, Span, Spanned};
 
-/// The options of one limit.
+/// A resolver of the options of one limit.
 pub(super) struct Chooser<'w, 'r> {
     pub(super) layers: &'r Layers<'w>,
     pub(super) algorithm: AlgorithmWord,
@@ -19,19 +19,20 @@ impl AlgorithmWord {
         word_of(&ALGORITHMS, &self)
     }
 
-    /// Whether it is the machine with a rate and a burst, in either of its two words.
+    /// Returns `true` for GCRA, under either of its two names: it has a rate and a burst.
     pub(super) fn is_rate(self) -> bool {
         matches!(self, Self::Gcra | Self::TokenBucket)
     }
 }
 
 impl<'w> Chooser<'w, '_> {
-    /// An option of every algorithm.
+    /// Returns an option that every algorithm has.
     pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
         self.layers.said(get)
     }
 
-    /// An option that only some algorithms have.
+    /// Returns an option that only `algorithms` have. Reports an error if it is set for this rule
+    /// and does not apply.
     pub(super) fn only<T>(
         &mut self,
         word: &str,
@@ -50,7 +51,7 @@ impl<'w> Chooser<'w, '_> {
     }
 }
 
-/// The options that are said, by name, with where they stand.
+/// Returns the options that are set, with their names and positions.
 pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, Span)> {
     fn at<T>(option: &Option<Spanned<T>>) -> Option<Span> {
         option.as_ref().map(|option| option.span)

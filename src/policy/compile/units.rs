@@ -1,10 +1,10 @@
-//! Lengths of time and sizes of leases, from the words that a policy has for them.
+//! Parsers of periods and lease sizes.
 
 use crate::algorithm::calendar::CalendarUnit;
 use crate::algorithm::time::Micros;
 use crate::policy::rule::LeaseSize;
 
-/// A period, and what the calendar calls it.
+/// A period and its calendar unit, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) period: Micros,
@@ -13,7 +13,7 @@ pub(super) struct Unit {
 
 const DAY: u64 = 86_400;
 
-/// The words of envoyproxy/ratelimit, with the lengths that it gives them.
+/// Names of periods in envoyproxy/ratelimit, with their lengths there in seconds.
 pub(super) const WORDS: [(&str, u64, Option<CalendarUnit>); 7] = [
     ("second", 1, None),
     ("minute", 60, None),
@@ -27,22 +27,23 @@ pub(super) const WORDS: [(&str, u64, Option<CalendarUnit>); 7] = [
 const SUFFIXES: [(&str, u64); 5] =
     [("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", DAY * 1_000_000)];
 
-/// What a `unit` may be.
+/// Description of the valid values of `unit`.
 pub(super) const ALLOWED: &str = "a unit is second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m";
 
-/// `minute`, in any case, or `15m`.
+/// Parses a unit such as `minute`, in any case, or `15m`.
 pub(super) fn unit(text: &str) -> Option<Unit> {
     let word = WORDS.iter().find(|(word, ..)| word.eq_ignore_ascii_case(text));
     word.map(|(_, seconds, calendar)| Unit { period: Micros::from_secs(*seconds), calendar: *calendar })
         .or_else(|| duration(text).map(|period| Unit { period, calendar: None }))
 }
 
-/// The word for a period, where there is one.
+/// Returns the name of a period, if it has one.
 pub(in crate::policy) fn word(period: Micros) -> Option<&'static str> {
     WORDS.iter().find(|(_, seconds, _)| Micros::from_secs(*seconds) == period).map(|(word, ..)| *word)
 }
 
-/// `250ms`, `10s`, `15m`, `6h`, `7d`. What no number holds is longer than every bound and stays so.
+/// Parses a duration: `250ms`, `10s`, `15m`, `6h`, `7d`. A number that does not fit saturates, and
+/// exceeds every bound.
 pub(in crate::policy) fn duration(text: &str) -> Option<Micros> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, suffix) = text.split_at_checked(digits)?;
@@ -53,7 +54,7 @@ pub(in crate::policy) fn duration(text: &str) -> Option<Micros> {
     Some(Micros::new(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(*size)))
 }
 
-/// `1%`, with up to two decimals, or a number of hits; from 0.01 % to 100 % and from 1.
+/// Parses `1%`, with up to two decimals, or a number of hits; from 0.01 % to 100 %, or from 1.
 pub(super) fn lease_size(text: &str) -> Option<LeaseSize> {
     let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(percent) = text.strip_suffix('%') else {

@@ -1,6 +1,7 @@
-//! Rules that can never match, since a rule with `*` takes first whatever they would.
+//! Detection of rules that can never match, because a rule with `*` takes precedence for all their
+//! descriptors.
 //!
-//! Only the clear cases: a single other rule covers this one whole.
+//! Covers only the clear cases: a single other rule matches everything that this one would.
 
 use super::identity::Path;
 use super::{Compiler, Written};
@@ -8,7 +9,8 @@ use crate::policy::document::{in_rule, step, written};
 use crate::policy::matcher::Pattern;
 use crate::policy::report::Finding;
 
-/// Pairs of rules compared in one domain: each rule with each wildcard beside it would be the square of a large file.
+/// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at
+/// its level is quadratic for a large file.
 pub(super) const MAX_COMPARISONS: usize = 5_000_000;
 
 struct Wildcard<'w> {
@@ -18,17 +20,18 @@ struct Wildcard<'w> {
 }
 
 impl Compiler<'_> {
-    /// Warns of rules among `siblings` that can never match.
+    /// Reports warnings for rules among `siblings` that can never match.
     pub(super) fn find_unreachable(&mut self, siblings: &[Written<'_>], above: &Path) {
         let wildcards: Vec<_> = siblings.iter().filter_map(|(rule, _)| Wildcard::of(rule)).collect();
         let mut earlier = 0usize;
         for (rule, _) in siblings {
             let is_wild = Wildcard::of(rule).is_some();
-            // A rule for exactly one key and value is found before all with `*`.
+            // A rule for an exact key and value takes precedence over all rules with `*`.
             if rule.value.is_some() && !is_wild {
                 continue;
             }
-            // One for the key alone comes after all of them, one with `*` after those written before it.
+            // A rule for the key alone comes after all of them, a rule with `*` after those written
+            // before it.
             let rivals = wildcards.get(..if is_wild { earlier } else { wildcards.len() }).unwrap_or_default();
             earlier = earlier.saturating_add(usize::from(is_wild));
             self.comparisons = self.comparisons.saturating_sub(rivals.len());
@@ -55,8 +58,9 @@ impl<'w> Wildcard<'w> {
         is_wild.then_some(Self { rule, key, value })
     }
 
-    /// Whether whatever `other` matches, this one does. A pattern that matches the *text* of another, `*` and all, covers it:
-    /// the other's `*` can only have met a `*` of this one, and whatever stands for it there meets the same.
+    /// Returns `true` if this rule matches everything that `other` does. A pattern covers another
+    /// if it matches the *text* of it, `*` included: a `*` of the other can only have matched a `*`
+    /// here, which matches any text in its place too.
     fn covers(&self, other: &written::Rule) -> bool {
         let value = match (&self.value, &other.value) {
             (None, _) => true,

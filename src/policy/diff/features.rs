@@ -1,11 +1,13 @@
-//! Everything that can differ between two rules of one place, in the words that a policy has for it: the one list of it.
+//! The only list of the settings in which two rules at one path can differ, under their names in a
+//! policy.
 
 use crate::algorithm::quota::Window;
 use crate::algorithm::{Algorithm, Limit};
 use crate::policy::document::written::{CHARGES, ESTIMATES, ON_STORE_ERROR, word_of};
 use crate::policy::rule::{Imposes, LeaseSize, Rule};
 
-/// What a rule says, by name; what it does not say has no entry, what it leaves to a default has the default.
+/// Returns the settings of a rule by name. One that is not set has no entry; one left to a default
+/// has the default.
 pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     let mut features = Vec::new();
     let mut add = |name, text: Option<String>| features.extend(text.map(|text| (name, text)));
@@ -40,7 +42,7 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     features
 }
 
-/// What a limit that is tried out says, in one line: `50 hits in 1m, algorithm gcra, ...`.
+/// Returns the settings of a candidate limit in one line: `50 hits in 1m, algorithm gcra, ...`.
 pub fn in_words(candidate: &Rule) -> String {
     let said = features(candidate).into_iter().filter(|(what, _)| !["shadow_mode", "on_store_error"].contains(what));
     let parts: Vec<_> =
@@ -48,7 +50,7 @@ pub fn in_words(candidate: &Rule) -> String {
     parts.join(", ")
 }
 
-/// The amounts and periods of a rule's limit, or that there is none.
+/// Returns the amounts and periods of a rule's limit, or that there is none.
 pub(super) fn limit_of(rule: &Rule) -> String {
     match rule.imposes() {
         Imposes::Nothing => "no limit".to_owned(),

@@ -1,8 +1,9 @@
-//! What differs between two sets of policies: for whom, and which counters start anew.
+//! Differences between two policy sets: which descriptors they affect, and which counters start
+//! anew.
 //!
-//! Rules are compared as they are compiled, so that defaults, overlays and layout make no difference of their own. Two rules are
-//! the same where they stand in the same place: domain, keys and values as written. Whether a counter goes on is what its
-//! identity says, and nothing else.
+//! Compares compiled rules, so that defaults, overlays and layout alone make no difference.
+//! Two rules are the same if they have the same domain and path: keys and values as written. A
+//! counter continues if its identity is the same, and only then.
 
 mod features;
 mod words;
@@ -17,80 +18,81 @@ use super::rule::{Imposes, Rule};
 use super::{Policy, PolicySet};
 use crate::descriptor::{Entry, KeyBuffer};
 
-/// What stands for a value that no rule names, when somebody is looked for whom a rule is about.
+/// Placeholder for a value that no rule names, for looking up the descriptors of a rule.
 const ANYBODY: &str = "\u{2026}";
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What happened to the rule.
+    /// Kind of the change.
     pub kind: Kind,
-    /// The domain.
+    /// Domain of the rule.
     pub domain: String,
-    /// The path of the rule; empty: the domain as a whole.
+    /// Path of the rule; empty for the domain as a whole.
     pub rule: String,
-    /// The descriptors that it is about, such as `plan=free,user=(any)`.
+    /// Descriptors that are affected, such as `plan=free,user=(any)`.
     pub who: String,
-    /// What is another than before.
+    /// Settings that differ.
     pub details: Vec<Detail>,
-    /// What becomes of the counters.
+    /// Effect on the counters.
     pub counters: Counters,
-    /// Of rules that come or go: what else these descriptors hit, before or from now on. Of others what there is to say besides.
+    /// For a rule that is added or removed, the rule that its descriptors match in the other set.
+    /// Otherwise a remark.
     pub instead: Option<String>,
 }
 
-/// What happened to a rule.
+/// The kind of a change to a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is new.
+    /// The rule is new.
     Added,
-    /// It is gone.
+    /// The rule is removed.
     Removed,
-    /// It stood at another path, of this domain or another.
+    /// The rule was at another path, of this domain or another.
     Moved {
-        /// Which.
+        /// The old path.
         from: String,
     },
-    /// It says something else.
+    /// The settings of the rule differ.
     Changed,
 }
 
-/// What becomes of counters.
+/// The effect of a change on counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counters {
-    /// There are none, before or after.
+    /// There are no counters, before or after.
     None,
-    /// What was used counts by what is said now.
+    /// Counters continue: used hits count against the new limit.
     Kept,
-    /// They begin without hits.
+    /// Counters start at zero.
     Anew,
-    /// They are not asked any more.
+    /// Counters are no longer used.
     Dropped,
 }
 
-/// Something that is said of a rule, and was said otherwise before.
+/// A setting of a rule that has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// The word that a policy has for it.
+    /// Name of the setting in a policy.
     pub what: &'static str,
-    /// Before; `None`: nothing.
+    /// Old value; `None` if it was not set.
     pub old: Option<String>,
-    /// Now.
+    /// New value; `None` if it is not set.
     pub new: Option<String>,
 }
 
-/// A rule with its place.
+/// A rule with its policy and the rules on its path.
 struct Placed<'p> {
     rule: &'p Rule,
     policy: &'p Policy,
     steps: Vec<&'p Rule>,
 }
 
-/// Where a rule stands: the domain, and key and value of each step.
+/// The position of a rule: the domain, and key and value of each step.
 type Place<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
 
-/// Compares two sets of policies. The differences come in the order of domains and of the rules as they are written, and what
-/// is gone comes last.
+/// Compares two policy sets. Returns the differences by domain, then in the order in which the
+/// rules are written; removed rules come last.
 pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     let (before, after) = (placed(old), placed(new));
     let old_places: HashMap<_, _> = before.iter().map(|rule| (rule.place(), rule)).collect();
@@ -121,7 +123,8 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
 fn placed(set: &PolicySet) -> Vec<Placed<'_>> {
     let mut all = Vec::new();
     for policy in set.policies() {
-        // The rules come in the order of a walk that goes down first: of each above the present one, how many are to come.
+        // Rules are in depth-first order. For each rule above the current one: how many children
+        // are still to come.
         let mut above: Vec<(&Rule, usize)> = Vec::new();
         for rule in &policy.rules {
             while above.pop_if(|(_, to_come)| *to_come == 0).is_some() {}
@@ -141,7 +144,7 @@ impl<'p> Placed<'p> {
         (self.policy.domain(), self.steps.iter().map(step).collect())
     }
 
-    /// The descriptors that lead to the rule.
+    /// Returns the descriptors that lead to the rule.
     fn who(&self) -> String {
         let step = |rule: &&Rule| match &rule.value {
             Some(_) => rule.step(),
@@ -176,7 +179,8 @@ impl<'p> Placed<'p> {
         self.change(Kind::Removed, details(&features(self.rule), &[]), counters, Some(self.hit_in(new)))
     }
 
-    /// What tells the rule wherever it stands: all that it says, and its name, or where it has none its last step.
+    /// Returns a text that identifies a moved rule: its settings, and its name or, without one, its
+    /// last step.
     fn mark(&self) -> String {
         let handle = self.rule.name().map_or_else(|| self.rule.step(), str::to_owned);
         format!("{handle:?} {:?}", features(self.rule))
@@ -192,7 +196,7 @@ impl<'p> Placed<'p> {
         self.change(Kind::Moved { from }, Vec::new(), Counters::Anew, None)
     }
 
-    /// What somebody hits in another set who this rule is about.
+    /// Describes the rule that the descriptors of this rule match in another set.
     fn hit_in(&self, set: &PolicySet) -> String {
         let Some(policy) = set.find(self.policy.domain()) else { return "no policy for the domain: OK".to_owned() };
         let text = |pattern: Option<&Pattern>| {
@@ -230,7 +234,7 @@ fn details(old: &[(&'static str, String)], new: &[(&'static str, String)]) -> Ve
     all
 }
 
-/// What differs for a domain as a whole.
+/// Returns the difference for a domain as a whole.
 fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
     let word = |policy: &Policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned());
     let detail = Detail { what: "atomicity", old: word(old), new: word(new) };
@@ -246,7 +250,8 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
     })
 }
 
-/// Where rules with `*` stand in another order, which is that in which they are tried.
+/// Returns a change for each level whose rules with `*` are in another order, in which they are
+/// tried.
 fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
     let orders = |policy: &'_ Policy| -> BTreeMap<String, Vec<String>> {
         let level = |rule: &Rule| {

@@ -1,8 +1,9 @@
-//! Differences as people read them.
+//! Text form of differences.
 
 use super::{Change, Counters, Detail, Kind};
 
-/// The differences, a few lines each, and how many they are. Those that do not fit in `max_bytes` are only counted.
+/// Returns the differences, a few lines each, and their number. Those that do not fit in
+/// `max_bytes` are only counted.
 pub fn text_of(changes: &[Change], max_bytes: usize) -> String {
     if changes.is_empty() {
         return "the same: no limit differs, and all counters go on".to_owned();
@@ -34,7 +35,7 @@ fn sum(changes: &[Change]) -> String {
     format!("{}; counters that were there start anew in {anew}", counts.join(", "))
 }
 
-/// One difference, in a few lines.
+/// Returns one difference, in a few lines.
 fn told(change: &Change) -> String {
     let (sign, verb) = match &change.kind {
         Kind::Added => ("+", "is new".to_owned()),

@@ -1,4 +1,4 @@
-//! Maps of access logs: YAML to which field becomes what.
+//! Parser of mappings from access logs to requests.
 
 use super::fields::{Fields, Reader};
 use super::trial::document;
@@ -8,7 +8,7 @@ use crate::policy::access_log::{From, Map, SCALES, WITHOUT};
 use crate::policy::report::Finding;
 use crate::policy::{Report, Source};
 
-/// Reads a map.
+/// Reads a mapping.
 pub(in crate::policy) fn read(source: &Source) -> Result<Map, Report> {
     document(source, "a map of an access log", |reader, root| reader.access_log(root))
 }
@@ -35,7 +35,7 @@ impl Reader<'_> {
         self.source_at(id, &format!("`{word}`"))
     }
 
-    /// A text, or `{ field: NAME }`.
+    /// Reads a source: a text, or `{ field: NAME }`.
     fn source_at(&mut self, id: NodeId, what: &str) -> Option<From> {
         let node = self.node(id)?;
         match &node.content {

@@ -1,55 +1,89 @@
-//! The memory that policies take, estimated before they are compiled.
+//! Budget for the memory of policies, estimated before they are compiled.
 
 use crate::policy::report::{Finding, Findings, Span};
 
-/// Bytes of a rule as written and as compiled, without its texts: what a million of them took, measured.
+/// Bytes of a rule, parsed and compiled, without its texts; measured with a million rules.
 const RULE: u64 = 2_900;
-/// Copies of each text of a file that are held at once: of the tree, as written, and as compiled.
+/// Copies of each text of a file that exist at once: in the tree, as written, and compiled.
 const COPIES_OF_TEXT: u64 = 4;
+/// Bytes of the tree per byte of text while a file is read: 20 MB of rules took 400 MB.
+const TREE: u64 = 20;
 /// Copies of a rule's path.
 const COPIES_OF_PATH: u64 = 2;
-/// Bytes of an automaton for each byte of a pattern, while it is built: 32 measured.
+/// Bytes of an automaton per byte of a pattern while it is built; 32 were measured.
 const AUTOMATON: u64 = 40;
 
-/// Rest of the memory that policies may take while they are compiled.
+/// A budget for the memory of policies while they are compiled.
 #[derive(Debug)]
 pub(in crate::policy) struct Budget {
+    /// Bytes that other policies hold; `max` is the maximum for all policies.
+    held: u64,
     max: u64,
     left: u64,
     is_exceeded: bool,
 }
 
 impl Budget {
-    /// A budget of so many bytes.
-    pub(in crate::policy) fn new(max: usize) -> Self {
-        let max = u64::try_from(max).unwrap_or(u64::MAX);
-        Self { max, left: max, is_exceeded: false }
+    /// Returns a budget of `max` bytes, of which other policies hold `held`.
+    pub(in crate::policy) fn new(max: usize, held: usize) -> Self {
+        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let (max, held) = (bytes(max), bytes(held));
+        Self { held, max, left: max.saturating_sub(held), is_exceeded: false }
     }
 
-    /// Charges the texts of a document, in bytes. Returns if they fit.
+    /// Returns the bytes that were charged.
+    pub(in crate::policy) fn charged(&self) -> usize {
+        let charged = self.max.saturating_sub(self.held).saturating_sub(self.left);
+        usize::try_from(charged).unwrap_or(usize::MAX)
+    }
+
+    /// Returns `true` if the tree of a text fits while it is read. It is freed before rules are
+    /// compiled, and not charged.
+    pub(in crate::policy) fn fits_tree(&mut self, bytes: usize, span: Span, findings: &mut Findings) -> bool {
+        let tree = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(TREE);
+        let fits = tree <= self.left;
+        if !fits {
+            self.report(span, findings);
+        }
+        fits
+    }
+
+    /// Charges the texts of a document, in bytes. Returns `true` if they fit.
     pub(super) fn charge_text(&mut self, bytes: u64, span: Span, findings: &mut Findings) -> bool {
         self.charge(bytes.saturating_mul(COPIES_OF_TEXT), span, findings)
     }
 
-    /// Charges a rule by the bytes of its path and of its patterns. Returns if it fits.
+    /// Charges a rule by the bytes of its path and its patterns. Returns `true` if it fits.
     pub(super) fn charge_rule(&mut self, path: usize, patterns: usize, span: Span, findings: &mut Findings) -> bool {
         let path = u64::try_from(path).unwrap_or(u64::MAX).saturating_mul(COPIES_OF_PATH);
         let patterns = u64::try_from(patterns).unwrap_or(u64::MAX).saturating_mul(AUTOMATON);
         self.charge(path.saturating_add(patterns).saturating_add(RULE), span, findings)
     }
 
-    /// Reports the first charge that does not fit.
+    /// Charges bytes. Reports the first charge that does not fit.
     fn charge(&mut self, bytes: u64, span: Span, findings: &mut Findings) -> bool {
         if let Some(left) = self.left.checked_sub(bytes) {
             self.left = left;
             return true;
         }
         self.left = 0;
+        self.report(span, findings);
+        false
+    }
+
+    /// Reports once that the policies do not fit.
+    fn report(&mut self, span: Span, findings: &mut Findings) {
         if !self.is_exceeded {
             self.is_exceeded = true;
-            let error = Finding::error(span, format!("policies take more than {} bytes of memory", self.max));
-            findings.push(error.note("--policy-memory-max allows more"));
+            let Self { held, max, .. } = self;
+            let rest = max.saturating_sub(*held);
+            let error = Finding::error(span, format!("policies take more than {rest} bytes of memory"));
+            findings.push(error.note(match held {
+                0 => "--policy-memory-max allows more".to_owned(),
+                _ => format!(
+                    "of the {max} bytes of --policy-memory-max, which allows more, {held} are taken by those in force or on trial"
+                ),
+            }));
         }
-        false
     }
 }

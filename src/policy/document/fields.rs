@@ -1,6 +1,8 @@
-//! Mappings against the vocabulary: which words stand there, and their values in the form that the vocabulary asks for.
+//! Reader of mappings: checks their words against the vocabulary, and their values against the
+//! forms it defines.
 //!
-//! Whatever is wrong is reported and read as absent, so that one mistake does not hide the next.
+//! Reports every problem and treats the value as absent, so that one mistake does not hide the
+//! next.
 
 use super::budget::Budget;
 use super::scalar;
@@ -9,16 +11,17 @@ use super::yaml::{Content, Node, NodeId, Tree};
 use crate::policy::Dialect;
 use crate::policy::report::{Finding, Findings, Span, Spanned, shown};
 
-/// Length of keys, values and names in bytes: what a proxy can forward, see "Wire" in the semantics.
+/// Maximum bytes of keys, values and names: the most that a proxy can forward, see "Wire" in the
+/// semantics.
 const MAX_TEXT_BYTES: usize = 60 * 1024;
 
-/// What reads a file: its tree, where it is, and what it found.
+/// Reader of one file: its tree, its current position, and its findings.
 pub(super) struct Reader<'a> {
     pub(super) tree: &'a Tree,
     pub(super) dialect: Dialect,
     pub(super) findings: &'a mut Findings,
     pub(super) budget: &'a mut Budget,
-    /// Which rule is being read, for messages.
+    /// The rule that is being read, for messages.
     pub(super) path: String,
 }
 
@@ -33,12 +36,12 @@ struct Field {
     name: &'static str,
     key: Span,
     value: NodeId,
-    /// Came in by `<<`: what the mapping says itself wins.
+    /// Set if the field comes from a `<<` merge: the mapping's own fields take precedence.
     merged: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Reports a problem, with the rule that it is in.
+    /// Reports a problem, with the rule that contains it.
     pub(super) fn report(&mut self, finding: Finding) {
         let finding = if self.path.is_empty() { finding } else { finding.note(format!("in {}", self.path)) };
         self.findings.push(finding);
@@ -48,7 +51,7 @@ impl<'a> Reader<'a> {
         self.tree.node(id)
     }
 
-    /// The words of a mapping at `level`.
+    /// Returns the words of a mapping at `level`.
     pub(super) fn fields(&mut self, id: NodeId, level: Level) -> Option<Fields> {
         let node = self.node(id)?;
         let Content::Map(pairs) = &node.content else {
@@ -82,7 +85,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `<<: *mapping` or `<<: [*first, *second]`: what comes first wins.
+    /// Merges `<<: *mapping` or `<<: [*first, *second]`: the first mapping takes precedence.
     fn merge(&mut self, id: NodeId, fields: &mut Fields, lists: bool) {
         let Some(node) = self.node(id) else { return };
         match &node.content {
@@ -131,7 +134,7 @@ impl<'a> Reader<'a> {
         self.report(Finding::error(node.span, format!("{what} must be {wanted}, found {found}")));
     }
 
-    /// The value of a word as text: what stands there, whatever YAML takes it for.
+    /// Returns the value of a word as text, exactly as written, whatever type YAML gives it.
     pub(super) fn text(&mut self, fields: &Fields, word: &str) -> Option<Spanned<String>> {
         let id = fields.get(self, word)?;
         self.text_at(id, &format!("`{word}`"))
@@ -151,7 +154,7 @@ impl<'a> Reader<'a> {
         Some(Spanned { value: text.clone(), span: node.span })
     }
 
-    /// A text that must not be empty.
+    /// Returns the value of a word as text. Reports an error if it is empty.
     pub(super) fn some_text(&mut self, fields: &Fields, word: &str) -> Option<Spanned<String>> {
         let text = self.text(fields, word)?;
         if text.value.is_empty() {
@@ -161,7 +164,7 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// The value of a word as a list of texts.
+    /// Returns the value of a word as a list of texts.
     pub(super) fn texts(&mut self, fields: &Fields, word: &str) -> Option<Spanned<Vec<String>>> {
         let node = self.node(fields.get(self, word)?)?;
         let Content::List(items) = &node.content else {
@@ -182,7 +185,7 @@ impl<'a> Reader<'a> {
         Some(Spanned { value, span: node.span })
     }
 
-    /// The value of a word as a truth.
+    /// Returns the value of a word as a boolean.
     pub(super) fn truth(&mut self, fields: &Fields, word: &str) -> Option<Spanned<bool>> {
         let node = self.node(fields.get(self, word)?)?;
         let value = plain(node).and_then(scalar::boolean);
@@ -192,7 +195,7 @@ impl<'a> Reader<'a> {
         Some(Spanned { value: value?, span: node.span })
     }
 
-    /// The value of a word as a whole number within the bounds of the vocabulary.
+    /// Returns the value of a word as a whole number, within the bounds of the vocabulary.
     pub(super) fn count(&mut self, fields: &Fields, word: &str) -> Option<Spanned<u64>> {
         let node = self.node(fields.get(self, word)?)?;
         let most = if let Form::Count(most) = fields.level.word(word)?.form { most } else { u64::MAX };
@@ -204,7 +207,7 @@ impl<'a> Reader<'a> {
         Some(Spanned { value: value?, span: node.span })
     }
 
-    /// The value of a word as one of a few.
+    /// Returns the value of a word as one of the choices in `table`.
     pub(super) fn one_of<T: Copy>(
         &mut self,
         fields: &Fields,
@@ -223,7 +226,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The items of the list that a word holds.
+    /// Returns the items of a list.
     pub(super) fn items(&mut self, fields: &Fields, word: &str) -> Option<Spanned<&'a [NodeId]>> {
         let node = self.node(fields.get(self, word)?)?;
         let Content::List(items) = &node.content else {
@@ -233,14 +236,15 @@ impl<'a> Reader<'a> {
         Some(Spanned { value: items, span: node.span })
     }
 
-    /// The value of a word as a list of mappings.
+    /// Returns the value of a word as a list of mappings.
     pub(super) fn maps(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Spanned<Vec<Fields>>> {
         let items = self.items(fields, word)?;
         let value = items.value.iter().filter_map(|item| self.fields(*item, level)).collect();
         Some(Spanned { value, span: items.span })
     }
 
-    /// The text that a mapping gives for a word itself, to name the mapping in messages before it is read.
+    /// Returns the text of a word in a mapping, without merges, to name the mapping in messages
+    /// before it is read.
     pub(super) fn peek(&self, id: NodeId, word: &str) -> Option<&'a str> {
         let Content::Map(pairs) = &self.node(id)?.content else { return None };
         let text = |id: NodeId| match &self.node(id)?.content {
@@ -252,7 +256,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Fields {
-    /// The node of a word; null is as good as absent.
+    /// Returns the node of a word. Null counts as absent.
     pub(super) fn get(&self, reader: &Reader<'_>, name: &str) -> Option<NodeId> {
         let field = self.found.iter().find(|field| field.name == name)?;
         let null = reader.node(field.value).and_then(plain).is_some_and(scalar::is_null);
@@ -267,7 +271,7 @@ fn plain(node: &Node) -> Option<&str> {
     }
 }
 
-/// Whether envoyproxy/ratelimit knows a word: it takes each of them anywhere.
+/// Returns `true` if envoyproxy/ratelimit has the word, which it accepts at any level.
 fn is_theirs(text: &str) -> bool {
     WORDS.iter().any(|word| word.name == text && word.is_theirs())
 }

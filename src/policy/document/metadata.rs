@@ -1,6 +1,7 @@
-//! `metadata`: content without a vocabulary, as JSON.
+//! Reader of `metadata`: content without a vocabulary, as JSON.
 //!
-//! Keys become text and truths are those of YAML 1.1, also as keys (`y: 2` is `"true": 2`), as envoyproxy/ratelimit has it.
+//! Keys become text. Booleans are those of YAML 1.1, also as keys (`y: 2` is `"true": 2`), as in
+//! envoyproxy/ratelimit.
 
 use serde_json::{Map, Number, Value};
 
@@ -9,11 +10,11 @@ use super::scalar;
 use super::yaml::{Content, Node, NodeId};
 use crate::policy::report::Finding;
 
-/// The key of metadata under which we are spoken to.
+/// The key of the metadata that holds options for Tollgate.
 pub(super) const OURS: &str = "tollgate";
 
 impl Reader<'_> {
-    /// The rule's metadata, without what is for us.
+    /// Returns the rule's metadata, without the options for Tollgate.
     pub(super) fn metadata(&mut self, fields: &Fields) -> Option<Value> {
         let id = fields.get(self, "metadata")?;
         let node = self.node(id)?;
@@ -30,7 +31,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A node as JSON. Its depth is bounded by that of the tree.
+    /// Returns a node as JSON. The depth of the tree bounds the recursion.
     fn json(&mut self, id: NodeId) -> Option<Value> {
         let node = self.node(id)?;
         match &node.content {

@@ -1,18 +1,20 @@
-//! YAML text to policies as written.
+//! Parser of policies: turns YAML text into policies as written.
 //!
-//! Knows YAML and the words of a policy; does not know what a limit needs to work, which is the compiler's.
+//! Knows YAML and the vocabulary of policies. The compiler, not this module, knows the requirements
+//! of a limit.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `yaml` | text to a tree of nodes with places; the only file that names the YAML parser |
-//! | `scalar` | what an unquoted scalar means |
+//! | `yaml` | text to a tree of nodes with positions; the only file that names the YAML parser |
+//! | `scalar` | the meaning of an unquoted scalar |
 //! | `vocabulary` | every word of a policy, once |
-//! | `budget` | the memory that policies take |
-//! | `fields` | mappings against the vocabulary, with all errors |
+//! | `budget` | the memory of policies |
+//! | `fields` | mappings checked against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
-//! | `overlay` | what is said of a rule elsewhere than in it |
+//! | `overlay` | options for rules from overlays and metadata |
 //! | `trial` | tests of policies |
-//! | `access_log` | what a line of an access log is as a request |
+//! | `plain` | YAML that is no policy |
+//! | `access_log` | mappings from access logs to requests |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
@@ -21,6 +23,7 @@ pub(super) mod budget;
 mod fields;
 mod metadata;
 mod overlay;
+pub(super) mod plain;
 pub(super) mod scalar;
 pub(super) mod schema;
 pub(super) mod trial;
@@ -37,10 +40,11 @@ use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERR
 use written::{Document, Lease, Limit, Options, Root, Rule, Window};
 use yaml::{Content, NodeId, Tree};
 
-/// Levels of rules. Envoy sends descriptors of a handful of entries; this is room, and a bound.
+/// Maximum number of rule levels. Envoy sends descriptors of a handful of entries.
 pub(super) const MAX_DEPTH: usize = 32;
 
-/// Whether a text is meant as a policy: a mapping with a domain; or no YAML, and with a line that begins as one does.
+/// Returns `true` if a text is meant as a policy: a mapping with a domain, or invalid YAML with a
+/// line that starts with `domain:`.
 pub(super) fn is_policy(text: &str) -> bool {
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text, &mut findings);
@@ -59,8 +63,8 @@ pub(super) fn is_policy(text: &str) -> bool {
     })
 }
 
-/// Reads all documents of a file. What is wrong with a file that is no policy is reported without a line of it: it may be a secret
-/// that a link leads to.
+/// Reads all documents of a file. Errors in a file that is not a policy are reported without any of
+/// its text, which may be a secret that a symlink leads to.
 pub(super) fn read(file: u32, text: &str, dialect: Dialect, budget: &mut Budget, findings: &mut Findings) -> Vec<Root> {
     let mark = findings.mark();
     let tree = Tree::parse(file, text, findings);
@@ -74,7 +78,8 @@ pub(super) fn read(file: u32, text: &str, dialect: Dialect, budget: &mut Budget,
     roots
 }
 
-/// Returns if a word of policies stands at the top of a file, or at the beginning of a line when the file is no YAML.
+/// Returns `true` if a word of policies is a key at the top of a file or, if the file is not YAML,
+/// begins a line.
 fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
     let words = || Level::File.words().chain(Level::Overlay.words()).map(|word| word.name);
     let begins = |line: &str| {
@@ -94,7 +99,7 @@ fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
     tree.roots().iter().any(is_map) || is_flow || text.lines().any(begins)
 }
 
-/// `is_whole`: the file has no error of syntax.
+/// Reads the documents of a parsed file. `is_whole`: the file has no syntax errors.
 fn roots(
     (file, is_whole): (u32, bool),
     tree: &Tree,
@@ -110,7 +115,8 @@ fn roots(
     let written: Vec<_> = roots.filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content))).collect();
     if written.is_empty() && is_whole {
         let span = super::report::Span { file, ..Default::default() };
-        // Not a policy without rules: a file that is being written looks like this for a moment.
+        // Not treated as a policy without rules: a file that is being written is empty for a
+        // moment.
         findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
     }
     let mut reader = Reader { tree, dialect, findings, budget, path: String::new() };
@@ -119,7 +125,7 @@ fn roots(
 }
 
 impl Reader<'_> {
-    /// Those of a file's documents that count.
+    /// Returns the documents of a file that the dialect reads.
     fn those_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
         let Some((first, others)) = documents.split_first() else { return documents };
         if self.dialect == Dialect::Tollgate {
@@ -132,7 +138,7 @@ impl Reader<'_> {
         std::slice::from_ref(first)
     }
 
-    /// Charges the texts of a document.
+    /// Charges the texts of a document. Returns `true` if they fit.
     fn fits(&mut self, root: NodeId) -> bool {
         self.node(root).is_some_and(|node| self.budget.charge_text(node.bytes(), node.span, self.findings))
     }
@@ -156,7 +162,7 @@ impl Reader<'_> {
         Some(Document { domain: domain?, atomicity, defaults: defaults.unwrap_or_default(), rules })
     }
 
-    /// The mapping that a word holds.
+    /// Returns the value of a word as a mapping.
     fn section(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Fields> {
         let id = fields.get(self, word)?;
         self.fields(id, level)
@@ -175,7 +181,7 @@ impl Reader<'_> {
         rules
     }
 
-    /// `above`: the path of the rule that this one stands below.
+    /// Reads a rule. `above`: the path of its parent.
     fn rule(&mut self, item: NodeId, place: &str, above: &str, depth: usize) -> Option<Rule> {
         let known = self.peek(item, "value").filter(|value| !value.is_empty());
         let step = step(self.peek(item, "key").unwrap_or("?"), known);
@@ -250,7 +256,7 @@ impl Reader<'_> {
     }
 }
 
-/// A step of a path, `plan=free` or `user`.
+/// Returns a step of a path, `plan=free` or `user`.
 pub(super) fn step(key: &str, value: Option<&str>) -> String {
     match value {
         Some(value) => format!("{key}={value}"),
@@ -258,7 +264,7 @@ pub(super) fn step(key: &str, value: Option<&str>) -> String {
     }
 }
 
-/// Which rule a message is about.
+/// Describes a rule in a message.
 pub(super) fn in_rule(path: &str, place: &str) -> String {
     format!("rule `{}` of {place}", shown(path))
 }

@@ -1,4 +1,5 @@
-//! What is said of a rule elsewhere than in it: by the entries of an overlay, and in the rule's own metadata.
+//! Reader of options for rules that are written elsewhere: in overlays, and in the metadata of the
+//! rule.
 
 use super::fields::{Fields, Reader};
 use super::metadata::OURS;
@@ -7,7 +8,8 @@ use super::written::{Entry, Layer, Switches};
 use super::yaml::{Content, NodeId};
 
 impl Reader<'_> {
-    /// Whether a document is an overlay. One that has the words of both is a policy, which says so best.
+    /// Returns `true` if a document is an overlay. One with the words of both is read as a policy,
+    /// which gives the best error.
     pub(super) fn is_overlay(&self, root: NodeId) -> bool {
         self.child(root, "overlay").is_some() && self.child(root, "domain").is_none()
     }
@@ -44,14 +46,14 @@ impl Reader<'_> {
         }
     }
 
-    /// What the metadata of a rule says to us.
+    /// Returns the options for Tollgate in the metadata of a rule.
     pub(super) fn said_in_metadata(&mut self, fields: &Fields) -> Option<Box<Layer>> {
         let ours = self.child(fields.get(self, "metadata")?, OURS)?;
         let fields = self.fields(ours, Level::Tollgate)?;
         Some(Box::new(self.layer(&fields)))
     }
 
-    /// What a mapping has itself under a key.
+    /// Returns the value of a key in a mapping, without merges.
     fn child(&self, id: NodeId, name: &str) -> Option<NodeId> {
         let Content::Map(pairs) = &self.node(id)?.content else { return None };
         let is_it = |key: NodeId| match self.node(key).map(|node| &node.content) {

@@ -1,11 +1,11 @@
-//! What an unquoted YAML scalar means, by YAML 1.1, which the files of envoyproxy/ratelimit are written in.
+//! Meaning of unquoted scalars in YAML 1.1, the version of envoyproxy/ratelimit's files.
 
-/// Nothing: as if the word were not there.
+/// Returns `true` for null, which counts as an absent word.
 pub(super) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// A truth in any of the spellings of YAML 1.1.
+/// Parses a boolean in any of the spellings of YAML 1.1.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     match text {
         "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "y" | "Y" => Some(true),
@@ -14,7 +14,7 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number: `100`, `+5`, `1_000`, `0x10`, `0b11`, and octal as `010` and `0o10`.
+/// Parses a whole number: `100`, `+5`, `1_000`, `0x10`, `0b11`, and octal as `010` and `0o10`.
 pub fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -27,7 +27,7 @@ pub fn integer(text: &str) -> Option<i128> {
         .find_map(|(prefix, radix)| Some((digits.strip_prefix(prefix)?, radix)))
         .or_else(|| digits.strip_prefix('0').filter(|rest| !rest.is_empty()).map(|rest| (rest, 8)))
         .unwrap_or((&digits, 10));
-    // Only now: `from_str_radix` would take a second sign.
+    // Checked once the prefix is removed: `from_str_radix` would accept a second sign.
     if !digits.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return None;
     }
@@ -35,7 +35,7 @@ pub fn integer(text: &str) -> Option<i128> {
     Some(if negative { number.saturating_neg() } else { number })
 }
 
-/// A number with a fraction or an exponent.
+/// Parses a number with a fraction or an exponent.
 pub(super) fn float(text: &str) -> Option<f64> {
     let looks = text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first));
     text.replace('_', "").parse().ok().filter(|number: &f64| looks && number.is_finite())

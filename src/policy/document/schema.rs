@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::vocabulary::{Form, Level, Word};
 
-/// A JSON Schema (draft 2020-12) of policy files; those of overlays, of tests and of maps of access logs are its
-/// `#/$defs/overlay`, `#/$defs/tests` and `#/$defs/access_log`.
+/// Returns the JSON Schema (draft 2020-12) of policy files. Those of overlays, tests and mappings
+/// of access logs are `#/$defs/overlay`, `#/$defs/tests` and `#/$defs/access_log`.
 pub fn json_schema() -> Value {
     let levels = Level::ALL.into_iter().filter(|level| *level != Level::File);
     let definitions: Map<_, _> = levels.map(|level| (name(level).to_owned(), object(level))).collect();
@@ -23,7 +23,7 @@ fn object(level: Level) -> Value {
     let words = || level.words();
     let properties: Map<_, _> = words().map(|word| (word.name.to_owned(), described(word))).collect();
     let required: Vec<_> = words().filter(|word| word.required).map(|word| word.name).collect();
-    // `<<` is how YAML merges mappings; an editor that does not resolve it sees a word.
+    // `<<` merges mappings in YAML; an editor that does not resolve it takes it for a property.
     let merges = json!({ "^<<$": {} });
     json!({
         "type": "object",
@@ -43,7 +43,7 @@ fn described(word: &Word) -> Value {
 }
 
 fn form(form: Form) -> Value {
-    // What YAML takes for a number or a truth is text where a text is asked for.
+    // YAML may parse an unquoted text as a number, a boolean or null.
     let text = json!(["string", "number", "boolean", "null"]);
     let source = json!({ "anyOf": [{ "type": text }, reference(Level::Field)] });
     match form {
@@ -75,14 +75,15 @@ fn form(form: Form) -> Value {
         }
         Form::Map(level) => json!({ "anyOf": [reference(level), { "type": "null" }] }),
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
-        // Of metadata, which is the only one, we know a part.
+        // Only metadata has this form, and `tollgate` is its only known property.
         Form::Anything => {
             json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Level::Tollgate) } })
         }
     }
 }
 
-/// Words in any case, as a pattern that every regular expression dialect has.
+/// Returns a pattern for units in any case, in syntax that every regular expression dialect
+/// supports.
 fn unit_pattern() -> String {
     let any_case = |letter: char| format!("[{letter}{}]", letter.to_ascii_uppercase());
     let words = ["second", "minute", "hour", "day", "week", "month", "year"];

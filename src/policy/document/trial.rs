@@ -1,4 +1,4 @@
-//! Files of tests: YAML to what is asked and expected.
+//! Parser of policy tests: requests and expected responses.
 
 use super::budget::Budget;
 use super::fields::{Fields, Reader};
@@ -11,9 +11,9 @@ use crate::policy::report::{Finding, Findings, Span, Spanned, line_of, shown, te
 use crate::policy::trial::{CODES, Case, Code, Expected, Step, Trials, Wait, When};
 use crate::policy::{Dialect, Report, Source};
 
-/// When a test begins that does not say so: a full minute, hour, day, month and year. In microseconds.
+/// Default start of a test: the beginning of a minute, hour, day, month and year. In microseconds.
 const NEW_YEAR: u64 = 1_767_225_600_000_000;
-/// What a length of time may be.
+/// Description of the valid durations.
 const LENGTHS: &str = "a length is a whole number of us, ms, s, m, h or d such as 250ms or 15m";
 
 /// Reads a file of tests.
@@ -21,7 +21,7 @@ pub(in crate::policy) fn read(source: &Source) -> Result<Trials, Report> {
     document(source, "a file of tests", |reader, root| reader.trials(root, source))
 }
 
-/// Reads the one document of a file.
+/// Reads the only document of a file.
 pub(super) fn document<T>(
     source: &Source,
     what: &str,
@@ -29,8 +29,8 @@ pub(super) fn document<T>(
 ) -> Result<T, Report> {
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text_of(source), &mut findings);
-    // Rules are charged to it, of which these files have none.
-    let mut budget = Budget::new(usize::MAX);
+    // Only rules are charged to the budget, and these files have none.
+    let mut budget = Budget::new(usize::MAX, 0);
     let found = match tree.roots() {
         [root] => {
             let (dialect, path) = (Dialect::Tollgate, String::new());
@@ -105,7 +105,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What is expected of each descriptor: as many as there are, or nothing.
+    /// Returns the expectations for each descriptor: one for each, or none at all.
     fn each(&mut self, fields: &Fields, descriptors: usize) -> Vec<Expected> {
         let written = self.maps(fields, "each", Level::Expected);
         if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors) {
@@ -173,7 +173,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `key=value,key=value`, or a mapping, for values that have a comma.
+    /// Reads a descriptor: `key=value,key=value`, or a mapping, for values that contain a comma.
     fn descriptor(&mut self, id: NodeId) -> Option<Vec<(String, String)>> {
         let node = self.node(id)?;
         match &node.content {

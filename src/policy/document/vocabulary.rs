@@ -1,7 +1,8 @@
-//! Every word of a policy, once: where it stands, what it takes and what it means.
+//! Every word of a policy, once: its level, its form and its meaning.
 //!
-//! From this table come the errors for unknown and misplaced words, "did you mean", and the JSON Schema of the format. A new
-//! option is a line here, a field in [`written`](super::written), and what the compiler makes of it.
+//! The errors for unknown and misplaced words, "did you mean", and the JSON Schema are derived from
+//! this table. A new option takes a line here, a field in [`written`](super::written), and its use
+//! in the compiler.
 
 use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
 use crate::policy::access_log::{SCALES, WITHOUT};
@@ -12,43 +13,43 @@ use Form::{
 use Level::{AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay};
 use Level::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 
-/// What kind of mapping a word stands in.
+/// The kind of mapping that a word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::policy) enum Level {
     File,
     Defaults,
     Rule,
     Limit,
-    /// A limit that is tried out beside it.
+    /// A candidate limit, tried out beside `rate_limit`.
     Candidate,
     Window,
     Replaced,
     Lease,
-    /// A document that speaks of rules which stand elsewhere,
+    /// A document of options for rules that are written elsewhere.
     Overlay,
-    /// an item of it,
+    /// An item of an overlay.
     Entry,
-    /// and the options there.
+    /// The options in an overlay or in metadata.
     Overlaid,
-    /// What the metadata of a rule says to us.
+    /// The options for Tollgate in the metadata of a rule.
     Tollgate,
-    /// A file of tests of policies,
+    /// A file of policy tests.
     Trials,
-    /// a test of it,
+    /// One test.
     Case,
-    /// what is asked there,
+    /// A request of a test.
     Step,
-    /// and what is expected of one of several descriptors.
+    /// The expected status of one of several descriptors.
     Expected,
-    /// What a line of an access log is as a request,
+    /// A mapping from lines of an access log to requests.
     AccessLog,
-    /// when it came,
+    /// The time of the request in a line.
     Time,
-    /// and what one of its fields is.
+    /// A field of a line.
     Field,
 }
 
-/// What kind of file a mapping stands in: a word of one kind means nothing in another.
+/// The kind of file that a mapping belongs to. A word of one kind means nothing in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Policy,
@@ -56,7 +57,7 @@ enum Kind {
     AccessLog,
 }
 
-/// What a word takes.
+/// The form of a word's value.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::policy) enum Form {
     Text,
@@ -66,19 +67,19 @@ pub(in crate::policy) enum Form {
     Count(u64),
     /// One of a few words.
     OneOf(fn() -> Vec<&'static str>),
-    /// A word for a length of time, or a length.
+    /// A named period, or a duration.
     Unit,
     /// A percentage or a count.
     Size,
-    /// A length of time down to microseconds, or `never`.
+    /// A duration down to microseconds, or `never`.
     Length,
-    /// A moment.
+    /// A point in time.
     Instant,
     /// One descriptor or several, each as `key=value,key=value` or as a mapping.
     Descriptors,
     /// A text, or a field of a line.
     Source,
-    /// Descriptors, each a mapping of keys to such.
+    /// Descriptors, each a mapping of keys to sources.
     Sources,
     Map(Level),
     Maps(Level),
@@ -86,7 +87,7 @@ pub(in crate::policy) enum Form {
     Anything,
 }
 
-/// A word.
+/// A word of the vocabulary.
 #[derive(Debug)]
 pub(in crate::policy) struct Word {
     pub(in crate::policy) name: &'static str,
@@ -176,12 +177,12 @@ pub(in crate::policy) static WORDS: &[Word] = &[
 ];
 
 const ANSWER: &[Level] = &[Step, Expected];
-/// Requests of one step: a test is no load test.
+/// Maximum number of requests of one step: a policy test is not a load test.
 const MAX_TIMES: u64 = 1_000_000;
 
 const AMOUNT: &[Level] = &[Limit, Candidate, Window];
 const OPTION: &[Level] = &[Limit, Candidate, Defaults, Overlaid];
-/// Options of what has a part in the answer.
+/// Levels of options that take part in the response, which excludes candidates.
 const OWN: &[Level] = &[Limit, Defaults, Overlaid];
 const SWITCH: &[Level] = &[Rule, Entry, Tollgate];
 
@@ -193,12 +194,12 @@ const fn must(name: &'static str, levels: &'static [Level], form: Form, meaning:
     Word { name, levels, form, required: true, meaning }
 }
 
-/// The words of a table of choices.
+/// Returns the words of a table of choices.
 fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
-/// The words that envoyproxy/ratelimit knows, whatever they are worth there.
+/// Words of envoyproxy/ratelimit, including those without effect there.
 const THEIRS: [&str; 16] = [
     "domain",
     "key",
@@ -219,14 +220,14 @@ const THEIRS: [&str; 16] = [
 ];
 
 impl Word {
-    /// Whether envoyproxy/ratelimit knows it too.
+    /// Returns `true` if envoyproxy/ratelimit has the word too.
     pub(super) fn is_theirs(&self) -> bool {
         THEIRS.contains(&self.name)
     }
 }
 
 impl Level {
-    /// Every one.
+    /// All levels.
     pub(in crate::policy) const ALL: [Self; 19] = [
         File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials,
         Case, Step, Expected, AccessLog, Time, Field,
@@ -241,23 +242,23 @@ impl Level {
         }
     }
 
-    /// Where else in such a file a word may stand.
+    /// Returns the other levels of this kind of file at which a word is allowed.
     pub(super) fn elsewhere(self, name: &str) -> impl Iterator<Item = Self> {
         let places = WORDS.iter().filter(move |word| word.name == name).flat_map(|word| word.levels);
         places.copied().filter(move |level| level.kind() == self.kind())
     }
 
-    /// The words that may stand here.
+    /// Returns the words of this level.
     pub(in crate::policy) fn words(self) -> impl Iterator<Item = &'static Word> + Clone {
         WORDS.iter().filter(move |word| word.levels.contains(&self))
     }
 
-    /// The word of this name, where it may stand here.
+    /// Returns the word with this name, if it is allowed at this level.
     pub(super) fn word(self, name: &str) -> Option<&'static Word> {
         self.words().find(|word| word.name == name)
     }
 
-    /// What a message calls such a mapping.
+    /// Returns the name of such a mapping in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             File => "a policy",
@@ -282,7 +283,7 @@ impl Level {
         }
     }
 
-    /// Where this is, as a sentence says it.
+    /// Returns the position of such a mapping, as a phrase for messages.
     pub(super) fn place(self) -> &'static str {
         match self {
             File => "at the top of the file",

@@ -1,4 +1,4 @@
-//! Policies as they are written: what a file says, with places, before anybody asks whether it can work.
+//! Policies as written: the content of a file, with positions, before the compiler checks it.
 
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Charge, OnStoreError};
@@ -29,18 +29,19 @@ pub(in crate::policy) struct Rule {
     pub(in crate::policy) limit: Option<Limit>,
     pub(in crate::policy) candidate: Option<Limit>,
     pub(in crate::policy) switches: Switches,
-    /// Without what is said to us in it.
+    /// Metadata without the options for Tollgate.
     pub(in crate::policy) metadata: Option<serde_json::Value>,
-    /// What the metadata says to us.
+    /// Options for Tollgate in the metadata.
     pub(in crate::policy) layer: Option<Box<Layer>>,
     pub(in crate::policy) children: Vec<Rule>,
 }
 
-/// What a rule imposes.
+/// The limit of a rule.
 #[derive(Debug)]
 pub(in crate::policy) struct Limit {
     pub(in crate::policy) span: Span,
-    /// Whether all of it could be read. What could not is reported, and must not be missed a second time.
+    /// Set if all of it could be read. Otherwise the error is reported already, and the missing
+    /// part must not be reported again.
     pub(in crate::policy) is_whole: bool,
     pub(in crate::policy) single: Window,
     pub(in crate::policy) windows: Option<Spanned<Vec<Window>>>,
@@ -58,7 +59,7 @@ pub(in crate::policy) struct Window {
     pub(in crate::policy) unit: Option<Spanned<String>>,
 }
 
-/// What an overlay says of the rules that its patterns match.
+/// An item of an overlay: patterns, and options for the rules that they match.
 #[derive(Debug)]
 pub(in crate::policy) struct Entry {
     pub(in crate::policy) span: Span,
@@ -69,14 +70,14 @@ pub(in crate::policy) struct Entry {
     pub(in crate::policy) layer: Layer,
 }
 
-/// What can be said of a rule elsewhere than in it.
+/// Options for a rule that are written elsewhere.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Layer {
     pub(in crate::policy) options: Options,
     pub(in crate::policy) switches: Switches,
 }
 
-/// What a rule switches on, beside its limit.
+/// Switches of a rule, beside its limit.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Switches {
     pub(in crate::policy) shadow_mode: Option<Spanned<bool>>,
@@ -86,7 +87,7 @@ pub(in crate::policy) struct Switches {
     pub(in crate::policy) value_to_metric: Option<Spanned<bool>>,
 }
 
-/// Options that a limit, the defaults of a file and overlays share.
+/// Options shared by limits, the defaults of a file, and overlays.
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Options {
     pub(in crate::policy) algorithm: Option<Spanned<AlgorithmWord>>,
@@ -104,14 +105,14 @@ pub(in crate::policy) struct Options {
     pub(in crate::policy) lease: Option<Spanned<Lease>>,
 }
 
-/// `lease`.
+/// The value of `lease`.
 #[derive(Clone, Debug)]
 pub(in crate::policy) struct Lease {
     pub(in crate::policy) size: Option<Spanned<String>>,
     pub(in crate::policy) ttl: Option<Spanned<String>>,
 }
 
-/// `algorithm`, in the words that a policy has for it.
+/// The value of `algorithm`, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum AlgorithmWord {
     FixedWindow,
@@ -121,7 +122,7 @@ pub(in crate::policy) enum AlgorithmWord {
     TokenBucket,
 }
 
-/// `atomicity`.
+/// The value of `atomicity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Atomicity {
     Limit,
@@ -131,7 +132,7 @@ pub(in crate::policy) enum Atomicity {
 pub(in crate::policy) const ATOMICITIES: [(&str, Atomicity); 2] =
     [("limit", Atomicity::Limit), ("domain", Atomicity::Domain)];
 
-/// `override`.
+/// The value of `override`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum OverrideWord {
     Inherit,
@@ -164,7 +165,7 @@ pub(in crate::policy) const ON_STORE_ERROR: [(&str, OnStoreError); 4] = [
     ("local", OnStoreError::Local),
 ];
 
-/// The word that a table has for a value.
+/// Returns the word for a value in a table.
 pub(in crate::policy) fn word_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
     table.iter().find(|(_, other)| other == value).map_or("", |(word, _)| word)
 }

@@ -1,7 +1,7 @@
-//! YAML text as a tree of nodes that know where they stand.
+//! YAML text as a tree of nodes with positions.
 //!
-//! Aliases stay references, so that a tree is never larger than its text; what they would expand to is bounded here, once,
-//! so that everything that walks a tree may follow them.
+//! Aliases stay references, so that a tree is never larger than its text. The size with all aliases
+//! expanded is bounded here, once, so that code that walks a tree may follow them.
 
 use std::collections::HashMap;
 
@@ -9,36 +9,38 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
 use crate::policy::report::{Finding, Findings, Span};
 
-/// Nodes of a file with every alias written out: ten for each of a million rules, and a bomb ends here.
+/// Maximum number of nodes of a file with all aliases expanded: ten for each of a million rules.
+/// Stops alias bombs.
 const MAX_EXPANDED: u64 = 10_000_000;
-/// Nodes that aliases add for nothing, and for each node that is written. A base of options for each of many rules fits; rules
-/// that are made of aliases alone end here.
+/// Number of nodes that aliases may add in any file. A base of options for each of many rules fits;
+/// rules that consist of aliases alone do not.
 const FREE_ALIASED: u64 = 50_000;
+/// Number of nodes that aliases may add for each node that is written.
 const ALIASED_PER_NODE: u64 = 4;
-/// Levels of nesting, aliases written out. Rules nest to 32, two levels each.
+/// Maximum depth, with aliases expanded. Rules nest to 32 levels, with two levels of nodes each.
 const MAX_NESTING: u32 = 128;
 
-/// A node's number in its tree.
+/// The number of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeId(usize);
 
-/// A node.
+/// A node of the tree.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) content: Content,
     pub(super) span: Span,
-    /// Nodes below and including this one, with every alias written out.
+    /// Nodes in this subtree, itself included, with all aliases expanded.
     size: u64,
-    /// Bytes of the texts in them.
+    /// Bytes of their texts.
     bytes: u64,
-    /// Levels below and including this one.
+    /// Height of this subtree, itself included.
     height: u32,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// The text, and whether it stands without quotes and so may be a number, a truth or nothing.
+    /// A text. `plain`: it is not quoted, and so may be a number, a boolean or null.
     Scalar {
         text: String,
         plain: bool,
@@ -55,14 +57,15 @@ pub(super) struct Tree {
 }
 
 impl Node {
-    /// Bytes of all texts in it, with every alias written out.
+    /// Returns the bytes of all texts in the subtree, with all aliases expanded.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 impl Tree {
-    /// Reads all documents of a file; those before a syntax error, which ends the file, are kept.
+    /// Parses all documents of a file. A syntax error ends the file; the documents before it are
+    /// kept.
     pub(super) fn parse(file: u32, text: &str, findings: &mut Findings) -> Self {
         let mut builder = Builder { file, ..Builder::default() };
         for event in Parser::new_from_str(text) {
@@ -78,18 +81,18 @@ impl Tree {
         builder.tree
     }
 
-    /// The root of each document.
+    /// Returns the root of each document.
     pub(super) fn roots(&self) -> &[NodeId] {
         &self.roots
     }
 
-    /// A node; `None` never happens for a number that this tree gave out.
+    /// Returns a node. Never `None` for an ID from this tree.
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.0)
     }
 }
 
-/// A collection that has begun and not ended.
+/// A collection whose end is not read yet.
 struct Open {
     anchor: usize,
     span: Span,
@@ -124,7 +127,8 @@ impl Builder {
                 self.anchors.clear();
                 Ok(())
             }
-            // The parser may learn to tell more about layout; what is a node it would have to tell by these.
+            // Later versions of the parser may add events about layout. Nodes can only arrive as
+            // the events above.
             _ => Ok(()),
         }
     }
@@ -146,7 +150,7 @@ impl Builder {
         self.close(content, span, open.anchor)
     }
 
-    /// A node is complete: it gets its number, its anchor and its parent.
+    /// Adds a complete node to the tree, and registers its anchor and its parent.
     fn close(&mut self, content: Content, span: Span, anchor: usize) -> Result<(), Finding> {
         let (size, bytes, height) = self.extent(&content);
         if height > MAX_NESTING {
@@ -189,7 +193,7 @@ impl Builder {
         Err(error.note(format!("allowed: {FREE_ALIASED}, and {ALIASED_PER_NODE} for each node that is written before")))
     }
 
-    /// Nodes, bytes and levels of a node with this content.
+    /// Returns the nodes, bytes and levels of a node with this content.
     fn extent(&self, content: &Content) -> (u64, u64, u32) {
         let of = |id: &NodeId| self.tree.node(*id).map_or((0, 0, 0), |node| (node.size, node.bytes, node.height));
         let join = |(size, bytes, height): (u64, u64, u32), (nodes, text, levels): (u64, u64, u32)| {

@@ -9,48 +9,50 @@ use std::path::{Path, PathBuf};
 use crate::policy::document::is_policy;
 use crate::policy::{Report, Source};
 
-/// Bytes of all files together: a million rules fit, a disk image given by mistake does not.
+/// Maximum bytes of all files together: enough for a million rules, but not for a disk image given
+/// by mistake.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
-/// Files in all.
+/// Maximum number of files.
 const MAX_FILES: usize = 10_000;
-/// Levels of folders: a symlink that leads back up ends here,
+/// Maximum depth of directories: ends a symlink that leads back up.
 const MAX_DEPTH: usize = 16;
-/// and where there are many such links, here.
+/// Maximum number of directories: bounds the work if there are many such symlinks.
 const MAX_FOLDERS: usize = 10_000;
 
-/// Where policies are, and which files there are some.
+/// Locations of policies, and the filter for files in directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Files, and directories with all that is below.
+    /// Files, and directories, which are read recursively.
     pub paths: Vec<PathBuf>,
-    /// Files of options for rules that stand elsewhere; they come after the others.
+    /// Overlay files with options for rules that are written elsewhere; they come after the others.
     pub overlays: Vec<PathBuf>,
-    /// Which files of directories count.
+    /// The filter for files in directories.
     pub which: Which,
 }
 
-/// Which files of directories count.
+/// A filter for files in directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Whether policies are told by a line that begins with `domain:`, before any that shows an example of one as Markdown does,
-    /// and not by `*.yaml` and `*.yml` alone. A directory without any is then no policy at all, where it otherwise is an error.
+    /// Set to also select files with other names, by their content: a mapping with a `domain` or,
+    /// if it is not YAML, a line that begins with `domain:` before any Markdown code block. A
+    /// directory without policies is then not an error.
     pub by_content: bool,
-    /// Whether names that begin with a dot count.
+    /// Set if names that begin with a dot count.
     pub dot_files: bool,
-    /// What the path below the directory begins with, `.` written for `/`.
+    /// Prefix of the path below the directory, with `.` in place of `/`.
     pub prefix: String,
-    /// Whether it is the tests of policies that count, and not the policies.
+    /// Set to select the tests of policies, and not the policies.
     pub tests: bool,
 }
 
-/// Reads files, and directories with all that is below: `*.yaml` and `*.yml`, in sorted order.
+/// Reads files, and directories recursively: `*.yaml` and `*.yml`, in sorted order.
 ///
-/// Names that begin with a dot are passed over in directories, unless [`Which`] says otherwise, and so are tests; symlinks are followed, and a
-/// file that is found under several names counts once. So a Kubernetes ConfigMap, which is a folder of links into `..data`,
-/// is read once either way.
+/// In directories, tests and names that begin with a dot are skipped, unless [`Which`] selects
+/// them. Symlinks are followed, and a file that is found under several names counts once. So a
+/// Kubernetes ConfigMap, which is a directory of symlinks into `..data`, is read once either way.
 ///
 /// # Errors
-/// Everything that cannot be read.
+/// Returns all files that cannot be read.
 pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
     let Places { paths, overlays, which } = places;
     let mut reading =
@@ -58,7 +60,8 @@ pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
     paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
     if let (true, Some(path)) = (found_none, paths.first()) {
-        // Not the wish to lift all limits: a volume that is not mounted looks like this.
+        // Not treated as a request to lift all limits: a volume that is not mounted looks like
+        // this.
         let wanted = if which.tests { "*.test.yaml or *.test.yml" } else { "*.yaml or *.yml" };
         reading.report.push_unreadable(&path.display().to_string(), format!("no {wanted} is here"));
     }
@@ -69,10 +72,11 @@ pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
     if reading.report.is_empty() { Ok(reading.sources) } else { Err(reading.report) }
 }
 
-/// The files of tests among `paths`: files that are named, and `*.test.yaml` and `*.test.yml` of directories and below.
+/// Reads the files of tests in `paths`: files by name, and `*.test.yaml` and `*.test.yml` in
+/// directories, recursively.
 ///
 /// # Errors
-/// Everything that cannot be read, and that there are none.
+/// Returns all files that cannot be read, or an error if there are none.
 pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
     let which = Which { tests: true, ..Which::default() };
     read(&Places { paths: paths.to_owned(), which, ..Places::default() })
@@ -81,7 +85,7 @@ pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
 struct Reading<'w> {
     which: &'w Which,
     sources: Vec<Source>,
-    /// Files of directories so far, by device and inode.
+    /// Files in directories found so far, by device and inode.
     found: HashSet<(u64, u64)>,
     folders: usize,
     bytes: u64,
@@ -97,7 +101,7 @@ impl Reading<'_> {
         }
     }
 
-    /// `root`: the directory that was given, `path` it or one below.
+    /// Reads a directory. `root`: the directory that was given; `path`: the same, or one below.
     fn directory(&mut self, root: &Path, path: &Path, depth: usize) {
         self.folders = self.folders.saturating_add(1);
         if self.folders > MAX_FOLDERS {
@@ -119,16 +123,16 @@ impl Reading<'_> {
                 Ok(metadata) if self.has_found(&metadata) => {}
                 Ok(metadata) if self.which.has(child) && metadata.is_file() => self.file(child),
                 Ok(metadata) if self.which.by_content && metadata.is_file() => self.file_of_another_name(child),
-                // Not a policy; a pipe would be waited for.
+                // Not a policy. Reading a pipe would block.
                 Ok(_) => {}
                 Err(error) if self.which.has(child) => self.fail(child, &error),
-                // A link to nowhere that does not look like a policy.
+                // A broken symlink that does not look like a policy.
                 Err(_) => {}
             }
         }
     }
 
-    /// Whether this is a file that has been found under another name; from now on it is.
+    /// Returns `true` if this file was found before under another name, and remembers it.
     fn has_found(&mut self, metadata: &Metadata) -> bool {
         metadata.is_file() && !self.found.insert((metadata.dev(), metadata.ino()))
     }
@@ -146,12 +150,14 @@ impl Reading<'_> {
         }
     }
 
-    /// A file that does not look like a policy from outside. What is none, a README or a picture, is passed over.
+    /// Reads a file whose name is not that of a policy. Skips it if its content is not a policy
+    /// either, such as a README or a picture.
     fn file_of_another_name(&mut self, path: &Path) {
         match contents(path, MAX_BYTES.saturating_sub(self.bytes)) {
             Ok(text) if is_policy(&text) => self.add(path, text),
             Ok(_) => {}
-            // A picture is none; what names a domain may be one, and must not be lost.
+            // A binary file is not a policy, but one that contains `domain:` may be meant as one
+            // and must not be skipped silently.
             Err(error) if error.kind() == io::ErrorKind::InvalidData && !names_a_domain(path) => {}
             Err(error) => self.fail(path, &error),
         }
@@ -172,12 +178,12 @@ impl Reading<'_> {
 }
 
 impl Which {
-    /// Whether a file counts by its name.
+    /// Returns `true` if a file is selected by its name.
     fn has(&self, path: &Path) -> bool {
         if self.tests { is_tests(path) } else { is_yaml(path) }
     }
 
-    /// Whether the path below `root` begins as it shall.
+    /// Returns `true` if the path below `root` begins with the prefix.
     fn is_named(&self, root: &Path, path: &Path) -> bool {
         let below = path.strip_prefix(root).unwrap_or(path);
         let parts: Vec<_> = below.iter().map(|part| part.to_string_lossy()).collect();
@@ -185,7 +191,8 @@ impl Which {
     }
 }
 
-/// Whether a file that is not text has a policy's first word in its first bytes.
+/// Returns `true` if a file that is not text has the first word of a policy in its first 64 KiB, or
+/// cannot be read.
 fn names_a_domain(path: &Path) -> bool {
     const FIRST: u64 = 64 * 1024;
     let mut bytes = Vec::new();
@@ -193,10 +200,10 @@ fn names_a_domain(path: &Path) -> bool {
     read.is_err() || bytes.windows(7).any(|word| word == b"domain:" || word == b"domain\"")
 }
 
-/// The content of a file of at most `room` bytes.
+/// Returns the content of a file of at most `room` bytes.
 fn contents(path: &Path, room: u64) -> io::Result<String> {
     let mut text = String::new();
-    // One more than there is room for, so that a file which grows while it is read is noticed as well.
+    // Reads one byte more than fits, to detect a file that grows while it is read.
     let length = File::open(path)?.take(room.saturating_add(1)).read_to_string(&mut text)?;
     if u64::try_from(length).unwrap_or(u64::MAX) > room {
         return Err(io::Error::other(format!("more than {MAX_BYTES} bytes of policies")));
@@ -208,7 +215,8 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Whether a name in a directory is that of a policy. Tests stand beside what they test, see [`tests`].
+/// Returns `true` if a name in a directory is that of a policy. Tests are in the same directories,
+/// see [`tests`].
 fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") && !is_tests(path)
 }

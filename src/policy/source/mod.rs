@@ -1,4 +1,4 @@
-//! Where policies come from.
+//! Sources of policies.
 
 pub mod files;
 pub mod watch;

@@ -1,4 +1,4 @@
-//! Read as envoyproxy/ratelimit reads them: what that service passes over in silence is a warning.
+//! Dialect of envoyproxy/ratelimit: whatever that service silently ignores is a warning.
 
 use super::super::{Dialect, Imposes, Options, load};
 use super::{Loaded, Report, limited, load_all, path, sources};
@@ -8,7 +8,7 @@ fn theirs(text: &str) -> Result<Loaded, Report> {
     load(&sources(&[text]), &Options { dialect: Dialect::Envoyproxy, ..Options::default() })
 }
 
-/// What is warned of in a policy that our own dialect refuses.
+/// Returns the warnings about a policy that the dialect of Tollgate rejects.
 fn passed_over(text: &str) -> (Loaded, String) {
     assert!(load_all(&[text]).is_err(), "{text}");
     let loaded = theirs(text).unwrap_or_else(|report| panic!("{report}"));

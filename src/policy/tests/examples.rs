@@ -1,4 +1,4 @@
-//! The example policies are what they say.
+//! Tests that the example policies impose the limits that they describe.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn examples() -> PolicySet {
     loaded.policies
 }
 
-/// What is imposed on `domain key=value key=value`.
+/// Returns the effect on `domain key=value key=value`.
 fn imposed(set: &PolicySet, descriptor: &str) -> String {
     let mut words = descriptor.split(' ');
     let domain = words.next().unwrap();

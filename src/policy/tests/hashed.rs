@@ -1,4 +1,4 @@
-//! Values that are hashed.
+//! Hashed values.
 
 use super::*;
 use crate::algorithm::time::Micros;

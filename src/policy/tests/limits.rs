@@ -1,4 +1,4 @@
-//! Options become limits, and decide what a counter is and what a version is.
+//! Options of limits, and their effect on the identity of counters and the version of a set.
 
 use super::super::{Imposes, LeaseSize, PolicySet};
 use super::{errors, identity, limited, load_all, policies};

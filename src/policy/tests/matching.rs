@@ -1,4 +1,4 @@
-//! The walk down the rules.
+//! Matching of descriptors.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,8 @@ fn a_value_that_makes_wildcards_go_back_and_forth_does_not() {
     assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
-/// The time for a value of 60 KB below this many patterns, each of which it begins to match again and again.
+/// Returns the time to match a value of 60 KB with this many patterns, each of which it begins to
+/// match again and again.
 fn time_of_patterns(count: usize) -> Duration {
     let rules: String = (0..count).map(|n| format!("- {{key: k, value: '*word{n:04}*'}}\n")).collect();
     let set = policies(&format!("domain: d\ndescriptors:\n{rules}"));
@@ -103,11 +104,11 @@ fn ten_thousand_siblings_cost_a_look_up() {
     for n in 0..10_000 {
         assert_eq!(path(&set, &[("k", &format!("v{n}"))]), Some(format!("k=v{n}")));
     }
-    // Each against each would be 100 million comparisons.
+    // Comparing each with each would take 100 million comparisons.
     assert!(begun.elapsed() < Duration::from_secs(5), "matched in {:?}", begun.elapsed());
 }
 
-/// A rule as the reference sees it.
+/// A rule of the reference implementation.
 #[derive(Clone, Debug)]
 struct Plain {
     key: String,
@@ -115,7 +116,7 @@ struct Plain {
     children: Vec<Plain>,
 }
 
-/// `*` is any text, by the definition, one letter at a time.
+/// Matches by definition: `*` is any text, one letter at a time.
 fn stands_for(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, _) => text.is_empty(),
@@ -161,7 +162,7 @@ fn rules() -> impl Strategy<Value = Vec<Plain>> {
         })
     };
     let below = some(0..6, some(0..6, Just(Vec::new()).boxed()).boxed()).boxed();
-    // Few are tried one after the other, many at once.
+    // Few wildcards are tried one after the other, many at once.
     prop_oneof![some(0..6, below.clone()), some(9..20, below)]
 }
 

@@ -13,7 +13,7 @@ descriptors:
 - {key: own, value: 'o*', rate_limit: *l}
 ";
 
-/// The name that a request gives, where it makes one.
+/// Returns the name that a request gives to the rule it matches; empty without one.
 fn of_request(pairs: &[(&str, &str)]) -> String {
     let (set, mut text) = (policies(POLICY), Vec::new());
     set.find("d").unwrap().write_metric_key(&entries(pairs), &mut |part| text.extend_from_slice(part));

@@ -1,4 +1,4 @@
-//! Tests of the room as a whole.
+//! Tests of the module as a whole.
 
 mod dialect;
 mod examples;
@@ -16,7 +16,7 @@ mod warnings;
 use super::{Loaded, Options, PolicySet, Report, Source, load};
 use crate::descriptor::{Entry, Identity, KeyBuffer};
 
-/// Sources named `a.yaml`, `b.yaml` and so on.
+/// Returns sources named `a.yaml`, `b.yaml` and so on.
 fn sources(texts: &[&str]) -> Vec<Source> {
     let named = |(name, text): (char, &&str)| Source { name: format!("{name}.yaml"), text: (*text).to_owned() };
     ('a'..='z').zip(texts).map(named).collect()
@@ -26,7 +26,7 @@ fn load_all(texts: &[&str]) -> Result<Loaded, Report> {
     load(&sources(texts), &Options::default())
 }
 
-/// Policies that load without a warning.
+/// Loads policies that have no warnings.
 fn policies(text: &str) -> PolicySet {
     let loaded = load_all(&[text]).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
@@ -41,7 +41,7 @@ fn errors(texts: &[&str]) -> String {
     load_all(texts).unwrap_err().to_string()
 }
 
-/// A policy of one limit, whose `rate_limit` this is, in flow style.
+/// Returns a policy with one limit, whose `rate_limit` is given in flow style.
 fn limited(rate_limit: &str) -> String {
     format!("domain: d\ndescriptors:\n- key: k\n  rate_limit: {rate_limit}\n")
 }
@@ -50,7 +50,7 @@ fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
     pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }
 
-/// The path of the rule that is hit in domain `d`, and the counter's key.
+/// Returns the path of the rule that is matched in domain `d`, and the counter's key.
 fn hit(set: &PolicySet, pairs: &[(&str, &str)]) -> Option<(String, Vec<u8>)> {
     let mut buffer = KeyBuffer::default();
     let policy = set.find("d")?;
@@ -63,7 +63,7 @@ fn path(set: &PolicySet, pairs: &[(&str, &str)]) -> Option<String> {
     hit(set, pairs).map(|(path, _)| path)
 }
 
-/// The identity of the only limit of [`limited`].
+/// Returns the identity of the only limit of [`limited`].
 fn identity(rate_limit: &str) -> Identity {
     let set = policies(&limited(rate_limit));
     *set.rules().next().unwrap().identity()

@@ -1,4 +1,4 @@
-//! Options that a rule's metadata and overlays give it, and who is heard before whom.
+//! Options from the metadata of a rule and from overlays, and their precedence.
 
 use super::{errors, hit, load_all, policies};
 use crate::algorithm::{Algorithm, OnStoreError};
@@ -22,7 +22,7 @@ fn overlaid(policy: &str, overlay: &str) -> PolicySet {
     load_all(&[policy, overlay]).unwrap_or_else(|report| panic!("{report}")).policies
 }
 
-/// The algorithms of all rules, by their paths.
+/// Returns the algorithms of all rules, with their paths.
 fn algorithms(set: &PolicySet) -> Vec<(&str, &'static str)> {
     set.rules().map(|rule| (rule.path(), rule.algorithm())).filter(|(_, algorithm)| !algorithm.is_empty()).collect()
 }

@@ -1,9 +1,9 @@
-//! Files that were written for envoyproxy/ratelimit load and mean the same.
+//! Tests that files written for envoyproxy/ratelimit load and mean the same.
 
 use super::super::Imposes;
 use super::{errors, hit, limited, load_all, path, policies, warnings};
 
-/// The amount and period of the only limit.
+/// Returns the amount and period of the only limit.
 fn window(text: &str) -> String {
     let loaded = load_all(&[text]).unwrap_or_else(|report| panic!("{report}"));
     let rule = loaded.policies.rules().next().unwrap();

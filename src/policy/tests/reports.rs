@@ -1,4 +1,4 @@
-//! What people read when a policy is wrong.
+//! Messages for invalid policies.
 
 use super::super::{Options, load};
 use super::{errors, limited, load_all, sources};
@@ -206,7 +206,7 @@ fn limits_that_cannot_work() {
         "{}",
     ];
     let texts: Vec<_> = cases.iter().map(|case| limited(case)).collect();
-    // One line each: what it is and where.
+    // One line each: position and message.
     let lines = texts.iter().flat_map(|text| {
         let report = load_all(&[text]).unwrap_err();
         let line = |problem: &super::super::report::Problem| {

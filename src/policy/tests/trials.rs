@@ -1,4 +1,4 @@
-//! What people read when a test of a policy is wrong.
+//! Messages for invalid tests of policies.
 
 use super::super::{Source, trial};
 

@@ -1,4 +1,4 @@
-//! What can work and is probably not meant.
+//! Warnings about policies that work but are probably a mistake.
 
 use super::{load_all, warnings};
 

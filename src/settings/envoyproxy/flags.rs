@@ -1,13 +1,16 @@
-//! Which flags the variables make, one function a concern.
+//! Translation of variables to flags, one function per concern.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use super::{Flag, Reader, words};
+use crate::store::redis::without_password;
 
-/// Time for a decision of callers that set none: there they wait without an end. Envoy always sets one.
+/// Timeout of a decision for callers that set none, which in envoyproxy/ratelimit wait without
+/// limit. Envoy always sets one.
 const STORE_TIMEOUT: &str = "1s";
 
-/// How long a denial is remembered: there until the window ends, and whatever is given back meanwhile.
+/// Maximum time to cache a denial. envoyproxy/ratelimit caches it until the window ends, regardless
+/// of refunds.
 const DENY_CACHE_MAX: &str = "60s";
 
 pub(super) fn put(reader: &mut Reader<'_>) {
@@ -30,7 +33,7 @@ fn listen(reader: &mut Reader<'_>) {
     let (http, admin) = (address(reader, "HOST", "PORT"), address(reader, "DEBUG_HOST", "DEBUG_PORT"));
     reader.put("--http-listen", http);
     reader.put("--admin-listen", admin);
-    // Its debug port shows its pages to everybody.
+    // The debug port of that service serves its pages without authentication.
     reader.switch("--admin-open-pages", true);
     let (age, grace) = (reader.duration("GRPC_MAX_CONNECTION_AGE"), reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE"));
     reader.put("--max-connection-age", age);
@@ -44,7 +47,7 @@ fn listen(reader: &mut Reader<'_>) {
         }
     }
     texts(reader, &[("--grpc-tls-cert", "GRPC_SERVER_TLS_CERT"), ("--grpc-tls-key", "GRPC_SERVER_TLS_KEY")]);
-    // The second is Envoy Gateway's, which that service does not read.
+    // The second is set by Envoy Gateway, and that service does not read it.
     let authority = ["GRPC_CLIENT_TLS_CACERT", "GRPC_SERVER_TLS_CA_CERT"].map(|name| reader.text(name));
     match authority.into_iter().find(|path| !path.is_empty()) {
         Some(authority) => {
@@ -58,7 +61,7 @@ fn listen(reader: &mut Reader<'_>) {
     }
 }
 
-/// `host:port`, with an address for the host.
+/// Returns `host:port`, with the host resolved to an address.
 fn address(reader: &mut Reader<'_>, host: &'static str, port: &'static str) -> String {
     let written = reader.text(host);
     let ip = ip_of(written);
@@ -75,7 +78,7 @@ fn address(reader: &mut Reader<'_>, host: &'static str, port: &'static str) -> S
     SocketAddr::new(ip, number.unwrap_or_default()).to_string()
 }
 
-/// The address of a host; every one where nothing is said.
+/// Returns the address of a host; the unspecified one if it is empty.
 fn ip_of(host: &str) -> Option<IpAddr> {
     match host.trim_start_matches('[').trim_end_matches(']') {
         "" => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -90,11 +93,11 @@ fn log(reader: &mut Reader<'_>) {
         "panic" | "fatal" | "error" => reader.put("--log", "error"),
         "warn" | "warning" => reader.put("--log", "warn"),
         "info" => reader.put("--log", "info"),
-        // Ours alone: what the libraries say is every frame.
+        // Applies to Tollgate alone: libraries log every frame at this level.
         known @ ("debug" | "trace") => reader.put("--log", format!("info,tollgate={known}")),
         _ => reader.problem("LOG_LEVEL", &format!("expected error, warn, info, debug or trace, found `{level}`")),
     }
-    reader.put("--log-format", if reader.text("LOG_FORMAT") == "json" { "json" } else { "text" });
+    reader.put("--log-format", if reader.text("LOG_FORMAT") == "json" { "logrus" } else { "text" });
 }
 
 fn policies(reader: &mut Reader<'_>) {
@@ -160,7 +163,7 @@ fn xds(reader: &mut Reader<'_>) {
         ("--xds-backoff-min", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
         ("--xds-backoff-max", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
     ];
-    // Both or none: one that is set may not fit the other's default here.
+    // Both or none: one that is set may not fit the default of the other here.
     if waits.iter().any(|(_, name)| reader.has(name)) {
         waits.into_iter().for_each(|(flag, name)| reader.put(flag, reader.duration(name)));
     }
@@ -271,7 +274,7 @@ fn per_second(reader: &mut Reader<'_>) {
     login(reader, "REDIS_PERSECOND_SENTINEL_AUTH", "--per-second-sentinel-user", "--per-second-sentinel-password");
 }
 
-/// The variables that say where a Redis is.
+/// The variables that locate a Redis.
 struct Names {
     url: &'static str,
     socket: &'static str,
@@ -299,18 +302,21 @@ fn url(reader: &mut Reader<'_>, flag: &'static str, names: &Names) {
                 let hosts: Vec<_> = hosts.iter().copied().map(bare).collect();
                 reader.put(flag, format!("{}{}@{}", scheme("-sentinel"), escaped(master), hosts.join(",")));
             }
-            _ => reader.problem(names.url, &format!("expected master,host:port,host:port, found `{written}`")),
+            _ => reader.problem(
+                names.url,
+                &format!("expected master,host:port,host:port, found `{}`", without_password(written)),
+            ),
         },
         other => reader.problem(names.kind, &format!("expected SINGLE, SENTINEL or CLUSTER, found `{other}`")),
     }
 }
 
-/// A name for a URL.
+/// Escapes a name for a URL.
 fn escaped(name: &str) -> String {
     name.trim().replace('%', "%25").replace('@', "%40").replace('/', "%2F").replace(':', "%3A")
 }
 
-/// `password` or `user:password`.
+/// Parses `password` or `user:password`.
 fn login(reader: &mut Reader<'_>, name: &'static str, user: &'static str, password: &'static str) {
     match reader.text(name).split_once(':') {
         Some((who, secret)) => {
@@ -324,7 +330,7 @@ fn login(reader: &mut Reader<'_>, name: &'static str, user: &'static str, passwo
     }
 }
 
-/// Flags that are what a variable says, where it says something.
+/// Sets flags to the text of variables that are not empty.
 fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
     for (flag, name) in pairs {
         let text = reader.text(name);
@@ -334,20 +340,25 @@ fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
     }
 }
 
-/// Spans are sent by gRPC alone. Where to, OpenTelemetry's own variables say, as there.
+/// Sets up the export of spans. The endpoint comes from OpenTelemetry's own variables, as in that
+/// service.
 fn tracing(reader: &mut Reader<'_>) {
     let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
     let has_endpoint = endpoints.iter().any(|name| reader.variables.contains_key(*name));
     if !reader.boolean("TRACING_ENABLED") {
         return reader.switch("--no-spans", has_endpoint);
     }
-    if reader.text("TRACING_EXPORTER_PROTOCOL") != "grpc" {
-        let way = "set TRACING_EXPORTER_PROTOCOL=grpc, and the collector's port for that";
-        reader.note("TRACING_ENABLED", &format!("spans are sent by gRPC only, and none are now; {way}"));
-        return reader.switch("--no-spans", true);
-    }
+    let (protocol, usual) = match reader.text("TRACING_EXPORTER_PROTOCOL") {
+        "grpc" => ("grpc", "http://localhost:4317"),
+        "http" | "" => ("http/protobuf", "http://localhost:4318"),
+        other => {
+            let what = format!("expected http or grpc, found `{other}`");
+            return reader.problem("TRACING_EXPORTER_PROTOCOL", &what);
+        }
+    };
+    reader.put("--otlp-protocol", protocol);
     if !has_endpoint {
-        reader.put("--otlp-endpoint", "http://localhost:4317");
+        reader.put("--otlp-endpoint", usual);
     }
     reader.put("--trace-sampler", "parentbased_traceidratio");
     reader.put("--trace-sampler-arg", reader.text("TRACING_SAMPLING_RATE"));

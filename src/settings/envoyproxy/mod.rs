@@ -1,8 +1,10 @@
-//! The variables of envoyproxy/ratelimit as flags of ours: what a process does that runs in its place, and the migration guide.
+//! Translation of the variables of envoyproxy/ratelimit to flags of Tollgate, for a process that
+//! replaces that service and for the migration guide.
 //!
-//! A variable that is not set has that service's default, except where nobody can have relied on it: how long to wait between
-//! two attempts to reach somebody. An empty variable is one that is not set, but for texts.
+//! A variable that is not set has that service's default, except for the delays between attempts to
+//! connect, which no deployment can rely on. An empty variable counts as not set, except for texts.
 
+mod fates;
 mod flags;
 mod table;
 mod words;
@@ -10,44 +12,47 @@ mod words;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use self::fates::{Fate, OwnVariable, fates, is_known, own_variables, policies};
 use crate::store::redis::without_password;
 use table::{Kind, VARIABLES, Variable, Worth};
 
 /// The variables of a process, by name.
 pub type Variables = BTreeMap<String, String>;
 
-/// Flags that do what the variables ask for.
+/// The flags that have the effect of a set of variables.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     /// The flags, in the order of that service's settings.
     pub flags: Vec<Flag>,
-    /// What comes about in another way than the variables say.
+    /// Notes on variables whose effect is achieved in another way.
     pub notes: Vec<String>,
-    /// What cannot be, a line for each variable; flags are then only good for finding more.
+    /// Variables that cannot be honored, one line each; the flags then serve only to find further
+    /// problems.
     pub problems: Vec<String>,
 }
 
 /// A flag with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
-    /// As `--store`.
+    /// The name, such as `--store`.
     pub name: &'static str,
-    /// None where it is a switch.
+    /// The values; empty for a switch.
     pub values: Vec<String>,
 }
 
-/// Flags whose values are for nobody's eyes.
+/// Flags whose values are secret.
 const SECRET: [&str; 4] =
     ["--redis-password", "--sentinel-password", "--per-second-password", "--per-second-sentinel-password"];
-/// The variable that has tokens.
+/// The variable that contains tokens.
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
 
-/// Translates variables.
+/// Translates variables to flags.
 pub fn translate(variables: &Variables) -> Translation {
     let mut reader = Reader { variables, translation: Translation::default() };
     reader.check();
     flags::put(&mut reader);
-    // What stands in for a value that cannot be read may be wrong in its place: the variable has been told of.
+    // The replacement of an invalid value may be invalid as well: the variable has already been
+    // reported.
     let is_told = |found: &String| {
         let (names, _) = found.split_once(": ").unwrap_or((found, ""));
         names.split(", ").any(|name| reader.translation.problems.iter().any(|known| known.starts_with(name)))
@@ -64,7 +69,7 @@ struct Serve {
     flags: super::Flags,
 }
 
-/// What is wrong with the flags, by the variables that they come from.
+/// Returns the problems of the flags, named by the variables that set them.
 fn resolved(reader: &Reader<'_>) -> Vec<String> {
     let flags = reader.translation.flags.iter().flat_map(Flag::words);
     match <Serve as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)) {
@@ -83,7 +88,7 @@ fn resolved(reader: &Reader<'_>) -> Vec<String> {
     }
 }
 
-/// Every variable, and the flags that it makes or why it makes none.
+/// Returns every variable, and the flags that it sets or why it sets none.
 pub fn guide() -> impl Iterator<Item = (&'static str, &'static str)> {
     VARIABLES.iter().map(|variable| match variable.worth {
         Worth::Part(text) | Worth::NeedNot(text) | Worth::Instead(text) | Worth::Refused(text) => (variable.name, text),
@@ -91,7 +96,7 @@ pub fn guide() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl Flag {
-    /// The words of a command line, whatever the values begin with.
+    /// Returns the flag as words of a command line, whatever its values begin with.
     pub fn words(&self) -> Vec<String> {
         match self.values.as_slice() {
             [value] => vec![format!("{}={value}", self.name)],
@@ -101,14 +106,14 @@ impl Flag {
 }
 
 impl fmt::Display for Flag {
-    /// As a shell reads it; secrets are not shown.
+    /// Writes the flag as shell words, with secrets masked.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
         let hidden = SECRET.contains(&self.name);
         self.values.iter().try_for_each(|value| {
             let value = match self.name {
                 _ if hidden => "***".to_owned(),
-                // A token, as often as not.
+                // The value is often a token.
                 "--xds-header" => format!("{}=***", value.split('=').next().unwrap_or_default()),
                 _ => without_password(value),
             };
@@ -117,7 +122,7 @@ impl fmt::Display for Flag {
     }
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+[]".contains(letter);
     match !text.is_empty() && text.chars().all(is_plain) {
@@ -126,21 +131,21 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Reads variables, and collects what becomes of them.
+/// Reads variables, and collects the flags, notes and problems.
 struct Reader<'v> {
     variables: &'v Variables,
     translation: Translation,
 }
 
 impl<'v> Reader<'v> {
-    /// Looks at each variable alone.
+    /// Checks each variable on its own.
     fn check(&mut self) {
         let memcached = self.text("BACKEND_TYPE").eq_ignore_ascii_case("memcache");
         for variable in VARIABLES {
             let Some(text) = self.set(variable) else { continue };
             let is_default = text == variable.default;
             if let Err(what) = variable.check(text) {
-                // Of what the control plane is told, a value is a token as often as not.
+                // A value of these headers is often a token.
                 let found = if variable.name == HEADERS { "***" } else { text };
                 self.problem(variable.name, &format!("{what}, found `{found}`"));
             }
@@ -171,19 +176,20 @@ impl<'v> Reader<'v> {
         }
     }
 
-    /// What a variable says, where it says anything.
+    /// Returns the value of a variable if it is set.
     fn set(&self, variable: &Variable) -> Option<&'v str> {
         let text = self.variables.get(variable.name)?;
         (variable.kind == Kind::Text || !text.is_empty()).then_some(text.as_str())
     }
 
-    /// What a variable says, or that service's default.
+    /// Returns the value of a variable, or that service's default.
     fn text(&self, name: &str) -> &'v str {
         let variable = VARIABLES.iter().find(|variable| variable.name == name);
         variable.map_or("", |variable| self.set(variable).unwrap_or(variable.default))
     }
 
-    /// The variables that make a flag: those that are set, if any is.
+    /// Returns the variables that set a flag: only those that have a value, or all of them if none
+    /// has.
     fn variables_of(&self, flag: &str) -> String {
         let makes = |variable: &&Variable| match variable.worth {
             Worth::Part(flags) => flags.split(' ').any(|one| one == flag),
@@ -198,17 +204,17 @@ impl<'v> Reader<'v> {
         }
     }
 
-    /// What a variable is there unless set.
+    /// Returns that service's default of a variable.
     fn default(&self, name: &str) -> &'static str {
         VARIABLES.iter().find(|variable| variable.name == name).map_or("", |variable| variable.default)
     }
 
-    /// Whether a variable is set to something.
+    /// Returns `true` if a variable is set and not empty.
     fn has(&self, name: &str) -> bool {
         self.variables.get(name).is_some_and(|text| !text.is_empty())
     }
 
-    // What cannot be read has been reported by `check`.
+    // Values that cannot be parsed have been reported by `check`.
 
     fn boolean(&self, name: &str) -> bool {
         words::boolean(self.text(name)).unwrap_or_default()
@@ -244,7 +250,7 @@ fn is_off(variable: &Variable, text: &str) -> bool {
     variable.kind == Kind::Bool && words::boolean(text) == Ok(false)
 }
 
-/// A length of time as our flags read it, to the microsecond.
+/// Formats a duration for our flags, to the microsecond.
 fn in_words(length: std::time::Duration) -> String {
     match (length.as_secs(), length.subsec_micros()) {
         (seconds, 0) => format!("{seconds}s"),

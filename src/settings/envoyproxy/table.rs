@@ -1,49 +1,50 @@
-//! Every variable that envoyproxy/ratelimit reads: what it takes, what it is there unless set, and what it is here.
+//! Every variable that envoyproxy/ratelimit reads: its type, its default, and its meaning in
+//! Tollgate.
 
 use Kind::{Bool, Duration, Float, Int, List, Map, Text};
 use Worth::{Instead, NeedNot, Part, Refused};
 
-/// What a variable takes.
+/// The type of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
-    /// Go's `true`, `1`, `t` and the like.
+    /// `true`, `1`, `t` and other forms that Go accepts.
     Bool,
-    /// Also as `0x10`.
+    /// A whole number, also in forms such as `0x10`.
     Int,
     Float,
-    /// Go's `150us`, `10s`, `1h30m`.
+    /// A duration of Go: `150us`, `10s`, `1h30m`.
     Duration,
-    /// Separated by commas.
+    /// Texts separated by commas.
     List,
-    /// `key:value,key:value`.
+    /// Pairs, `key:value,key:value`.
     Map,
 }
 
-/// What a variable is here.
+/// The meaning of a variable in Tollgate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
-    /// It makes these flags, alone or with others.
+    /// The variable sets these flags, alone or with others.
     Part(&'static str),
-    /// Nothing has to be set, and why.
+    /// No setting is needed; the text has the reason.
     NeedNot(&'static str),
-    /// What it asks for comes about in another way, which is said where it is set.
+    /// The effect is achieved in another way; a note reports it if the variable is set.
     Instead(&'static str),
-    /// It cannot be honoured, and what to do.
+    /// The variable cannot be honored; the text describes what to do.
     Refused(&'static str),
 }
 
-/// A variable.
+/// A variable of envoyproxy/ratelimit.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// As that service has it; empty where it has none.
+    /// Default of that service; empty if there is none.
     pub(super) default: &'static str,
     pub(super) worth: Worth,
 }
 
-/// All of them, in the order of that service's settings.
+/// All variables, in the order of that service's settings.
 #[rustfmt::skip]
 pub(super) const VARIABLES: &[Variable] = &[
     v("HOST", Text, "0.0.0.0", Part("--http-listen")),
@@ -164,11 +165,11 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("MEMCACHE_TLS_CACERT", Text, "", NeedNot(IDLE_MEMCACHE)),
     v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", NeedNot(IDLE_MEMCACHE)),
 
-    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --trace-sampler --trace-sampler-arg")),
+    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --otlp-protocol --trace-sampler --trace-sampler-arg")),
     v("TRACING_SERVICE_NAME", Text, "RateLimit", Part("--service-name")),
     v("TRACING_SERVICE_NAMESPACE", Text, "", Part("--resource-attribute")),
     v("TRACING_SERVICE_INSTANCE_ID", Text, "", Part("--resource-attribute")),
-    v("TRACING_EXPORTER_PROTOCOL", Text, "http", Part("--no-spans")),
+    v("TRACING_EXPORTER_PROTOCOL", Text, "http", Part("--otlp-protocol --otlp-endpoint")),
     v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler-arg")),
 ];
 

@@ -4,7 +4,7 @@ fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The flags that these variables change or take away, against none set.
+/// Returns the flags that these variables change or remove, compared with no variables.
 fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
     let translation = translate(&variables(pairs));
     assert_eq!(translation.problems, Vec::<String>::new(), "{pairs:?}");
@@ -47,7 +47,7 @@ fn nothing_set_is_that_services_defaults() {
     assert_eq!((translation.notes, translation.problems), (vec![], vec![]));
 }
 
-/// Variables, and the flags that they change or take away.
+/// Variables, and the flags that they change or remove.
 #[rustfmt::skip]
 const CASES: &[(&str, &str)] = &[
     ("HOST=:: PORT=9000", "--http-listen [::]:9000"),
@@ -63,7 +63,7 @@ const CASES: &[(&str, &str)] = &[
     ("GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k GRPC_CLIENT_TLS_CACERT=/a GRPC_CLIENT_TLS_SAN=s", "--grpc-tls-cert /c + --grpc-tls-key /k + --grpc-tls-client-ca /a + --grpc-tls-client-san s"),
     ("GRPC_SERVER_USE_TLS=t GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k GRPC_SERVER_TLS_CA_CERT=/a", "--grpc-tls-cert /c + --grpc-tls-key /k + --grpc-tls-client-ca /a"),
     ("LOG_LEVEL=INFO", "--log info"),
-    ("LOG_LEVEL=panic LOG_FORMAT=json", "--log error + --log-format json"),
+    ("LOG_LEVEL=panic LOG_FORMAT=json", "--log error + --log-format logrus"),
     ("USE_STATSD=true STATSD_PROTOCOL=udp", "--statsd udp://localhost:8125"),
     ("USE_STATSD=false USE_DOG_STATSD=true STATSD_HOST=::1 STATSD_PORT=1", "--statsd udp://[::1]:1 + --statsd-dialect dogstatsd"),
     ("USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A DOG_STATSD_MOGRIFIER_A_PATTERN=^x\\.(.*)$ DOG_STATSD_MOGRIFIER_A_NAME=y DOG_STATSD_MOGRIFIER_A_TAGS=k:$1", "--statsd udp://localhost:8125 + --statsd-dialect dogstatsd + --statsd-rewrite ^x\\.(.*)$ y k:$1"),
@@ -101,9 +101,9 @@ const CASES: &[(&str, &str)] = &[
     ("LOCAL_CACHE_SIZE_IN_BYTES=1024", "--deny-cache-max 60s"),
     ("REDIS_PERSECOND=true REDIS_PERSECOND_SOCKET_TYPE=tcp REDIS_PERSECOND_URL=h:2 REDIS_PERSECOND_AUTH=u:p", "--per-second-store redis://h:2 + --per-second-user u + --per-second-password p"),
     ("REDIS_PERSECOND_URL=h:2", ""),
-    ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SAMPLING_RATE=0.1 TRACING_SERVICE_NAMESPACE=ns", "--otlp-endpoint http://localhost:4317 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 0.1 + --service-name RateLimit + --resource-attribute service.namespace=ns"),
-    ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "--trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
-    ("TRACING_ENABLED=true", "--no-spans"),
+    ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SAMPLING_RATE=0.1 TRACING_SERVICE_NAMESPACE=ns", "--otlp-protocol grpc + --otlp-endpoint http://localhost:4317 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 0.1 + --service-name RateLimit + --resource-attribute service.namespace=ns"),
+    ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "--otlp-protocol grpc + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
+    ("TRACING_ENABLED=true", "--otlp-protocol http/protobuf + --otlp-endpoint http://localhost:4318 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT=http://h:4317", "--no-spans"),
     ("TRACING_SAMPLING_RATE=0.1", ""),
     ("PORT= USE_STATSD= REDIS_TIMEOUT=", ""),
@@ -213,10 +213,8 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
 #[test]
 fn what_comes_about_otherwise_is_noted() {
     let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
-    let told = notes(&[("TRACING_ENABLED", "true")]);
-    assert!(told.len() == 1 && told[0].starts_with("TRACING_ENABLED: spans are sent by gRPC only"), "{told:?}");
     assert_eq!(
-        notes(&[("TRACING_ENABLED", "0"), ("REDIS_POOL_SIZE", "5"), ("EXPIRATION_JITTER_MAX_SECONDS", "0")]).len(),
+        notes(&[("TRACING_ENABLED", "1"), ("REDIS_POOL_SIZE", "5"), ("EXPIRATION_JITTER_MAX_SECONDS", "0")]).len(),
         0
     );
     assert_eq!(notes(&[("EXTRA_TAGS", "a:"), ("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_SAN", "s")]).len(), 2);

@@ -1,10 +1,10 @@
-//! Values of variables as Go reads them.
+//! Parsers for values of variables, with the rules of Go.
 
 use std::time::Duration;
 
 use crate::policy::whole_number;
 
-/// `true`, `1`, `t` and the like.
+/// Parses `true`, `1`, `t` and other forms that Go accepts.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -13,19 +13,20 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A whole number, also as `0x10`, `0b11`, `0o17`, `017` or `1_000`.
+/// Parses a whole number, also as `0x10`, `0b11`, `0o17`, `017` or `1_000`.
 pub(super) fn integer(text: &str) -> Result<i64, String> {
-    // The YAML of that service reads its numbers by the same rules of Go; variables have `0X10` besides.
+    // The YAML of that service parses numbers by the same rules of Go; variables also accept
+    // `0X10`.
     let number = whole_number(&text.to_ascii_lowercase()).and_then(|number| i64::try_from(number).ok());
     number.ok_or_else(|| "expected a whole number".to_owned())
 }
 
-/// A number.
+/// Parses a finite number.
 pub(super) fn float(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| "expected a number".to_owned())
 }
 
-/// `150us`, `10s`, `1h30m`, `1.5s`, `0`.
+/// Parses `150us`, `10s`, `1h30m`, `1.5s` or `0`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
@@ -46,12 +47,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(error()) } else { Duration::try_from_secs_f64(seconds).map_err(|_| error()) }
 }
 
-/// `a,b`, as they stand.
+/// Splits `a,b`; items are not trimmed, and empty ones are dropped.
 pub(super) fn list(text: &str) -> Vec<&str> {
     text.split(',').filter(|item| !item.is_empty()).collect()
 }
 
-/// `key:value,key:value`.
+/// Parses `key:value,key:value`.
 pub(super) fn map(text: &str) -> Result<Vec<(&str, &str)>, String> {
     let pair = |item| match list_of(item, ':').as_slice() {
         [key, value] => Ok((*key, *value)),

@@ -16,7 +16,7 @@ use crate::algorithm::time::Timestamp;
 use crate::algorithm::{OnStoreError, State};
 use crate::descriptor::CounterKey;
 
-/// So long that no memory ends by it.
+/// Long enough that no entry expires by the bound.
 const LONG: Duration = Duration::from_secs(3_600);
 const START: u64 = 1_780_000_000_123_456;
 const KEY: &[u8] = b"a counter of some rule";
@@ -51,8 +51,8 @@ fn limits() -> impl Strategy<Value = Limit> {
     })
 }
 
-/// A request: how long after the one before, for how many hits, whether through another process, and how long its question and
-/// its answer are under way.
+/// A request: the time since the previous one, its hits, `true` if it goes through another process,
+/// and the delays of its store call and of the reply.
 type Step = (u64, u32, bool, [u64; 2]);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -62,15 +62,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec((wait, hits, prop::bool::weighted(0.2), delays), 1..150)
 }
 
-/// What happens at an instant.
+/// An event at an instant.
 enum Event {
     Wanted(Step),
-    /// A question reaches the store.
+    /// A call reaches the store.
     Asked {
         asked: u64,
         step: Step,
     },
-    /// Its answer reaches the process.
+    /// Its reply reaches the process.
     Answered {
         asked: u64,
         hits: u32,
@@ -78,7 +78,7 @@ enum Event {
     },
 }
 
-/// A denial as it was remembered, and as the store would have said it then.
+/// A cached denial, and the store's own result at the same instant.
 struct Remembered {
     hits: u32,
     told: Report,
@@ -140,7 +140,7 @@ proptest! {
     fn what_is_remembered_is_true_and_tells_nobody_to_come_back_too_early(limit in limits(), steps in steps()) {
         for Remembered { hits, told, is_true, truth } in run(&limit, &steps) {
             prop_assert!(is_true, "{hits} hits would have been admitted");
-            // Fewer hits may have been admitted meanwhile than were denied.
+            // For several hits, smaller requests that were admitted since may extend the wait.
             if hits == 1 {
                 let late = told.retry_after.zip(truth.retry_after).map(|(told, truth)| told.get().checked_sub(truth.get()));
                 prop_assert!(matches!(late, Some(Some(..=600))), "{told:?} for {truth:?}");
@@ -162,7 +162,7 @@ fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
     let fixed = || Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap());
     let several = || Algorithm::FixedWindow(FixedWindow::new([of_a_minute(2), of_a_minute(3)].concat()).unwrap());
     let rate = || Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap());
-    // Two are admitted, the third is denied, and the rest is remembered.
+    // Two are admitted, the third is denied, and the rest is answered from the cache.
     let steps = [(10, 1, false, [1, 1]); 10];
     for (limit, remembered) in [
         (single(fixed(), Charge::Always), 7),
@@ -183,7 +183,7 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
     let (denials, asked) = (denials(), Instant::now());
     let at = |us: u64| asked + Duration::from_micros(us);
     let [retry_after, reset_after] = [Some(Micros::new(500)), Some(Micros::new(900))];
-    let report = Report { remaining: 0, window: 0, reset_after, retry_after };
+    let report = Report { remaining: 0, beyond: 0, window: 0, reset_after, retry_after, ban_window_ends_after: None };
     let outcome = Outcome { allowed: false, report, by: JudgedBy::Store };
     denials.learn(&check(&limit, 1), &outcome, asked, at(100));
     let told = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
@@ -197,7 +197,14 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
 fn a_denial_says_nothing_of_the_counter_beside_the_others_of_its_domain() {
     let limit = single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
     let (denials, asked) = (denials(), Instant::now());
-    let report = Report { remaining: 0, window: 0, reset_after: None, retry_after: Some(Micros::from_secs(60)) };
+    let report = Report {
+        remaining: 0,
+        beyond: 0,
+        window: 0,
+        reset_after: None,
+        retry_after: Some(Micros::from_secs(60)),
+        ban_window_ends_after: None,
+    };
     let outcome = Outcome { allowed: false, report, by: JudgedBy::Store };
     let apart = check(&limit, 1);
     let beside = Check { key: apart.key.in_one_slot(true), ..apart };

@@ -1,4 +1,4 @@
-//! A block of hits: charged already, admitted one by one, and closed once.
+//! A block of hits: charged in advance, admitted in memory, and closed once.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,32 +7,34 @@ use std::time::Instant;
 use crate::algorithm::time::Micros;
 use crate::algorithm::{Limit, Receipt};
 
-/// What stands in the place of a count of hits once a block is closed.
+/// Value of `left` in a closed block.
 const CLOSED: u64 = u64::MAX;
 
-/// A block. Whoever has it admits from it; the one who took it closes it when it ends.
+/// A block of leased hits. All its holders take hits from it; the task that leased it closes it at
+/// its end.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Its charge, whole.
+    /// Receipt of the whole charge.
     receipt: Receipt,
     asked: Instant,
     answered: Instant,
     end: Instant,
     ends_with_window: bool,
-    /// The instant from which no window counts its hits; `None`: only the store knows.
+    /// The instant from which no window counts its hits; `None` if only the store knows.
     gone: Option<Instant>,
-    /// Hits that are left, or [`CLOSED`].
+    /// Remaining hits, or [`CLOSED`].
     left: AtomicU64,
 }
 
 impl Block {
-    /// A block of hits that were charged while the question was under way.
+    /// Creates a block of hits that were charged during a store call.
     ///
-    /// How long hits may be admitted is counted from its beginning, and how long a window may count them from its end, on this
-    /// process's own steady clock: it does not have to agree with the store's about what time it is, only about how long a moment
-    /// lasts. (It stands still while a machine sleeps.)
+    /// The time for which hits may be admitted is measured from the start of the call, and the time
+    /// for which a window may count them from its end, on this process's monotonic clock. It does
+    /// not have to agree with the store's clock on the time, only on the length of intervals. (It
+    /// does not advance while the machine is suspended.)
     pub(super) fn new(limit: &Limit, receipt: Receipt, under_way: Range<Instant>, ttl: Micros) -> Self {
-        // Hits of a grant were charged in no window.
+        // Hits charged to a grant are in no window.
         let windows = limit.windows_end_after(receipt.at).filter(|_| !receipt.of_grant);
         let Range { start: asked, end: answered } = under_way;
         let life = windows.map_or(ttl, |(first, _)| first.min(ttl));
@@ -47,56 +49,58 @@ impl Block {
         }
     }
 
-    /// Takes hits, where there are so many and it has not ended.
+    /// Takes hits if enough are left and the block has not ended.
     pub(super) fn take(&self, hits: u64, now: Instant) -> bool {
         let less = |left: u64| if left == CLOSED { None } else { left.checked_sub(hits) };
         now < self.end && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Puts hits back; not where it is closed, which was told without them.
+    /// Puts hits back. Returns `false` if the block is closed, since its unused hits were returned
+    /// without these.
     pub(super) fn put_back(&self, hits: u64) -> bool {
         let more = |left: u64| (left != CLOSED).then(|| left.saturating_add(hits));
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Ends it and says what was not used; nothing the second time.
+    /// Closes the block and returns its unused hits, or 0 if it was closed already.
     pub(super) fn close(&self) -> u64 {
         let left = self.left.swap(CLOSED, Ordering::Relaxed);
         if left == CLOSED { 0 } else { left }
     }
 
-    /// Hits that may still be taken.
+    /// Returns the hits that can still be taken.
     pub(super) fn left(&self, now: Instant) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         if left == CLOSED || now >= self.end { 0 } else { left }
     }
 
-    /// Hits at the beginning.
+    /// Returns the initial number of hits.
     pub(super) fn hits(&self) -> u64 {
         self.receipt.hits
     }
 
-    /// The receipt of so many of its hits.
+    /// Returns a receipt for part of its hits.
     pub(super) fn receipt(&self, hits: u64) -> Receipt {
         Receipt { hits, ..self.receipt }
     }
 
-    /// When the store's answer came.
+    /// Returns the arrival time of the store's reply.
     pub(super) fn answered(&self) -> Instant {
         self.answered
     }
 
-    /// When it ends.
+    /// Returns the end of the block.
     pub(super) fn end(&self) -> Instant {
         self.end
     }
 
-    /// Returns true once no window is left that its hits could be given back to.
+    /// Returns `true` if every window has ended that its hits could be returned to.
     pub(super) fn is_gone(&self, now: Instant) -> bool {
         self.gone.is_some_and(|gone| now >= gone)
     }
 
-    /// Whether the next one is wanted: a quarter is left, of its hits, or of a life after which there is another one.
+    /// Returns `true` if it is time to lease the next block: at most a quarter is left of its hits
+    /// or, unless its end is that of its window, of its lifetime.
     pub(super) fn is_running_out(&self, now: Instant) -> bool {
         let is_low = self.left(now) <= self.hits() / 4;
         let quarter = self.end.saturating_duration_since(self.asked).div_f64(4.0);
@@ -122,8 +126,8 @@ mod tests {
         Receipt { at: Timestamp::from_micros(at), hits: 8, of_grant: false }
     }
 
-    /// A block of 8 hits, charged so many microseconds after the beginning of a minute, and when it was asked for; the answer came
-    /// 10 microseconds later.
+    /// Returns a block of 8 hits, charged `after` microseconds past the start of a minute, and the
+    /// time of the request. The reply arrives 10 microseconds after the request.
     fn block_of(minutes: &[u64], after: u64, ttl_us: u64) -> (Block, Instant) {
         let windows = minutes.iter().map(|count| Window::new(100, Micros::new(count * MINUTE)).unwrap()).collect();
         let algorithm = Algorithm::FixedWindow(FixedWindow::new(windows).unwrap());
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn its_hits_are_gone_when_the_last_window_that_counts_them_has_surely_ended() {
-        // From the answer on, since they may have been charged just before.
+        // Measured from the reply, since they may have been charged just before it.
         for (minutes, last) in [([1].as_slice(), 110), (&[2, 1], 110), (&[7, 1, 3], 60_000_110), (&[1, 3], 110)] {
             let (block, asked) = block_of(minutes, MINUTE - 100, 1_000);
             assert_eq!(block.end() - asked, Duration::from_micros(100), "{minutes:?}");

@@ -1,7 +1,9 @@
-//! What a worker knows of its keys: how much each is asked for, and which blocks it holds of it. No IO, and time is told.
+//! A worker's table of keys: the demand for each key, and the blocks held for it. No IO; callers
+//! pass the time.
 //!
-//! A table of a fixed size. A key that is asked for takes the place that its hash leads to, unless another one holds a block there
-//! or is asked for more: then it is not leased. Until a key has a block its place is numbers alone.
+//! The table is direct-mapped and has a fixed size. A requested key takes the slot of its hash,
+//! unless the slot's key holds a block or is in higher demand: then the new key is not leased. A
+//! slot contains only numbers until its key has a block.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,27 +18,27 @@ use crate::descriptor::{OwnedKey, hash_of};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Lent, StoreError};
 
-/// Keys that are watched at once, about 100 bytes each, and up to two blocks of each.
+/// Number of slots: about 100 bytes each, and up to two blocks per key.
 const PLACES: usize = 1 << 13;
-/// Requests in a ttl from which on a key is worth a block.
+/// Minimum number of requests per TTL for which a key is worth a block.
 const HOT: u32 = 8;
 
-/// What a worker knows of its keys.
+/// Demand and blocks of a worker's keys.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// Empty until the first lease is asked for.
+    /// Empty until the first lease is needed.
     places: Box<[Place]>,
 }
 
-/// How much a key is asked for, and what is held of it.
+/// Demand for a key, and its blocks.
 #[derive(Debug)]
 struct Place {
     hash: u64,
-    /// When what is being counted began: a ttl, and the one before it.
+    /// Start of the current count; `before` is the count of the TTL before it.
     since: Instant,
     now: Use,
     before: Use,
-    /// Hits that the store had left when it was asked last; 0 where it could not say.
+    /// Remaining hits in the store's last report; 0 if unknown.
     left: u64,
     held: Option<Box<Held>>,
 }
@@ -47,7 +49,7 @@ struct Use {
     hits: u64,
 }
 
-/// The blocks of a key, and the one that is being asked for.
+/// The blocks of a key, and the state of the request for the next one.
 #[derive(Debug)]
 struct Held {
     key: OwnedKey,
@@ -55,20 +57,20 @@ struct Held {
     limit: Limit,
     blocks: Few<Arc<Block>>,
     is_asking: bool,
-    /// The store's report with the latest block, and when it arrived.
+    /// The store's report with the latest block, and the time of its arrival.
     report: Option<(Report, Instant)>,
 }
 
-/// What a look in the book gives.
+/// Result of a lookup.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The block that the hits were taken of, and the outcome.
+    /// The block that the hits were taken from, and the outcome.
     pub(super) taken: Option<Taken>,
-    /// Hits of a block to ask for now; to be [answered](Book::answered).
+    /// Size of a block to lease now; its result must be [recorded](Book::answered).
     pub(super) wanted: Option<u32>,
 }
 
-/// Hits taken of a block.
+/// Hits taken from a block.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub(super) block: Arc<Block>,
@@ -76,12 +78,12 @@ pub(super) struct Taken {
 }
 
 impl Book {
-    /// Counts a charge and takes it of a block that is held, if one has so many.
+    /// Counts a charge, and takes it from a block if one has enough hits.
     pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> Found {
         let Hits::Charge(hits) = check.hits else { return Found::default() };
         let Some(place) = self.open(hash(check), lease.ttl, now) else { return Found::default() };
         place.count(hits, lease.ttl, now);
-        // Another limit than the one that its blocks were charged by: they are over.
+        // Blocks that were charged under another limit, or for another key, do not apply.
         if place.held.as_ref().is_some_and(|held| !held.is_of(check)) {
             place.held = None;
         }
@@ -93,17 +95,18 @@ impl Book {
         Found { taken, wanted }
     }
 
-    /// Learns what the store has left of a key, from a check that it judged.
+    /// Records the remaining hits of a key from a check that the store judged.
     pub(super) fn learn(&mut self, check: &Check<'_>, outcome: Result<&Outcome, &StoreError>) {
         let hash = hash(check);
         if let Some(place) = self.place(hash).filter(|place| place.hash == hash) {
-            // What this process decides by its share of a limit says nothing of the store, but that it is away.
+            // A decision by this process's share of a limit only shows that the store is
+            // unavailable.
             let of_store = outcome.ok().filter(|outcome| outcome.by != JudgedBy::Share);
             place.left = of_store.map_or(0, |outcome| outcome.report.remaining);
         }
     }
 
-    /// Learns what became of a block that was wanted, and whether to hold it.
+    /// Records the result of leasing a block. Returns `true` if the block is to be held.
     pub(super) fn answered(
         &mut self,
         check: &OwnedCheck,
@@ -126,8 +129,8 @@ impl Book {
         self.places.get_mut(index)
     }
 
-    /// The place of a key, taken from another one that is idle. One that is not is asked for a little less thereby, so that of
-    /// many that come once none stays.
+    /// Returns the slot of a key, replacing another key that is idle. If the other key is not idle,
+    /// its request count decreases by one, so that one-off keys never hold on to a slot.
     fn open(&mut self, hash: u64, ttl: Micros, now: Instant) -> Option<&mut Place> {
         if self.places.is_empty() {
             self.places = (0..PLACES).map(|_| Place::new(0, now)).collect();
@@ -155,7 +158,7 @@ impl Place {
         Self { hash, since: now, now: Use::default(), before: Use::default(), left: 0, held: None }
     }
 
-    /// Begins a new count where the present one is as long as a ttl.
+    /// Starts a new count if the current one has lasted a TTL.
     fn roll(&mut self, ttl: Micros, now: Instant) {
         let (ttl, passed) = (Duration::from(ttl), now.saturating_duration_since(self.since));
         if passed >= ttl {
@@ -184,7 +187,7 @@ impl Place {
         Some(Taken { block, outcome: Outcome { allowed: true, report, by: JudgedBy::Block } })
     }
 
-    /// The hits of the block to ask for: what a ttl takes, where the one in use runs out.
+    /// Returns the size of the block to lease if the current one is running out: the hits of a TTL.
     fn wanted(&self, lease: &Lease, now: Instant) -> Option<u32> {
         let is_enough = |held: &Held| match held.blocks.as_slice() {
             [] => false,
@@ -220,7 +223,8 @@ impl Held {
     }
 }
 
-/// Where a check is looked for: by its counter, and by whom its hits are recorded for, since a block is charged in one name.
+/// Hashes the counter and the recorded entries of a check, since a block is charged for one set of
+/// entries.
 fn hash(check: &Check<'_>) -> u64 {
     check.recorded.iter().fold(check.key.hash(), |hash, entry| hash.rotate_left(1) ^ hash_of(entry))
 }

@@ -1,4 +1,4 @@
-//! What a limit promises with leases, as properties.
+//! Property tests of a limit's promise with leases.
 
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
@@ -23,7 +23,7 @@ const MS: u64 = 1_000;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let delay = || prop_oneof![3 => 0u64..200, 1 => 0u64..40 * MS];
-    // Bursts, in which blocks are taken, and pauses after which they are used.
+    // Bursts, in which blocks are leased, and pauses, after which they are used.
     let wait = prop_oneof![30 => 0u64..100, 5 => 0u64..2 * MS, 1 => 0u64..80 * MS];
     let rest = (
         proptest::option::weighted(0.1, delay()),
@@ -79,7 +79,7 @@ fn rolling() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// A limit that counts hits in windows, with two amounts of each.
+/// Generates a limit that counts hits in windows, with two amounts for each.
 fn counting() -> impl Strategy<Value = [Limit; 2]> {
     let amounts = || 70u32..600;
     let windows = proptest::collection::vec((amounts(), amounts(), 50 * MS..2_000 * MS), 1..4);
@@ -96,7 +96,7 @@ fn counting() -> impl Strategy<Value = [Limit; 2]> {
     })
 }
 
-/// Returns true if a charge still counts in a window.
+/// Returns `true` if a charge still counts in a window.
 fn is_live(limit: &Limit, window: usize, charged: Timestamp, now: Timestamp) -> bool {
     let period = limit.windows()[window].period();
     match limit.algorithm() {
@@ -160,14 +160,15 @@ proptest! {
         for (number, window) in look.windows.iter().enumerate() {
             let live = charged.iter().filter(|(at, _)| is_live(&limits[0], number, *at, look.at));
             let expected = live.map(|(_, hits)| hits).sum::<u64>();
-            // A window that a clock has stepped back into may have ended for this process, which then gives nothing back to it.
+            // After a clock step back, a window may be current again that has ended for this
+            // process, which then returns nothing to it.
             let is_right = if is_steady { window.used == expected } else { window.used >= expected };
             prop_assert!(is_right, "window {number} counts {} of {expected}", window.used);
         }
     }
 }
 
-/// A request of one hit of replica 0, and all that goes well.
+/// A request of one hit at replica 0 without delays or failures.
 const PLAIN: Step = Step {
     wait: 0,
     replica: 0,
@@ -197,10 +198,10 @@ fn the_bounds_of_a_rolling_limit_are_reached_and_not_passed() {
             world.go_to(at);
             world.request(step);
         };
-        // The eighth asks for a block: a sixteenth of the 92 that are left.
+        // The eighth leases a block: a sixteenth of the 92 that remain.
         (0..8).for_each(|_| ask(&mut world, 0, &PLAIN));
         (0..5).for_each(|_| ask(&mut world, used_at, &PLAIN));
-        // All that was charged at the beginning has left the period.
+        // All charges from the beginning have left the period.
         [40, 40, 15, 5].into_iter().for_each(|hits| ask(&mut world, period, &Step { hits, replica: 1, ..PLAIN }));
         (world.taken(used_at, period), world.taken(used_at, period - ttl + 1), world.outstanding(used_at))
     };

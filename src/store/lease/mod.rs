@@ -1,27 +1,38 @@
-//! A layer that takes hits of a store in advance, a block at a time, and admits from it in memory.
+//! Store layer that leases hits from a store in blocks, and admits requests from them in memory.
 //!
-//! What a block is, how long it is kept, and what that does to a limit: [`crate::algorithm::lease`]. Here is who uses one.
+//! [`crate::algorithm::lease`] defines blocks, their lifetime and their effect on a limit. This
+//! module decides when they are used:
 //!
-//! - **What is leased**: charges of limits that have a lease and are enforced or in shadow mode. Peeks, refunds, votes, bans, limits
-//!   that a request brings along, and a counter that a request asks for twice go to the store. So does what no block has enough hits
-//!   for, alone or with the rest of its request: since blocks are charged, the store's answer is as exact as without them.
-//! - **A request with more**: hits are taken of blocks first, which allows and so says nothing of the rest; the store judges that.
-//!   Where the request is not admitted, the hits go back to the block, unless the limit is charged `always` or `afterwards`.
-//! - **Denials are the store's**: no block denies. What they cost under `always` and `blamed`, and their tallies, are written there.
-//! - **Size**: a key is worth a block from its eighth request in a ttl on; then a block is what a ttl takes of it. So a cold key
-//!   costs one call a request and no more, and a hot one in a ttl as many as it needs blocks, and one to give back.
-//! - **The next block** is asked for in the background when a quarter of the last one is left. Until it is there, requests ask for
-//!   themselves: nobody waits for a block, and while the store is away a block goes on to its end.
-//! - **Reports**: hits left are what the store said last and what is left of the blocks; other processes' hits since are not in it.
-//! - **`record`**: a block is charged in the name of the entries that its first request recorded, and serves those. One that does not
-//!   fit is tallied as theirs and denied.
-//! - **A caller that goes away** while the rest of its request is judged was told nothing: its hits go back likewise.
-//! - **The end**: hits that are not used are taken back by receipt, which takes nothing of a later window: of several fixed windows
-//!   from those that have not ended with the block. A block of another limit or counter (a changed policy) is not used any more.
-//!   At the end of the process all go back.
+//! - **Leased**: charges of limits that have a lease and are enforced or in shadow mode. Peeks,
+//!   refunds, quota votes, bans, limits from the request and counters that occur twice in a request
+//!   go to the store. So do charges for which no block has enough hits, alone or with the rest of
+//!   their request: since blocks are charged, the store's reply is as exact as without leases.
+//! - **Requests with several descriptors**: hits are taken from blocks first; these are allowed and
+//!   do not affect the rest, which the store judges. If the request is not admitted, the hits
+//!   return to the block, unless the limit is charged `always` or `afterwards`.
+//! - **Denials**: only the store denies. Hits that denied requests cost under `always` and
+//!   `blamed`, and their tallies, are written there.
+//! - **Size**: a key is worth a block from its eighth request per TTL on; a block then holds the
+//!   hits of a TTL. So a cold key costs one call per request and no more, and a hot one per TTL as
+//!   many calls as it needs blocks, and one to return hits.
+//! - **Next block**: leased in the background when a quarter of the last one is left. Until it
+//!   arrives, requests go to the store: none waits for a block, and while the store is unavailable
+//!   a block is used to its end.
+//! - **Reports**: the remaining hits are those of the store's last reply plus those of the blocks;
+//!   hits of other processes since then are not included.
+//! - **`record`**: a block is charged for the entries recorded by its first request, and serves
+//!   only requests that record the same. A block that does not fit is tallied for them as denied
+//!   hits.
+//! - **Cancellation**: if a request is cancelled while the store judges the rest of it, its hits
+//!   return likewise.
+//! - **End**: unused hits are taken back by receipt, which takes nothing from a later window; with
+//!   several fixed windows, from those that have not ended with the block. A block of another limit
+//!   or counter (after a policy change) is no longer used. At shutdown all unused hits are
+//!   returned.
 //!
-//! Each worker has blocks of its own: no core waits for another, for a block more each. What the store never told of, and what could
-//! not be given back, is lost to the limit until it is free again, and counted.
+//! Each worker has blocks of its own, so that cores do not contend, at the cost of one more block
+//! each. Hits that may have been charged without a reply, and hits that could not be returned, are
+//! lost to the limit until they expire, and counted in a metric.
 
 mod block;
 mod book;
@@ -40,6 +51,7 @@ use self::block::Block;
 use self::book::{Book, Taken};
 use super::background::{Background, until_sent};
 use super::owned::OwnedCheck;
+use super::repeats::are_alone;
 use super::{Check, Lender, Outcomes, Store, StoreError};
 use crate::algorithm::Charge;
 use crate::algorithm::amend::{Amended, Amendment};
@@ -48,45 +60,45 @@ use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Prior, Role, combine};
 use crate::telemetry::metrics::Metrics;
 
-/// Time for the store to answer where nobody waits for it.
+/// Timeout of background store calls.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A store that is asked for blocks of hits, and then not for each.
+/// A store that leases blocks of hits instead of calling another store for each request.
 pub struct Leases<S> {
     desk: Arc<Desk<S>>,
     under_way: Background,
 }
 
-/// What those who take blocks and give them back share.
+/// State shared by requests and the tasks that lease blocks and return hits.
 struct Desk<S> {
     store: S,
     book: Mutex<Book>,
-    /// No more blocks, and all go back.
+    /// Cancelled at shutdown: nothing is leased any more, and all blocks are returned.
     closing: CancellationToken,
     metrics: Arc<Metrics>,
 }
 
 impl<S: Lender> Leases<S> {
-    /// `store`, asked for hits in advance where limits say so.
+    /// Creates a layer that leases hits from `store` for limits with a lease.
     pub fn new(store: S, metrics: Arc<Metrics>) -> Self {
         let desk = Desk { store, book: Mutex::default(), closing: CancellationToken::new(), metrics };
         Self { desk: Arc::new(desk), under_way: Background::default() }
     }
 
-    /// The store beneath.
+    /// Returns the underlying store.
     pub fn store(&self) -> &S {
         &self.desk.store
     }
 
-    /// Takes no more blocks, gives back those that it has, and waits until that is done.
+    /// Stops leasing, returns the unused hits of all blocks, and waits until that is done.
     pub async fn settled(&self) {
         self.desk.closing.cancel();
         self.under_way.settled().await;
     }
 
-    /// Takes the hits of a check of a block; asks for a block in the background, where one is wanted.
-    fn take(&self, check: &Check<'_>, checks: &[Check<'_>], now: Instant) -> Option<Taken> {
-        let lease = check.lease.as_ref().filter(|_| may_lease(check, checks))?;
+    /// Takes the hits of a check from a block. Leases a block in the background if needed.
+    fn take(&self, check: &Check<'_>, is_alone: bool, now: Instant) -> Option<Taken> {
+        let lease = check.lease.as_ref().filter(|_| may_lease(check, is_alone))?;
         let found = self.desk.book.lock().take(check, lease, now);
         if let Some(hits) = found.wanted {
             let limit = check.limit.charged(Charge::Admitted);
@@ -100,7 +112,7 @@ impl<S: Lender> Leases<S> {
         found.taken
     }
 
-    /// Puts hits back that were taken for a request that is not admitted.
+    /// Puts back hits that were taken for a request that is not admitted.
     fn put_back(&self, check: &Check<'_>, taken: &mut Taken) {
         let Hits::Charge(hits) = check.hits else { return };
         if matches!(check.limit.charge_mode(), Charge::Always | Charge::Afterwards) {
@@ -117,7 +129,7 @@ impl<S: Lender> Leases<S> {
         }
     }
 
-    /// Learns from what the store said of checks that no block answered.
+    /// Records the store's outcomes of checks that no block answered.
     fn learn(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
         for (check, outcome) in checks.iter().zip(outcomes).filter(|(check, _)| check.lease.is_some()) {
             self.desk.book.lock().learn(check, outcome.as_ref());
@@ -126,7 +138,7 @@ impl<S: Lender> Leases<S> {
 }
 
 impl<S: Lender> Desk<S> {
-    /// Takes a block, holds it to its end, and gives back what was not used.
+    /// Leases a block, holds it to its end, and returns the unused hits.
     async fn hold(self: Arc<Self>, wanted: Arc<OwnedCheck>, ttl: Micros) {
         let asked = Instant::now();
         let lent = self.store.lend(&wanted.check(), within(PATIENCE)).await;
@@ -153,7 +165,7 @@ impl<S: Lender> Desk<S> {
         self.give_back(&wanted, &block, unused).await;
     }
 
-    /// Gives hits of a block back to their counter, unless they went with their windows.
+    /// Returns hits of a block to their counter, unless their windows have ended.
     async fn give_back(&self, check: &OwnedCheck, block: &Block, hits: u64) {
         if hits == 0 || block.is_gone(Instant::now()) {
             return;
@@ -170,44 +182,70 @@ impl<S: Lender> Store for Leases<S> {
         if checks.iter().all(|check| check.lease.is_none()) {
             return self.desk.store.decide(checks, prior, deadline).await;
         }
-        let now = Instant::now();
-        let taken = checks.iter().map(|check| self.take(check, checks, now)).collect();
-        let mut request = TakenOfBlocks { leases: self, checks, taken };
-        let rest = checks.iter().zip(&request.taken).filter(|(_, taken)| taken.is_none());
-        let rest: Few<Check<'_>> = rest.map(|(check, _)| *check).collect();
-        let mut answers = match rest.is_empty() {
-            true => Outcomes::new(),
-            false => self.desk.store.decide(&rest, prior, deadline).await,
+        let rest = {
+            let request = TakenOfBlocks::take(self, checks);
+            if request.taken.iter().all(Option::is_some) {
+                return request.finish(prior, &[], Outcomes::new());
+            }
+            let is_any_taken = request.taken.iter().any(Option::is_some);
+            // Boxed, since every call that waits for the store would carry the lists.
+            is_any_taken.then(|| Box::pin(request.decide_rest(prior, deadline)))
         };
-        self.learn(&rest, &answers);
-        // What was taken of blocks is allowed, and enforced or in shadow mode: it changes nothing in what the rest comes to.
-        let verdicts = rest.iter().zip(&answers).map(|(check, answer)| (check.role, check.verdict(answer.as_ref())));
-        if combine(prior, verdicts) != Overall::Admitted {
-            request.put_back();
+        if let Some(rest) = rest {
+            return rest.await;
         }
-        let taken = std::mem::take(&mut request.taken);
-        let mut answers = answers.drain(..);
-        let outcome = |taken: Option<Taken>| match taken {
-            Some(taken) => Ok(taken.outcome),
-            None => answers.next().unwrap_or(Err(StoreError::Unavailable)),
-        };
-        taken.into_iter().map(outcome).collect()
+        let outcomes = self.desk.store.decide(checks, prior, deadline).await;
+        self.learn(checks, &outcomes);
+        outcomes
     }
 
-    /// Blocks that are held are used to their ends, whatever becomes of their counter.
+    /// Amends the counter only. Blocks that are held are still used to their ends.
     async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
         self.desk.store.amend(check, amendment, deadline).await
     }
 }
 
-/// Hits taken of blocks for a request that is not decided yet; if it is dropped before it is, they go back.
+/// Hits taken from blocks for a request that is not decided yet; they return to the blocks if it is
+/// dropped before.
 struct TakenOfBlocks<'a, S: Lender> {
     leases: &'a Leases<S>,
     checks: &'a [Check<'a>],
     taken: Few<Option<Taken>>,
 }
 
-impl<S: Lender> TakenOfBlocks<'_, S> {
+impl<'a, S: Lender> TakenOfBlocks<'a, S> {
+    /// Takes the hits of each check from its block, if that has enough.
+    fn take(leases: &'a Leases<S>, checks: &'a [Check<'a>]) -> Self {
+        let now = Instant::now();
+        let taken = checks.iter().zip(are_alone(checks));
+        let taken = taken.map(|(check, is_alone)| leases.take(check, is_alone, now)).collect();
+        Self { leases, checks, taken }
+    }
+
+    /// Calls the store for the checks that no block answers.
+    async fn decide_rest(self, prior: Prior, deadline: Instant) -> Outcomes {
+        let rest = self.checks.iter().zip(&self.taken).filter(|(_, taken)| taken.is_none());
+        let rest: Few<Check<'_>> = rest.map(|(check, _)| *check).collect();
+        let answers = self.leases.desk.store.decide(&rest, prior, deadline).await;
+        self.leases.learn(&rest, &answers);
+        self.finish(prior, &rest, answers)
+    }
+
+    /// Returns the outcomes of all checks, given the store's outcomes of the rest.
+    fn finish(mut self, prior: Prior, rest: &[Check<'_>], answers: Outcomes) -> Outcomes {
+        // Hits from blocks are allowed, and enforced or in shadow mode: only the rest decides.
+        let verdicts = rest.iter().zip(&answers).map(|(check, answer)| (check.role, check.verdict(answer.as_ref())));
+        if combine(prior, verdicts) != Overall::Admitted {
+            self.put_back();
+        }
+        let mut answers = answers.into_iter();
+        let outcome = |taken: Option<Taken>| match taken {
+            Some(taken) => Ok(taken.outcome),
+            None => answers.next().unwrap_or(Err(StoreError::Unavailable)),
+        };
+        std::mem::take(&mut self.taken).into_iter().map(outcome).collect()
+    }
+
     fn put_back(&mut self) {
         let taken = self.checks.iter().zip(&mut self.taken).filter_map(|(check, taken)| Some((check, taken.as_mut()?)));
         taken.for_each(|(check, taken)| self.leases.put_back(check, taken));
@@ -220,15 +258,15 @@ impl<S: Lender> Drop for TakenOfBlocks<'_, S> {
     }
 }
 
-/// Whether a check may be answered of a block.
-fn may_lease(check: &Check<'_>, checks: &[Check<'_>]) -> bool {
+/// Returns `true` if a block may answer a check.
+fn may_lease(check: &Check<'_>, is_alone: bool) -> bool {
     matches!(check.hits, Hits::Charge(_))
         && matches!(check.role, Role::Enforce | Role::Shadow)
         && !check.limit.is_ban()
-        && checks.iter().filter(|other| other.key == check.key).count() == 1
+        && is_alone
 }
 
-/// The instant after so much time.
+/// Returns the instant `time` from now.
 fn within(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or(now)

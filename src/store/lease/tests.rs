@@ -15,7 +15,7 @@ use crate::store::memory::{Bounds, MemoryStore};
 
 type Memory = Arc<MemoryStore<SystemClock>>;
 
-/// Long enough for no block to end during a test.
+/// Long enough that no block ends during a test.
 const LONG: Micros = Micros::from_secs(3_600);
 
 /// One replica.
@@ -25,7 +25,7 @@ struct Bench {
     metrics: Arc<Metrics>,
 }
 
-/// What is asked of a counter.
+/// One check of a request.
 #[derive(Clone)]
 struct Ask<'a> {
     key: &'a str,
@@ -50,21 +50,21 @@ fn bench() -> Bench {
     replica(&memory())
 }
 
-/// Of a year, so that nothing comes free meanwhile.
+/// Creates a limit with a period of a year, so that nothing expires during a test.
 fn yearly(amount: u32, charge: Charge) -> Limit {
     let windows = vec![Window::new(amount, Micros::from_secs(365 * 86_400)).unwrap()];
     let algorithm = Algorithm::SlidingWindow(SlidingWindow::new(windows, 60, Estimate::Strict).unwrap());
     Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
 }
 
-/// A charge of one hit.
+/// Creates a charge of one hit.
 fn hit<'a>(key: &'a str, limit: &'a Limit) -> Ask<'a> {
     let lease = Some(Lease { hits: 100, ttl: LONG });
     Ask { key, in_one_slot: false, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
 }
 
 impl Bench {
-    /// Decides a request, and lets what goes on in the background go on.
+    /// Decides a request, then lets background tasks run.
     async fn ask(&self, asked: &[Ask<'_>]) -> Vec<Outcome> {
         self.try_ask(asked).await.into_iter().map(Result::unwrap).collect()
     }
@@ -89,7 +89,7 @@ impl Bench {
         outcomes.to_vec()
     }
 
-    /// Makes a key so hot that it has a block.
+    /// Makes a key hot enough to have a block.
     async fn heat(&self, ask: &Ask<'_>) {
         for _ in 0..8 {
             self.ask(std::slice::from_ref(ask)).await;
@@ -97,7 +97,7 @@ impl Bench {
         assert!(self.outstanding() > 0);
     }
 
-    /// Hits left by the store itself.
+    /// Returns the remaining hits in the store itself.
     async fn left(&self, key: &str, limit: &Limit) -> u64 {
         let other = replica(&self.store);
         let peek = Ask { hits: Hits::Peek(0), lease: None, ..hit(key, limit) };
@@ -229,7 +229,7 @@ async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_o
 async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
     let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
     bench.heat(&hit("a", &limit)).await;
-    // The counter is there already, and not of this algorithm.
+    // The counter exists already, with another algorithm.
     let window = Window::new(5, Micros::from_secs(60)).unwrap();
     let fixed = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
     let fixed = Limit::new(fixed, Charge::Admitted, OnStoreError::Error).unwrap();
@@ -297,7 +297,14 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
     let key = CounterKey::of("d", b"a counter of some rule");
     let check =
         Check { key, limit: &limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: &[], lease: Some(lease) };
-    let report = Report { remaining: 900, window: 0, reset_after: Some(Micros::new(1_000)), retry_after: None };
+    let report = Report {
+        remaining: 900,
+        beyond: 0,
+        window: 0,
+        reset_after: Some(Micros::new(1_000)),
+        retry_after: None,
+        ban_window_ends_after: None,
+    };
     let mut ask = || {
         let wanted = book.take(&check, &lease, asked).wanted;
         book.learn(&check, Ok(&Outcome { allowed: true, report, by: JudgedBy::Store }));

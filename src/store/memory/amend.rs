@@ -1,4 +1,4 @@
-//! What people do to one counter.
+//! Operator changes to a single counter.
 
 use super::MemoryStore;
 use crate::algorithm::amend::{Amended, Amendment};
@@ -8,7 +8,7 @@ use crate::store::{Check, StoreError};
 
 impl<C: Clock> MemoryStore<C> {
     pub(super) fn amend_now(&self, check: &Check<'_>, amendment: Amendment) -> Result<Amended, StoreError> {
-        // Only a grant makes a counter where there is none, and needs room for it.
+        // Only a grant creates a missing counter, and needs room for it.
         let hits = match amendment {
             Amendment::Grant { .. } => Hits::Charge(1),
             Amendment::Look | Amendment::Reset | Amendment::Refund(_) => Hits::Peek(0),

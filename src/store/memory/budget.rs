@@ -1,4 +1,4 @@
-//! How many bytes the counters may take: in all, and for each domain.
+//! Memory budget of the counters: in total, and per domain.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Bytes that are taken of a bound, shared by all shards.
+/// Used bytes in total and per domain, shared by all shards.
 #[derive(Debug)]
 pub(super) struct Budget {
     total: Account,
@@ -14,7 +14,7 @@ pub(super) struct Budget {
     domains: Mutex<HashMap<Box<str>, Arc<Account>>>,
 }
 
-/// Bytes that are taken of one bound.
+/// Used bytes of one bound.
 #[derive(Debug)]
 pub(super) struct Account {
     used: AtomicUsize,
@@ -26,7 +26,8 @@ impl Budget {
         Self { total: Account::new(max), domain_max: domain_max.min(max), domains: Mutex::default() }
     }
 
-    /// The account of a domain. Shards keep it, so that this is asked once a shard and domain.
+    /// Returns the account of a domain. Shards cache it, so this is called once per shard and
+    /// domain.
     pub(super) fn account(&self, domain: &str) -> Arc<Account> {
         let mut domains = self.domains.lock();
         if let Some(account) = domains.get(domain) {
@@ -37,7 +38,7 @@ impl Budget {
         account
     }
 
-    /// Takes `bytes` for a domain, if both bounds have room.
+    /// Reserves `bytes` for a domain if both bounds allow.
     pub(super) fn take(&self, domain: &Account, bytes: usize) -> bool {
         if !domain.take(bytes) {
             return false;
@@ -49,19 +50,19 @@ impl Budget {
         taken
     }
 
-    /// Counts `bytes` of a domain that are taken already, whatever the bounds say.
+    /// Adds `bytes` of a domain that are in use already, whatever the bounds.
     pub(super) fn book(&self, domain: &Account, bytes: usize) {
         domain.book(bytes);
         self.total.book(bytes);
     }
 
-    /// Gives `bytes` of a domain back.
+    /// Releases `bytes` of a domain.
     pub(super) fn give(&self, domain: &Account, bytes: usize) {
         domain.give(bytes);
         self.total.give(bytes);
     }
 
-    /// Bytes taken in all.
+    /// Returns the total number of used bytes.
     pub(super) fn used(&self) -> usize {
         self.total.used.load(Ordering::Relaxed)
     }

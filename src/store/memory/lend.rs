@@ -1,4 +1,4 @@
-//! Hits charged in advance, and those of them that come back.
+//! Leasing of hits, and returning those that are unused.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ impl<C: Clock> Lender for MemoryStore<C> {
             Ok(undone)
         });
         let undone: Result<Vec<bool>, Unreadable> = undone.collect();
-        // A counter that is not there any more has nothing to give back.
+        // A counter that no longer exists has nothing to take back.
         let written = [undone.as_ref().is_ok_and(|undone| undone.contains(&true))];
         work.finish(&checks, &written);
         undone.map(drop).map_err(|_| StoreError::Unreadable)
@@ -40,7 +40,8 @@ impl<C: Clock> Lender for MemoryStore<C> {
 }
 
 impl Work<'_, '_> {
-    /// Charges the only counter, where it has room. Says whether it changed.
+    /// Charges the only counter if it has room. Returns the result, and `true` if the counter
+    /// changed.
     fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {
         let has_room = self.questions.iter().all(|question| question.counter.is_some());
         let recorded = self.questions.first().map(|question| question.recorded).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The embedded store: counters in this process, in shards that lock apart.
+//! The embedded store: counters in this process, in shards with a lock each.
 //!
-//! A request locks the shards of its counters in the order of their numbers, judges and writes, and lets go: all or nothing,
-//! without waiting for anything but other requests of the same shards. Counters that have expired go little by little, a few
-//! with each new one and the rest by [`MemoryStore::sweep`]. A live counter is never dropped: where there is no room, a new
-//! counter is refused.
+//! A request locks the shards of its counters in ascending order, judges, writes and unlocks: all
+//! or nothing, waiting only for other requests on the same shards. Expired counters are removed
+//! incrementally, a few per insert and the rest by [`MemoryStore::sweep`]. A live counter is never
+//! dropped: if there is no room, a new counter is refused.
 
 mod amend;
 mod budget;
@@ -17,6 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use self::budget::Budget;
 use self::shard::{Shard, bytes_of};
 use super::clock::{Clock, SystemClock};
+use super::repeats::firsts;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Question, judge};
@@ -26,18 +27,19 @@ use crate::algorithm::verdict::Prior;
 use crate::algorithm::{GRACE, State};
 use crate::descriptor::CounterKey;
 
-/// Shards; many more than cores, so that two requests rarely want the same one. No power of two, since their tables double at
-/// one: a million counters would be just past it, with tables half empty.
+/// Number of shards: many more than cores, so that two requests rarely need the same one. Not a
+/// power of two, since hash tables double at those: a million counters would be just past one, with
+/// half-empty tables.
 const SHARDS: u8 = 48;
-/// Slots that a sweep looks at before it lets other requests have the shard.
+/// Slots that a sweep visits before it unlocks the shard for other requests.
 const SWEEP_AT_ONCE: usize = 1024;
 
-/// How much memory counters may take.
+/// Bounds on the memory of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes for all counters.
+    /// Maximum bytes of all counters.
     pub max_bytes: usize,
-    /// Bytes for the counters of one domain.
+    /// Maximum bytes of the counters of one domain.
     pub domain_max_bytes: usize,
 }
 
@@ -48,30 +50,34 @@ pub struct MemoryStore<C = SystemClock> {
     clock: C,
 }
 
-/// One counter of a request: where it is, and what of it has to be undone or settled.
+/// One counter of a request: its location, and the memory to settle afterwards.
 struct Counter {
     shard: usize,
-    /// Its slot; `None` while it is new.
+    /// Its slot; `None` for a new counter.
     slot: Option<u32>,
-    /// Bytes taken of the budget for this request, besides what the counter held before.
+    /// Bytes reserved for this request, in addition to those that the counter held before.
     reserved: usize,
     held: usize,
 }
 
-/// What a request works on, while it holds the locks.
+/// Working state of a request while it holds the locks.
 struct Work<'a, 's> {
     budget: &'s Budget,
     now: Timestamp,
     guards: Few<(u8, MutexGuard<'s, Shard>)>,
     questions: Few<Question<'a>>,
-    /// The check that first named each counter.
+    /// For each check, the first check of the same counter.
+    firsts: Few<usize>,
+    /// For each check, its counter, if one could be opened.
+    opened: Few<Option<usize>>,
+    /// For each counter, the first check that named it.
     first: Few<usize>,
     counters: Few<Counter>,
     states: Few<State>,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(bounds: Bounds, clock: C) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -80,7 +86,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Forgets counters that have expired, a sixteenth of all slots a call: called once a second, none stays a minute longer.
+    /// Removes expired counters from a sixteenth of all slots. Called once per second, it removes
+    /// each of them within a minute.
     pub fn sweep(&self) {
         let now = self.clock.now();
         for shard in &self.shards {
@@ -93,41 +100,44 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Counters in the store, live or not yet forgotten.
+    /// Returns the number of counters, including expired ones that are not removed yet.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).fold(0, usize::saturating_add)
     }
 
-    /// Whether there is no counter at all.
+    /// Returns `true` if there are no counters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the counters take, of [`Bounds::max_bytes`].
+    /// Returns the bytes used by counters, out of [`Bounds::max_bytes`].
     pub fn used_bytes(&self) -> usize {
         self.budget.used()
     }
 
-    /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
+    /// Returns the tallies of a counter, heaviest user first; empty if the counter does not exist
+    /// or records nothing.
     pub fn tallies(&self, key: &CounterKey<'_>) -> Vec<Tally> {
         let shard = self.shards.get(usize::from(shard_of(key))).map(Mutex::lock);
         let tallies = shard.and_then(|shard| Some(shard.state(shard.find(key)?)?.tallies().to_vec()));
         ranked(tallies.unwrap_or_default())
     }
 
-    /// Locks what the checks are about, and takes the time.
+    /// Locks the shards of the checks and reads the clock.
     fn begin<'a>(&self, checks: &[Check<'a>]) -> Work<'a, '_> {
         let mut wanted: Few<u8> =
             checks.iter().filter(|check| !check.limit.is_ban()).map(|check| shard_of(&check.key)).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        // Always in ascending order, so that no two requests wait for each other.
+        // Always in ascending order, to prevent deadlocks.
         let guards = wanted.iter().filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())));
         Work {
             budget: &self.budget,
             guards: guards.collect(),
             now: self.clock.now(),
             questions: Few::new(),
+            firsts: firsts(checks.iter().map(|check| (!check.limit.is_ban()).then_some(&check.key))),
+            opened: Few::new(),
             first: Few::new(),
             counters: Few::new(),
             states: Few::new(),
@@ -161,20 +171,22 @@ impl<C: Clock> Store for MemoryStore<C> {
 }
 
 impl<'a> Work<'a, '_> {
-    /// Turns check number `number` into a question about one of the request's counters.
+    /// Turns check `number` into a question about one of the request's counters.
     fn ask(&mut self, checks: &[Check<'a>], number: usize) {
         let Some(check) = checks.get(number) else { return };
-        let seen = self.first.iter().position(|first| checks.get(*first).is_some_and(|other| same(other, check)));
+        let first = self.firsts.get(number).filter(|first| **first != number);
+        let seen = first.and_then(|first| self.opened.get(*first).copied().flatten());
         let counter = seen.or_else(|| self.open(check, number));
+        self.opened.push(counter);
         let counter = counter.filter(|counter| self.has_room(check, *counter, &[]));
-        // Without room for those who charge there may still be room for the charge.
+        // The charge may fit even if its tallies do not.
         let may_grow =
             !check.recorded.is_empty() && counter.is_some_and(|counter| self.has_room(check, counter, check.recorded));
         let recorded = Recorded { entries: check.recorded, may_grow };
         self.questions.push(Question { limit: check.limit, hits: check.hits, role: check.role, counter, recorded });
     }
 
-    /// Finds the check's counter, or prepares a new one, and takes its state to work on.
+    /// Finds the check's counter or prepares a new one, and takes its state to work on.
     fn open(&mut self, check: &Check<'a>, number: usize) -> Option<usize> {
         let mut counter = Counter { shard: 0, slot: None, reserved: 0, held: 0 };
         let mut state = None;
@@ -192,8 +204,8 @@ impl<'a> Work<'a, '_> {
         self.counters.len().checked_sub(1)
     }
 
-    /// Whether the counter may take what the check, with tallies of `recorded`, could make it take; a charge of a new one needs all
-    /// of it.
+    /// Reserves the bytes by which the check, with tallies for `recorded`, could grow the counter;
+    /// a charge of a new counter reserves its whole size. Returns `true` if they fit.
     fn has_room(&mut self, check: &Check<'_>, index: usize, recorded: &[Vec<u8>]) -> bool {
         let charges = matches!(check.hits, Hits::Charge(_)) && !check.limit.is_ban();
         let (Some(counter), Some(state)) = (self.counters.get_mut(index), self.states.get(index)) else { return false };
@@ -206,7 +218,7 @@ impl<'a> Work<'a, '_> {
         taken
     }
 
-    /// Puts every counter back, the new ones only where they were written, and corrects the budget.
+    /// Puts the counters back, new ones only if they were written, and corrects the budget.
     fn finish(&mut self, checks: &[Check<'_>], written: &[bool]) {
         let counters = self.counters.iter().zip(self.states.drain(..)).zip(written).zip(&self.first);
         for (((counter, state), written), first) in counters {
@@ -215,7 +227,7 @@ impl<'a> Work<'a, '_> {
             };
             let kept = *written || counter.slot.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
-            // Tallies are kept beside a counter that does not matter.
+            // Tallies are kept even if the counter's state no longer matters.
             let expires = || check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE;
             let expires = written.then(expires);
             match (counter.slot, expires) {
@@ -235,15 +247,10 @@ impl<'a> Work<'a, '_> {
 }
 
 fn shard_of(key: &CounterKey<'_>) -> u8 {
-    // Bits that the table inside the shard does not look at, as a fraction of all that they could be.
+    // Bits that the hash table inside the shard does not use, as a fraction of their range.
     let [.., high, low, _, _, _] = key.hash().to_le_bytes();
     let part = u32::from(u16::from_be_bytes([high, low])).saturating_mul(u32::from(SHARDS)) >> 16;
     u8::try_from(part).unwrap_or_default()
-}
-
-/// Whether two checks are about the same counter. A ban has none, whatever its key.
-fn same(one: &Check<'_>, other: &Check<'_>) -> bool {
-    !one.limit.is_ban() && !other.limit.is_ban() && one.key.bytes() == other.key.bytes()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! One part of the memory store: a table from keys to slots, slots in pages, and a hand that goes round to find expired ones.
+//! A shard of the memory store: a hash table from keys to slots, slots in pages, and a clock hand
+//! that cycles through them to find expired counters.
 //!
-//! A counter costs a slot, its key and five bytes of table at about half load. Pages never move, so that growth copies nothing but
-//! the table of four-byte numbers.
+//! A counter costs a slot, its key and five bytes of table at about half load. Pages never move, so
+//! growth copies only the table of four-byte slot numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,27 +14,30 @@ use crate::algorithm::State;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{CounterKey, hash_of};
 
-/// Slots in a page: as many as fill what the allocator gives out, 16 KiB, with little left over.
+/// Slots per page: fills 16 KiB, which the allocator serves with little waste.
 const PAGE: usize = (16 << 10) / size_of::<Slot>();
-/// What a counter takes besides its key's and its state's heap: the slot, its share of the table, and the allocator's own.
+/// Bytes of a counter besides the heap memory of its key and state: the slot, its share of the
+/// table, and the allocator's overhead.
 const SLOT_BYTES: usize = size_of::<Slot>() + 12 + 16;
-/// Slots that each new counter looks at for expired ones: twice as many as it fills, so that the hand is never outrun.
+/// Slots visited per insert to find expired counters: two for each one filled, so that the hand
+/// keeps up.
 const SWEEP_PER_INSERT: usize = 2;
-/// Slots that are looked at before a new counter is refused.
+/// Slots visited before a new counter is refused.
 const SWEEP_WHEN_FULL: usize = 128;
-/// Counters expire at whole ticks of 2^21 us, two seconds, so that four bytes hold every instant below 2^53 us, which all are.
+/// Counters expire at ticks of 2^21 us (two seconds), so that four bytes hold every instant: all of
+/// them are below 2^53 us.
 const TICK_BITS: u32 = 21;
 
-/// Counters, with their keys and the instants at which they may go.
+/// Counters with their keys and expiry times.
 #[derive(Default)]
 pub(super) struct Shard {
     table: HashTable<u32>,
     pages: Vec<Box<[Slot]>>,
-    /// Head of the list of free slots.
+    /// Head of the free list.
     free: Option<u32>,
-    /// Where the search for expired counters goes on.
+    /// Next slot to check for expiry.
     hand: u32,
-    /// The accounts of the domains that have counters here, and their numbers.
+    /// Accounts of the domains with counters in this shard; `numbers` holds their indexes.
     accounts: Vec<Arc<Account>>,
     numbers: HashMap<Box<str>, u32>,
 }
@@ -47,28 +51,28 @@ struct Counter {
     key: Box<[u8]>,
     /// `None` only while a request that holds the shard's lock works on it.
     state: Option<State>,
-    /// The tick from which the counter may be forgotten.
+    /// First tick at which the counter may be removed.
     expires: u32,
     domain: u32,
 }
 
 impl Shard {
-    /// The number of the slot that holds this key's counter.
+    /// Returns the number of the slot with this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
         self.table.find(key.hash(), |slot| self.key(*slot) == key.bytes()).copied()
     }
 
-    /// A counter's state.
+    /// Returns a counter's state.
     pub(super) fn state(&self, slot: u32) -> Option<&State> {
         self.counter(slot)?.state.as_ref()
     }
 
-    /// Takes a counter's state out, to be [put back](Self::put) before the lock is let go.
+    /// Takes a counter's state out, to be [put back](Self::put) before unlocking.
     pub(super) fn take(&mut self, slot: u32) -> Option<State> {
         self.counter_mut(slot).and_then(|counter| counter.state.take())
     }
 
-    /// Puts a counter's state back; `expires` where it was written.
+    /// Puts a counter's state back; `expires` is set if it was written.
     pub(super) fn put(&mut self, slot: u32, state: State, expires: Option<Timestamp>) {
         if let Some(counter) = self.counter_mut(slot) {
             counter.state = Some(state);
@@ -76,23 +80,25 @@ impl Shard {
         }
     }
 
-    /// Makes room for a new counter, or for `bytes` more of one: what has expired goes first.
+    /// Reserves room for a new counter, or for `bytes` more of an existing one, removing expired
+    /// counters if needed.
     pub(super) fn reserve(&mut self, budget: &Budget, domain: &str, bytes: usize, now: Timestamp) -> bool {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return false };
         budget.take(&account, bytes) || (self.sweep(budget, SWEEP_WHEN_FULL, now) > 0 && budget.take(&account, bytes))
     }
 
-    /// Corrects what was reserved by what is used.
+    /// Corrects a reservation to the actual usage.
     pub(super) fn settle(&mut self, budget: &Budget, domain: &str, reserved: usize, used: usize) {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return };
         budget.give(&account, reserved.saturating_sub(used));
-        // A reservation covers what one charge can allocate; what is more is counted, never refused after the fact.
+        // A reservation covers all that one charge can allocate. Any excess is counted, but never
+        // refused after the fact.
         budget.book(&account, used.saturating_sub(reserved));
     }
 
-    /// Adds a counter, whose room has been reserved.
+    /// Inserts a counter whose room is reserved.
     pub(super) fn insert(&mut self, budget: &Budget, key: &CounterKey<'_>, state: State, expires: Timestamp) {
         let counter = Counter {
             key: key.bytes().into(),
@@ -108,7 +114,7 @@ impl Shard {
         self.table.insert_unique(key.hash(), slot, |slot| hash_of(key_in(pages, *slot)));
     }
 
-    /// Forgets the expired among the next `count` slots and says how many those were.
+    /// Removes expired counters from the next `count` slots and returns their number.
     pub(super) fn sweep(&mut self, budget: &Budget, count: usize, now: Timestamp) -> usize {
         let now = tick(now);
         let slots = self.slots();
@@ -126,17 +132,17 @@ impl Shard {
         forgotten
     }
 
-    /// A few steps of the hand, with each new counter.
+    /// Advances the hand by a few slots, for each new counter.
     pub(super) fn sweep_a_little(&mut self, budget: &Budget, now: Timestamp) {
         self.sweep(budget, SWEEP_PER_INSERT, now);
     }
 
-    /// Slots, used or not.
+    /// Returns the number of slots, used or free.
     pub(super) fn slots(&self) -> usize {
         self.pages.len().saturating_mul(PAGE)
     }
 
-    /// Counters.
+    /// Returns the number of counters.
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
@@ -155,7 +161,7 @@ impl Shard {
         }
     }
 
-    /// A slot that is free, from the list or from a new page.
+    /// Takes a free slot from the list or from a new page.
     fn free_slot(&mut self) -> u32 {
         let slot = self.free.unwrap_or_else(|| {
             let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
@@ -225,17 +231,18 @@ fn key_in(pages: &[Box<[Slot]>], slot: u32) -> &[u8] {
     }
 }
 
-/// What a counter takes of the budget.
+/// Returns the bytes of a counter that count against the budget.
 pub(super) fn bytes_of(key_len: usize, state: Option<&State>) -> usize {
     SLOT_BYTES.saturating_add(key_len).saturating_add(state.map_or(0, State::heap_bytes))
 }
 
-/// The tick of an instant; of one that is later than all ticks the last but one, at which what never expires is still there.
+/// Returns the tick of an instant, capped at the last tick but one, at which a counter that never
+/// expires is still kept.
 fn tick(at: Timestamp) -> u32 {
     u32::try_from(at.as_micros() >> TICK_BITS).unwrap_or(u32::MAX).min(u32::MAX - 1)
 }
 
-/// The first tick after an instant; the last, which never comes, where there is none.
+/// Returns the first tick after an instant, or else the last tick, which is never reached.
 fn next_tick(at: Timestamp) -> u32 {
     u32::try_from((at.as_micros() >> TICK_BITS).saturating_add(1)).unwrap_or(u32::MAX)
 }

@@ -40,7 +40,8 @@ fn key(keys: &mut KeyBuffer, text: &[u8]) -> KeyRange {
     keys.finish(&Identity::of([b"rule".as_slice()]), None)
 }
 
-/// Asks about the counters `names` by one limit each, and says of each whether it was allowed; `None`: a store error.
+/// Decides a request, and returns for each counter `true` if it allows the hits; `None` for a store
+/// error.
 fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, Hits)]) -> Vec<Option<bool>> {
     let mut keys = KeyBuffer::default();
     let ranges: Vec<_> = wanted.iter().map(|(name, ..)| key(&mut keys, name.as_bytes())).collect();
@@ -182,7 +183,7 @@ fn exactly_the_limit_is_admitted_whatever_runs_at_once() {
         let work = |thread: usize| {
             let (store, limit, other) = (&store, &limit, &other);
             scope.spawn(move || {
-                // Half of the threads name the counters in the other order: locks must not.
+                // Half of the threads list the counters in reverse order, which must not deadlock.
                 let mut wanted = [("a", limit, Hits::Charge(1)), ("b", other, Hits::Charge(1))];
                 wanted.rotate_left(thread % 2);
                 (0..1_000).filter(|_| ask(store, "d", &wanted).iter().all(|allowed| *allowed == Some(true))).count()
@@ -231,7 +232,7 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
 
 #[test]
 fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
-    // Before, around and after the last second that four bytes hold, 2106-02-07, and at the beginning of 2200.
+    // Before, around and after the last second that fits four bytes, 2106-02-07, and early in 2200.
     for begin in [START, (1 << 32) * SECOND - 30 * SECOND, (1 << 32) * SECOND + SECOND, 7_258_118_400 * SECOND] {
         let bench = bench(1 << 20, 1 << 20);
         let limit = fixed(1, 3600);
@@ -241,7 +242,7 @@ fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
             hit(&bench, "d", "a", &limit)
         };
         assert_eq!(hit_after(0), Some(true));
-        // The clock steps back and jumps.
+        // The clock steps back and jumps ahead.
         for seconds in [1, -10, 60, 1_500, 30] {
             assert_eq!(hit_after(seconds), Some(false), "{seconds} s after {begin}");
         }
@@ -251,7 +252,7 @@ fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
     }
 }
 
-/// Takes one hit for some entries.
+/// Charges one hit, recorded for some entries.
 fn hit_for(bench: &Bench, name: &str, limit: &Limit, entries: &[&str]) -> Option<bool> {
     let mut keys = KeyBuffer::default();
     let range = key(&mut keys, name.as_bytes());
@@ -261,7 +262,7 @@ fn hit_for(bench: &Bench, name: &str, limit: &Limit, entries: &[&str]) -> Option
     bench.store.decide_now(&[check], Prior::Open).pop().unwrap().ok().map(|outcome| outcome.allowed)
 }
 
-/// Whose hits were charged and denied.
+/// Returns the charged and denied hits of each entry.
 fn tallies(bench: &Bench, name: &str) -> Vec<(String, u64, u64)> {
     let mut keys = KeyBuffer::default();
     let range = key(&mut keys, name.as_bytes());
@@ -305,7 +306,7 @@ fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
     let (key, role) = (keys.key("d", &range), Role::Enforce);
     let check = Check { key, limit: &few, hits: Hits::Charge(5), role, recorded: &recorded, lease: None };
     assert!(!bench.store.decide_now(&[check], Prior::Open)[0].as_ref().unwrap().allowed);
-    // Neither a try, nor a request that is denied by another limit, nor a ban has hits to tally.
+    // A peek, a request that another limit denies, and a ban tally no hits.
     bench.store.decide_now(&[Check { hits: Hits::Peek(5), ..check }], Prior::Open);
     bench.store.decide_now(&[Check { hits: Hits::Charge(1), ..check }], Prior::Denied);
     bench.store.decide_now(&[Check { limit: &none, ..check }], Prior::Open);

@@ -1,4 +1,5 @@
-//! As whom and how to connect: user, password, certificates, database; what is in files is read again for each connection.
+//! Access to Redis: user, password, certificates, database. Files are read again for each
+//! connection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use redis::RedisConnectionInfo;
 
 use super::url::RedisUrl;
 
-/// How to connect to every node of a store.
+/// Connection settings for every node of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The ACL user; `None` is the default user.
@@ -16,21 +17,21 @@ pub struct Access {
     pub password: Option<Secret>,
     /// The database.
     pub database: i64,
-    /// Whether connections are encrypted.
+    /// `true` if connections are encrypted.
     pub tls: bool,
-    /// PEM file of an authority that the servers' certificates are checked by.
+    /// PEM file of the authority for the servers' certificates.
     pub ca: Option<PathBuf>,
-    /// Whether they are checked by the system's authorities too.
+    /// `true` if the system's authorities are trusted too.
     pub system_roots: bool,
     /// PEM files of the client's certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether a certificate by that authority is good whatever host it is for.
+    /// `true` if a certificate of a trusted authority is accepted for any host name.
     pub any_hostname: bool,
-    /// Time for a connection, with its greeting; `None`: 500 ms.
+    /// Timeout for a connection, including its handshake; 500 ms by default.
     pub connect_timeout: Option<Duration>,
 }
 
-/// A password, or the file that has it, which is read again for each connection.
+/// A password, or the file that contains it, which is read again for each connection.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as above")]
 pub enum Secret {
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error("{path}: {error}")]
@@ -62,10 +63,12 @@ pub(super) enum ConnectError {
     Late(Duration),
     #[error("the server is a replica, which takes no writes")]
     Replica,
+    #[error("{}", super::rights::advice(.user.as_deref(), .commands))]
+    Forbidden { user: Option<String>, commands: Vec<&'static str> },
 }
 
 impl Access {
-    /// What a URL says of it, completed by `self`.
+    /// Returns these settings with those of a URL, which take precedence.
     pub fn with(mut self, url: &RedisUrl) -> Self {
         self.user = url.user.clone().or(self.user);
         self.password = url.password.clone().map(Secret::Text).or(self.password);
@@ -73,7 +76,7 @@ impl Access {
         self
     }
 
-    /// How to introduce oneself.
+    /// Returns the login for the handshake.
     pub(super) fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
         let mut login =
             RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,6 @@
-//! What people do to one counter.
+//! Amendments of one counter by operators.
+
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -24,7 +26,7 @@ impl RedisStore {
             return Err(StoreError::Unavailable);
         }
         let question = Question::amend(&core.prefix, check, amendment, core.given(), core.now());
-        match core.ask(group.slot, question, deadline).await? {
+        match core.ask(group.slot, Arc::new(question), deadline).await? {
             Said::Amended(amended) => amended.map(|amended| *amended),
             Said::Judged(_) | Said::PassedOn | Said::Beyond { .. } => Err(StoreError::Refused),
         }

@@ -1,4 +1,5 @@
-//! A script's reply, read: what the heads of `lua/decide.lua` and `lua/amend.lua` define.
+//! Decodes a script's reply, in the formats that the heads of `lua/decide.lua`,
+//! `lua/fast/decide.lua` and `lua/amend.lua` define.
 
 use smallvec::SmallVec;
 
@@ -9,51 +10,60 @@ use crate::algorithm::quota::Report;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::StoreError;
 
-/// What stands where a time is absent.
+/// Encoding of an absent time.
 const ABSENT: u64 = 1 << 55;
-/// What stands for the answers to a request that was passed on, before what became of a counter, and before the instant at
-/// which no window of a calendar was known.
+/// Tags of a reply to a request that was passed on, of an amended counter, and of an instant for
+/// which no window of the calendar was sent.
 const PASSED_ON: u64 = 2;
 const AMENDED: u64 = 3;
 const BEYOND: u64 = 4;
+/// Tags of a reply of the fast path: to a whole request, and to a part of one.
+const JUDGED: u64 = 5;
+const PARTLY: u64 = 6;
+/// Flag in a verdict of the fast path: hits were written.
+const WRITTEN: u64 = 8;
 
-/// What became of one check.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The counter after the request, as far as this slot knows it.
     pub(super) outcome: Result<Outcome, StoreError>,
-    /// Whether hits were charged, and the instant at which.
+    /// The instant at which hits were charged, if they were; on the fast path only if other slots
+    /// judge a part of the request.
     pub(super) written: Option<Timestamp>,
-    /// Whether they were taken of a grant.
+    /// Set if the hits were taken from a grant.
     pub(super) of_grant: bool,
-    /// What there is besides where other slots have a say.
+    /// The result without the charge, if other slots or this process decide the rest of the
+    /// request.
     pub(super) otherwise: Option<Box<Otherwise>>,
 }
 
-/// What would be if the request were not admitted.
+/// The result if the request is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Otherwise {
-    /// The counter without what only an admitted request is charged; `None` where the check could not be judged.
+    /// The counter without the hits charged only to an admitted request; `None` if the check could
+    /// not be judged.
     pub(super) outcome: Option<Outcome>,
-    /// How to undo the charge.
+    /// Data for undoing the charge.
     pub(super) undo: Undo,
 }
 
-/// The answers to the checks of a request.
+/// The results of the checks of a request.
 pub(super) type Answers = SmallVec<[Answer; 1]>;
 
-/// What became of a request.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// Its checks were judged.
     Judged(Answers),
     /// Its counter was amended.
     Amended(Result<Box<Amended>, StoreError>),
-    /// A script passed it on, with nothing written, to the one that knows all.
+    /// The fast path wrote nothing and passed the request on to the general script.
     PassedOn,
-    /// Nothing was written: a counter's instant is in no window of its calendar that the script was told.
+    /// Nothing was written: a counter's instant is in none of its calendar's windows that were
+    /// sent.
     Beyond {
-        /// What time it is by the server's clock.
+        /// The server's time.
         now: Timestamp,
         /// The counter's instant.
         instant: Timestamp,
@@ -61,7 +71,7 @@ pub(super) enum Said {
 }
 
 impl Said {
-    /// What became of checks.
+    /// Returns the results of the checks, or `None` if this is no reply to checks.
     pub(super) fn judged(self) -> Option<Answers> {
         match self {
             Self::Judged(answers) => Some(answers),
@@ -70,7 +80,8 @@ impl Said {
     }
 }
 
-/// Reads the replies to the requests of one call, `counts` checks each. `None` where the reply is none of a script of ours.
+/// Decodes the replies to the requests of one call, with `counts` checks each. Returns `None` if no
+/// script of this crate sends such a reply.
 pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Said>> {
     let mut bytes = Bytes(reply);
     let mut requests = Vec::new();
@@ -90,6 +101,11 @@ pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Opt
                 requests.push(Said::Beyond { now: bytes.instant()?, instant: bytes.instant()? });
                 continue;
             }
+            kind @ (JUDGED | PARTLY) => {
+                let answers = (0..count).map(|_| bytes.fast_answer(kind == PARTLY));
+                requests.push(Said::Judged(answers.collect::<Option<Answers>>()?));
+                continue;
+            }
             _ => return None,
         };
         let answers = (0..count).map(|_| bytes.answer(alternatives));
@@ -100,7 +116,7 @@ pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Opt
 
 struct Bytes<'a>(&'a [u8]);
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
     fn number(&mut self, bytes: usize) -> Option<u64> {
         let (number, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -119,14 +135,35 @@ impl Bytes<'_> {
         Some(Answer { outcome, written: at, of_grant: written == 2, otherwise })
     }
 
+    /// Decodes a result of the fast path; with `is_part`, one of a part of a request.
+    fn fast_answer(&mut self, is_part: bool) -> Option<Answer> {
+        let (outcome, is_written) = self.fast_outcome()?;
+        if !is_part {
+            return Some(Answer { outcome, written: None, of_grant: false, otherwise: None });
+        }
+        let (without, _) = self.fast_outcome()?;
+        let at = self.instant()?;
+        let undo = Undo { otherwise: self.value()?, digest: None };
+        // A check that failed has no alternative either: it would become an admission.
+        let without = outcome.as_ref().ok().and(without.ok());
+        let otherwise = Some(Box::new(Otherwise { outcome: without, undo }));
+        Some(Answer { outcome, written: is_written.then_some(at), of_grant: false, otherwise })
+    }
+
+    fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, bool)> {
+        let verdict = self.number(1)?;
+        let is_written = verdict & WRITTEN != 0;
+        let (allowed, left, window) = (verdict_of(verdict & !WRITTEN), self.number(5)?, self.number(1)?);
+        let reset_after = self.time()?;
+        let retry_after = if allowed == Ok(false) { self.time()? } else { None };
+        let (remaining, beyond) = left_of(left, 40);
+        let window = u8::try_from(window).ok()?;
+        let report = Report { remaining, beyond, window, reset_after, retry_after, ban_window_ends_after: None };
+        Some((allowed.map(|allowed| Outcome { allowed, report, by: JudgedBy::Store }), is_written))
+    }
+
     fn verdict(&mut self) -> Option<Result<bool, StoreError>> {
-        Some(match self.number(1)? {
-            0 => Err(StoreError::Unreadable),
-            1 => Ok(true),
-            2 => Ok(false),
-            3 => Err(StoreError::NoRoom),
-            _ => Err(StoreError::Refused),
-        })
+        self.number(1).map(verdict_of)
     }
 
     fn amended(&mut self) -> Option<Result<Box<Amended>, StoreError>> {
@@ -153,26 +190,82 @@ impl Bytes<'_> {
         self.number(7).map(Timestamp::from_micros)
     }
 
-    /// A length of time, which may be absent.
+    /// Decodes a duration, which may be absent.
     fn time(&mut self) -> Option<Option<Micros>> {
         self.number(7).map(|us| (us != ABSENT).then(|| Micros::new(us)))
     }
 
     fn undo(&mut self) -> Option<Undo> {
-        let length = self.number(2)?;
-        let otherwise = if length == NOT_KNOWN { None } else { Some(self.bytes(usize::try_from(length).ok()?)?) };
-        Some(Undo { otherwise, digest: self.bytes(16)? })
+        Some(Undo { otherwise: self.value()?, digest: Some(self.bytes(16)?.try_into().ok()?) })
     }
 
-    fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+    /// Decodes a counter's value with its length; the inner `None` is a value that the script did
+    /// not return.
+    fn value(&mut self) -> Option<Option<Vec<u8>>> {
+        match self.number(2)? {
+            NOT_KNOWN => Some(None),
+            length => self.bytes(usize::try_from(length).ok()?).map(|value| Some(value.to_vec())),
+        }
+    }
+
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(bytes.to_vec())
+        Some(bytes)
     }
 
     fn report(&mut self) -> Option<Report> {
-        let (remaining, window) = (self.number(7)?, self.number(1)?);
+        let (left, window) = (self.number(7)?, self.number(1)?);
         let (reset_after, retry_after) = (self.time()?, self.time()?);
-        Some(Report { remaining, window: u8::try_from(window).ok()?, reset_after, retry_after })
+        let (remaining, beyond) = left_of(left, 56);
+        Some(Report {
+            remaining,
+            beyond,
+            window: u8::try_from(window).ok()?,
+            reset_after,
+            retry_after,
+            ban_window_ends_after: None,
+        })
+    }
+}
+
+fn verdict_of(number: u64) -> Result<bool, StoreError> {
+    match number {
+        0 => Err(StoreError::Unreadable),
+        1 => Ok(true),
+        2 => Ok(false),
+        3 => Err(StoreError::NoRoom),
+        _ => Err(StoreError::Refused),
+    }
+}
+
+/// Returns the hits left, and those beyond the limit if `left`, a two's complement number of `bits`
+/// bits, is negative.
+fn left_of(left: u64, bits: u32) -> (u64, u64) {
+    match left.checked_shr(bits.saturating_sub(1)) {
+        Some(0) => (left, 0),
+        Some(_) | None => (0, (1_u64 << bits).saturating_sub(left)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_failed_in_a_part_of_a_request_has_no_alternative() {
+        // Refused, hits left, window, absent time; then the same allowed; instant and no value.
+        let result = |verdict: u8| {
+            let (left, window, time) = ([0; 5], [0], &ABSENT.to_be_bytes()[1..]);
+            [&[verdict][..], &left, &window, time].concat()
+        };
+        let reply = |first, second| [&[6][..], &result(first), &result(second), &[0; 7], &[0; 2]].concat();
+        let alternative = |first, second| {
+            let said = read(&reply(first, second), [1]).unwrap().remove(0);
+            let answer = said.judged().unwrap().remove(0);
+            (answer.outcome.is_ok(), answer.otherwise.unwrap().outcome.is_some())
+        };
+        assert_eq!(alternative(1, 1), (true, true));
+        assert_eq!(alternative(4, 1), (false, false), "an error must not become an admission");
     }
 }

@@ -1,4 +1,5 @@
-//! Requests that go to a node at once: the commands that they make together, and each one's part of the replies.
+//! Batches of requests to a node: the commands that they form, and each request's part of the
+//! replies.
 
 use std::sync::Arc;
 
@@ -12,26 +13,26 @@ use super::question::Question;
 use super::script::Needs;
 use crate::algorithm::time::Timestamp;
 
-/// How long keys live at least, in ms, where time is given: virtual time may run slower than the server's.
+/// Minimum TTL of keys in ms if time is given: virtual time may run slower than the server's.
 const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
 
-/// What became of a request at a node.
+/// Result of a request to a node.
 pub(super) type Reply = Result<Said, Failure>;
 
-/// How a request is to be sent.
+/// Options for sending a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct How {
-    /// 0 where one node has all slots.
+    /// 0 if one node has all slots.
     pub(super) slot: u16,
-    /// With the script's text, since the node does not know it by its name.
+    /// Set to send the script's text, because the node does not know its digest.
     pub(super) by_text: bool,
-    /// To a node that is about to get the slot.
+    /// Set if the node is importing the slot: the command is preceded by `ASKING`.
     pub(super) asking: bool,
-    /// In a command of its own.
+    /// Set to send the request in a command of its own.
     pub(super) alone: bool,
 }
 
-/// A request that waits for its reply.
+/// A request waiting for its reply.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) question: Arc<Question>,
@@ -42,21 +43,21 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// A request, and where its reply comes.
+    /// Creates a pending request and the receiver of its reply.
     pub(super) fn new(question: Arc<Question>, how: How, deadline: Instant) -> (Self, oneshot::Receiver<Reply>) {
         let (reply, replied) = oneshot::channel();
         (Self { question, how, begun: Instant::now(), deadline, reply: Some(reply) }, replied)
     }
 
-    /// Whether somebody waits still.
+    /// Returns `true` if the caller is still waiting.
     pub(super) fn is_wanted(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
     }
 
-    /// Gives the reply, where it has none yet.
+    /// Sends the reply, unless one has been sent already.
     pub(super) fn answer(&mut self, reply: Reply) {
         if let Some(waiting) = self.reply.take() {
-            // Who is gone has counted its charges as unknown.
+            // If the caller is gone, it has counted its charges as unknown.
             let _ = waiting.send(reply);
         }
     }
@@ -66,7 +67,8 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Batch(Vec<Command>);
 
-/// One call of a script, for its requests one after the other: of one slot, or of several where the node may be asked so.
+/// One call of a script that runs its requests in order. They are of one slot, or of several if the
+/// node allows that.
 #[derive(Debug)]
 struct Command {
     how: How,
@@ -81,15 +83,16 @@ impl Command {
         Self { how: asked.how, needs, given, asked: vec![asked] }
     }
 
-    /// Whether one more request may go with the others; `of_any_slot`: that of another slot too, if its script knows how.
+    /// Returns `true` if a request can join this command; with `of_any_slot`, one of another slot
+    /// can join too, if its script supports that.
     fn fits(&self, more: &Asked, of_any_slot: bool) -> bool {
         let is_judged_alike = self.given == more.question.given && self.needs.and(more.question.needs).is_some();
-        let any_slot = of_any_slot && self.needs == Needs::STRAIGHT && !more.how.asking;
+        let any_slot = of_any_slot && self.needs.is_fast() && !more.how.asking;
         let slot = if any_slot { self.how.slot } else { more.how.slot };
         self.how == How { slot, ..more.how } && !more.how.alone && is_judged_alike
     }
 
-    /// Whether a request's keys are in the slot that the node looks at.
+    /// Returns `true` if a request's keys are in the slot that the node checks.
     fn is_declared(&self, asked: &Asked) -> bool {
         asked.how.slot == self.how.slot
     }
@@ -112,7 +115,7 @@ impl Command {
             None => command.arg("").arg(1),
             Some(now) => command.arg(now.as_micros()).arg(GIVEN_TIME_TTL_MS),
         };
-        if self.needs == Needs::STRAIGHT {
+        if self.needs.is_fast() {
             let texts: Vec<&[u8]> = questions.map(|question| question.text.as_slice()).collect();
             command.arg(texts.concat());
             let others = self.asked.iter().skip_while(|asked| self.is_declared(asked));
@@ -127,7 +130,7 @@ impl Command {
         pipeline.add_command(command);
     }
 
-    /// Gives all requests their parts of a reply.
+    /// Sends all requests their parts of a reply.
     fn answer(&mut self, reply: Result<Value, Failure>) {
         let failure = match reply {
             Ok(Value::BulkString(bytes)) => {
@@ -155,7 +158,8 @@ impl Command {
 }
 
 impl Batch {
-    /// Sorts requests into commands; `of_any_slot`: those of several slots into one, where their script knows how.
+    /// Groups requests into commands; with `of_any_slot`, requests of several slots share a command
+    /// if their script supports that.
     pub(super) fn of(asked: impl IntoIterator<Item = Asked>, of_any_slot: bool) -> Self {
         let mut commands: Vec<Command> = Vec::new();
         for more in asked {
@@ -170,19 +174,19 @@ impl Batch {
         Self(commands)
     }
 
-    /// What is to be sent.
+    /// Returns the pipeline to send.
     pub(super) fn pipeline(&self) -> Pipeline {
         let mut pipeline = Pipeline::with_capacity(self.0.len());
         self.0.iter().for_each(|command| command.add_to(&mut pipeline));
         pipeline
     }
 
-    /// How many replies there will be.
+    /// Returns the number of replies to expect.
     pub(super) fn replies(&self) -> usize {
         self.0.iter().map(|command| if command.how.asking { 2 } else { 1 }).fold(0, usize::saturating_add)
     }
 
-    /// Gives each request its part of the replies.
+    /// Sends each request its part of the replies.
     pub(super) fn answer(&mut self, replies: Result<Vec<Value>, Failure>) {
         let mut replies = replies.map(Vec::into_iter);
         for command in &mut self.0 {
@@ -194,7 +198,7 @@ impl Batch {
         }
     }
 
-    /// All requests.
+    /// Returns all requests.
     pub(super) fn asked(&mut self) -> impl Iterator<Item = &mut Asked> {
         self.0.iter_mut().flat_map(|command| &mut command.asked)
     }

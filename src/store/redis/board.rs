@@ -1,4 +1,5 @@
-//! A board on which the processes on the same store leave what others may read: a text of each for each minute, kept a while.
+//! Texts that the processes of a store publish for each other: one for each process and minute,
+//! kept for a while.
 #![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::time::Duration;
@@ -11,32 +12,32 @@ use super::calls::within;
 use super::slot::slot_of;
 use crate::store::StoreError;
 
-/// Time for one question.
+/// Timeout for one command.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a text is kept after it was last written.
+/// TTL of a minute's texts after the last write, in milliseconds.
 const KEPT_MS: u64 = 17 * 60 * 1000;
-/// What a minute's key begins with; in its hash each process has a field.
+/// Prefix of a minute's key; its hash has a field for each process.
 const BOARD: &str = "tollgate:denials:";
 const LEAVE: &str = "\
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
     return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
 
-/// What a process left.
+/// A text that a process published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The process.
+    /// Id of the process.
     pub by: String,
-    /// Of which minute, numbered since the epoch.
+    /// Number of the minute since the epoch.
     pub minute: u64,
     /// The text.
     pub text: Vec<u8>,
 }
 
 impl RedisStore {
-    /// Leaves a text in the place of what the process `by` left for the minute.
+    /// Publishes the text of the process `by` for the minute, replacing an earlier one.
     ///
     /// # Errors
-    /// Where the store cannot be asked.
+    /// Returns an error if the store is unreachable.
     pub async fn leave(&self, by: &str, minute: u64, text: &str) -> Result<(), StoreError> {
         let key = self.board(minute);
         let mut command = redis::cmd("EVAL");
@@ -44,10 +45,10 @@ impl RedisStore {
         self.ask_board(&key, &command).await.map(drop)
     }
 
-    /// What all have left for these minutes.
+    /// Fetches the texts of all processes for these minutes.
     ///
     /// # Errors
-    /// Where the store cannot be asked.
+    /// Returns an error if the store is unreachable.
     pub async fn left(&self, minutes: impl Iterator<Item = u64>) -> Result<Vec<Left>, StoreError> {
         let asked = join_all(minutes.map(|minute| self.left_for(minute))).await;
         let all: Vec<_> = asked.into_iter().collect::<Result<_, _>>()?;
@@ -59,8 +60,7 @@ impl RedisStore {
         let mut command = redis::cmd("HGETALL");
         command.arg(&key);
         let reply = self.ask_board(&key, &command).await?;
-        let pairs: Vec<(String, Vec<u8>)> = redis::from_redis_value(reply).map_err(|_| StoreError::Unreadable)?;
-        Ok(pairs.into_iter().map(|(by, text)| Left { by, minute, text }).collect())
+        read(reply, minute).ok_or(StoreError::Unreadable)
     }
 
     fn board(&self, minute: u64) -> Vec<u8> {
@@ -72,4 +72,10 @@ impl RedisStore {
         let node = self.core.routes.node(slot).ok_or(StoreError::Unavailable)?;
         Ok(node.call(command, within(PATIENCE)).await.inspect_err(|failure| self.core.complain_of(failure))?)
     }
+}
+
+/// Parses the hash of a minute.
+pub(super) fn read(reply: Value, minute: u64) -> Option<Vec<Left>> {
+    let pairs: Vec<(String, Vec<u8>)> = redis::from_redis_value(reply).ok()?;
+    Some(pairs.into_iter().map(|(by, text)| Left { by, minute, text }).collect())
 }

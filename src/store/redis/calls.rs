@@ -1,4 +1,4 @@
-//! One request's part in one slot: to whom it goes, and again where it is known that nothing has run.
+//! One request's part in one slot: its routing, and retries if it is known that nothing ran.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,6 +11,7 @@ use super::answer::Said;
 use super::batch::{How, Reply};
 use super::failure::Failure;
 use super::key::key_of;
+use super::node::Node;
 use super::question::Question;
 use super::routes::Routes;
 use super::slot::slot_of;
@@ -21,22 +22,22 @@ use crate::store::StoreError;
 use crate::store::clock::{Clock as _, SystemClock};
 use crate::telemetry::metrics::Metrics;
 
-/// Wait before a command is sent again that did not run; doubles each time, so that a server that refuses for long is not
-/// asked more for it.
+/// Initial backoff before a command that did not run is resent. It doubles each time, so that a
+/// server that refuses for long gets no extra load.
 const AGAIN: Duration = Duration::from_millis(1);
 /// Attempts of one command, redirections included.
 const ATTEMPTS: u32 = 16;
-/// How often it is said that Redis refuses.
+/// Minimum interval between log messages about refusals.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// The instant after so much time.
+/// Returns the instant this far from now.
 pub(super) fn within(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or(now)
 }
 
-/// Charges under way. If the call is dropped before its reply comes, nobody will know what became of them: dropping this counts
-/// them.
+/// Charges in flight. If the call is dropped before its reply arrives, the result of the charges is
+/// unknown: the drop counts them.
 #[derive(Debug)]
 struct UnderWay<'a> {
     metrics: &'a Metrics,
@@ -49,22 +50,23 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What a call needs; take-backs, which outlive their request, share it.
+/// The state that a call needs; shared with take-backs, which outlive their request.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) routes: Arc<Routes>,
     pub(super) prefix: Vec<u8>,
     pub(super) by_slot: bool,
     pub(super) time: Time,
-    /// Microseconds by which the servers' clock is ahead of this process's, where they were found far apart.
+    /// Microseconds by which the servers' clock is ahead of this process's, if they were found far
+    /// apart; otherwise 0.
     pub(super) clock_ahead_us: AtomicI64,
     pub(super) metrics: Arc<Metrics>,
-    /// When it was last said that Redis refused.
+    /// Time of the last log message about a refusal.
     pub(super) complained: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl Core {
-    /// What time it is by the servers' clock, about.
+    /// Returns the approximate time of the servers' clock.
     pub(super) fn now(&self) -> Timestamp {
         match &self.time {
             Time::Server => {
@@ -75,15 +77,15 @@ impl Core {
         }
     }
 
-    /// Remembers how far the servers' clock is from this process's. Off by a day or more, it would have each request about a
-    /// calendar asked twice.
+    /// Stores the offset of the servers' clock from this process's. With an offset of a day or
+    /// more, each request about a calendar would otherwise be sent twice.
     fn set_now(&self, servers: Timestamp) {
         let (servers, own) = (servers.as_micros(), SystemClock.now().as_micros());
         let ahead = i128::from(servers).saturating_sub(i128::from(own));
         self.clock_ahead_us.store(i64::try_from(ahead).unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// The instant to judge at, where that is not for the server to say.
+    /// Returns the instant to judge at, or `None` if the server decides it.
     pub(super) fn given(&self) -> Option<Timestamp> {
         match &self.time {
             Time::Server => None,
@@ -91,12 +93,18 @@ impl Core {
         }
     }
 
-    /// The slot of a counter; 0 where one node has all of them.
+    /// Returns the slot of a counter; 0 if one node has all of them.
     pub(super) fn slot(&self, key: &CounterKey<'_>) -> u16 {
         if self.by_slot { slot_of(&key_of(&self.prefix, key)) } else { 0 }
     }
 
-    /// Whether it was tried to reach the server of a slot.
+    /// Returns `true` if each key may be at a different server, behind a proxy that shards them. A
+    /// call may then name only one.
+    pub(super) fn is_sharded(&self) -> bool {
+        !self.by_slot && self.routes.with_node(0, |node| node.is_sharded()).unwrap_or(false)
+    }
+
+    /// Returns `true` if a connection to the server of a slot has been attempted.
     pub(super) fn is_tried(&self, slot: u16) -> bool {
         self.routes.has_searched() && self.routes.with_node(slot, |node| node.is_tried()).unwrap_or(true)
     }
@@ -105,7 +113,7 @@ impl Core {
         self.routes.with_node(slot, |node| node.is_down()).unwrap_or(true)
     }
 
-    /// Says why Redis refused, once in a while.
+    /// Logs why Redis refused, at most once per [`COMPLAIN_EVERY`].
     pub(super) fn complain_of(&self, failure: &Failure) {
         let (Failure::Refused(text) | Failure::Forbidden(text)) = failure else { return };
         let mut last = self.complained.lock();
@@ -115,24 +123,20 @@ impl Core {
         }
     }
 
-    /// Asks one slot, and again where that is known to have changed nothing.
-    pub(super) async fn ask(
-        &self,
-        slot: u16,
-        question: impl Into<Arc<Question>>,
-        deadline: Instant,
-    ) -> Result<Said, StoreError> {
-        self.run(slot, question.into(), deadline).await.map_err(|failure| {
+    /// Calls one slot, and retries if nothing ran.
+    pub(super) async fn ask(&self, slot: u16, question: Arc<Question>, deadline: Instant) -> Result<Said, StoreError> {
+        self.run(slot, question, deadline).await.map_err(|failure| {
             self.complain_of(&failure);
             StoreError::from(failure)
         })
     }
 
-    /// The same for so many charges: those are counted that may have been written without anybody knowing.
+    /// Calls one slot to make `charges` charges, and counts them as unknown if they may have been
+    /// written.
     pub(super) async fn ask_to_charge(
         &self,
         slot: u16,
-        question: Question,
+        question: Arc<Question>,
         charges: u64,
         deadline: Instant,
     ) -> Result<Said, StoreError> {
@@ -144,12 +148,33 @@ impl Core {
         said
     }
 
-    async fn run(&self, slot: u16, mut question: Arc<Question>, deadline: Instant) -> Reply {
+    async fn run(&self, slot: u16, question: Arc<Question>, deadline: Instant) -> Reply {
+        let how = How { slot, alone: self.is_sharded(), ..How::default() };
+        let node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+        match node.ask(&question, how, deadline).await {
+            Ok(Said::Judged(answers)) => Ok(Said::Judged(answers)),
+            // Boxed: otherwise every call that waits for a reply would carry the state of its
+            // retries.
+            reply => Box::pin(self.run_again(node, question, how, reply, deadline)).await,
+        }
+    }
+
+    /// Resends a request while its replies, beginning with `first`, prove that nothing ran.
+    async fn run_again(
+        &self,
+        mut node: Arc<Node>,
+        mut question: Arc<Question>,
+        mut how: How,
+        first: Reply,
+        deadline: Instant,
+    ) -> Reply {
+        let (mut first, mut again) = (Some(first), AGAIN);
         let mut instants: Few<Timestamp> = Few::new();
-        let (mut how, mut again) = (How { slot, ..How::default() }, AGAIN);
-        let mut node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
         for _ in 0..ATTEMPTS {
-            let reply = node.ask(&question, how, deadline).await;
+            let reply = match first.take() {
+                Some(reply) => reply,
+                None => node.ask(&question, how, deadline).await,
+            };
             let asking = std::mem::take(&mut how.asking);
             match reply {
                 Err(Failure::NoScript) if !how.by_text => (how.by_text, how.asking) = (true, asking),
@@ -166,7 +191,7 @@ impl Core {
                     self.routes.doubt();
                     tokio::time::sleep(again).await;
                     again = again.saturating_mul(2);
-                    node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+                    node = self.routes.node(how.slot).ok_or(Failure::Unavailable)?;
                 }
                 Err(failure) => {
                     self.routes.doubt();

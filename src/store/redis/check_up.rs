@@ -1,52 +1,60 @@
-//! What to say at the start: settings of the servers that break a promise.
+//! Checks at startup for server settings that break a promise.
 
 use std::time::Duration;
 
 use super::RedisStore;
-use super::calls::within;
+use super::calls::{Core, within};
 use super::failure::Failure;
 use super::node::Node;
 
-/// Time for one question.
+/// Timeout for one command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was found wrong with the servers.
+/// Problems found with the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckUp {
-    /// What keeps limits from being shared at all.
+    /// Problems that keep limits from being shared at all.
     pub errors: Vec<String>,
-    /// What breaks a promise now and then.
+    /// Problems that break a promise occasionally.
     pub warnings: Vec<String>,
 }
 
 impl RedisStore {
-    /// Asks every master for what matters. What it may not be asked is not known to be wrong.
+    /// Checks the relevant settings of every master. A setting that the user may not read is not an
+    /// error.
     pub async fn check_up(&self) -> CheckUp {
         let mut found = CheckUp::default();
         for core in self.cores() {
             for node in core.routes.masters() {
-                check_node(&node, core.by_slot, &mut found).await;
+                check_node(&node, core, &mut found).await;
             }
         }
         found
     }
 }
 
-async fn check_node(node: &Node, by_slot: bool, found: &mut CheckUp) {
-    let address = &node.address;
+async fn check_node(node: &Node, core: &Core, found: &mut CheckUp) {
+    let (address, by_slot) = (&node.address, core.by_slot);
     let mut probe = redis::cmd("EVAL");
-    probe.arg("return 1").arg(0);
+    probe.arg("return 1");
+    // Proxies need a key to pick the server, and a node of a Cluster does not have every key.
+    match by_slot {
+        true => probe.arg(0),
+        false => probe.arg(1).arg([core.prefix.as_slice(), b"tollgate:probe"].concat()),
+    };
     if let Err(Failure::Refused(error) | Failure::Forbidden(error)) = node.call(&probe, within(PATIENCE)).await {
         found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
     }
-    let policy = match setting(node, "maxmemory-policy").await {
-        Some(policy) => policy,
-        // Where CONFIG is forbidden, as in many a cloud.
-        None => told(node, "maxmemory_policy").await.unwrap_or_else(|| "of which it does not tell".to_owned()),
-    };
+    let policy = eviction_policy(node).await.unwrap_or_else(|| "of which it does not tell".to_owned());
     if policy != "noeviction" {
         found.warnings.push(format!(
             "{address} has maxmemory-policy {policy} and may drop live counters, which admits more than the limits; set noeviction"
+        ));
+    }
+    if node.is_sharded() {
+        found.warnings.push(format!(
+            "{address} deals keys to several servers, as a proxy does: each key is asked about by itself, which costs a call each; \
+             redis-cluster:// at the servers themselves is faster"
         ));
     }
     if by_slot && setting(node, "cluster-require-full-coverage").await.as_deref() == Some("yes") {
@@ -56,17 +64,26 @@ async fn check_node(node: &Node, by_slot: bool, found: &mut CheckUp) {
     }
 }
 
-/// A line of what a server says of its memory.
-async fn told(node: &Node, name: &str) -> Option<String> {
+/// Returns the `maxmemory-policy` of a server, or `None` if it does not report it.
+pub(super) async fn eviction_policy(node: &Node) -> Option<String> {
+    match setting(node, "maxmemory-policy").await {
+        Some(policy) => Some(policy),
+        // CONFIG is forbidden by many cloud providers.
+        None => told(node, "memory", "maxmemory_policy").await,
+    }
+}
+
+/// Returns a field of a server's `INFO`.
+pub(super) async fn told(node: &Node, section: &str, name: &str) -> Option<String> {
     let mut command = redis::cmd("INFO");
-    command.arg("memory");
+    command.arg(section);
     let reply = node.call(&command, within(PATIENCE)).await.ok()?;
     let text: String = redis::from_redis_value(reply).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
 }
 
-/// A setting of a server; `None` where it does not tell.
-async fn setting(node: &Node, name: &str) -> Option<String> {
+/// Returns a setting of a server, or `None` if it does not report it.
+pub(super) async fn setting(node: &Node, name: &str) -> Option<String> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(name);
     let reply = node.call(&command, within(PATIENCE)).await.ok()?;

@@ -1,4 +1,5 @@
-//! A Cluster: all nodes that are known are asked which master serves which slot, and who knows best is believed.
+//! Discovery of a Cluster: all known nodes are queried for the slot map, and the most credible
+//! reply wins.
 #![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::sync::{Arc, Weak};
@@ -15,13 +16,14 @@ use super::routes::{Map, Routes};
 use super::slot::SLOTS;
 use super::url::Address;
 
-/// Time for one node to tell the map.
+/// Timeout for a node's slot map.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);
-/// The map is asked for again after this, and sooner where somebody doubts it, but not sooner than the other.
+/// Interval of refreshing the map. A refresh is due earlier if the map is suspected to be wrong,
+/// but never sooner than [`REFRESH_AT_MOST_EVERY`].
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
-/// Keeps the map up to date until the routes are gone. `seeds` are asked with the masters.
+/// Keeps the map up to date until the routes are dropped. Queries `seeds` as well as the masters.
 pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Vec<u8>) {
     let mut complained = false;
     while let Some(routes) = routes.upgrade() {
@@ -54,9 +56,9 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
     }
 }
 
-/// How far a node is to be believed: whether it serves, then the latest election it knows of. One that is cut off from the
-/// others goes on telling what was true once.
-type Standing = (bool, u64);
+/// Credibility of a node: whether it serves, then the latest election epoch it knows of. A
+/// partitioned node keeps reporting an outdated map.
+pub(super) type Standing = (bool, u64);
 
 async fn ask(node: &Node) -> Option<(Standing, Map)> {
     let until = within(TELL_TIMEOUT);
@@ -65,15 +67,16 @@ async fn ask(node: &Node) -> Option<(Standing, Map)> {
     Some((info.and_then(standing).unwrap_or_default(), read(&slots, &node.address)?))
 }
 
-/// Reads the reply of `CLUSTER INFO`.
-fn standing(info: Value) -> Option<Standing> {
+/// Parses the reply of `CLUSTER INFO`.
+pub(super) fn standing(info: Value) -> Option<Standing> {
     let text: String = redis::from_redis_value(info).ok()?;
     let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     Some((field("cluster_state")? == "ok", field("cluster_current_epoch")?.parse().ok()?))
 }
 
-/// Reads the reply of `CLUSTER SLOTS`: of each range its first and last slot, then its nodes, the master first.
-fn read(reply: &Value, asked: &Address) -> Option<Map> {
+/// Parses the reply of `CLUSTER SLOTS`: for each range its first and last slot, then its nodes,
+/// master first.
+pub(super) fn read(reply: &Value, asked: &Address) -> Option<Map> {
     let Value::Array(ranges) = reply else { return None };
     let mut map = Map { masters: Vec::new(), by_slot: vec![None; usize::from(SLOTS)] };
     for range in ranges {
@@ -92,7 +95,8 @@ fn read(reply: &Value, asked: &Address) -> Option<Map> {
     (!map.masters.is_empty()).then_some(map)
 }
 
-/// A node of the reply: host, which may be missing where it is the asked one's own, and port.
+/// Returns the address in a node of the reply: host and port. The host may be missing if it is that
+/// of the queried node.
 fn address(node: &[Value], asked: &Address) -> Option<Address> {
     let [host, Value::Int(port), ..] = node else { return None };
     let host = match host {

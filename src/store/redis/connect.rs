@@ -1,48 +1,41 @@
-//! One connection: the socket, TLS on it, the greeting, and the proof that the server takes writes, if it has to.
+//! A connection: socket, TLS, handshake, and the check that the server lets this user decide and
+//! accepts writes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::AsyncConnectionConfig;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::access::{Access, ConnectError};
-use super::failure::Failure;
+use super::rights::{Proof, Proved};
 use super::tls;
 use super::url::Address;
 use crate::telemetry::metrics::Metrics;
 
-/// Time for a connection, with its greeting, unless given.
+/// Default timeout for a connection, including its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// The key of [`RequiredRole::Master`], after the prefix of all keys.
-const PROBE: &[u8] = b"tollgate:probe";
 
 /// The role that a server must have.
 #[derive(Clone, Debug)]
 pub(super) enum RequiredRole {
-    /// Either: a node of a Cluster, which redirects to the master of a key itself, or a sentinel.
-    Any,
-    /// A master, as it is found by a name or by sentinels. The command deletes a key that nobody writes: it changes nothing, a
-    /// replica refuses it, and a user who can decide may send it, unlike `ROLE` and `INFO`.
-    Master(Cmd),
+    /// None: a sentinel, which decides nothing.
+    Sentinel,
+    /// Either: a node of a Cluster redirects to the master of a key itself.
+    ClusterNode(Proof),
+    /// A master, found by its host name or by sentinels. A replica refuses one of the checks, which
+    /// is a command that any user who can decide may run, unlike `ROLE` and `INFO`.
+    Master(Proof),
 }
 
-impl RequiredRole {
-    /// A master, for keys that begin with `prefix`.
-    pub(super) fn master(prefix: &[u8]) -> Self {
-        let mut probe = redis::cmd("DEL");
-        probe.arg([prefix, PROBE].concat());
-        Self::Master(probe)
-    }
-}
-
-/// A multiplexed connection, shared by those who call.
+/// A multiplexed connection, shared by all callers.
 pub(super) struct Link {
     connection: MultiplexedConnection,
     role: RequiredRole,
+    is_sharded: bool,
     metrics: Arc<Metrics>,
 }
 
@@ -53,33 +46,38 @@ impl Drop for Link {
 }
 
 impl Link {
-    fn new(connection: MultiplexedConnection, role: &RequiredRole, metrics: &Arc<Metrics>) -> Self {
+    fn new(connection: MultiplexedConnection, is_sharded: bool, role: &RequiredRole, metrics: &Arc<Metrics>) -> Self {
         metrics.connected();
-        Self { connection, role: role.clone(), metrics: Arc::clone(metrics) }
+        Self { connection, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
     }
 
-    /// A handle to send with.
+    /// Returns a handle for sending.
     pub(super) fn handle(&self) -> MultiplexedConnection {
         self.connection.clone()
     }
 
-    /// Whether the server must be a master.
+    /// Returns `true` if the address is that of a proxy that shards keys across several servers.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.is_sharded
+    }
+
+    /// Returns `true` if the server must be a master.
     pub(super) fn must_be_master(&self) -> bool {
         matches!(self.role, RequiredRole::Master(_))
     }
 
-    /// Whether the server answers within a time.
+    /// Returns `true` if the server answers in time.
     pub(super) async fn answers(&self, within: Duration) -> bool {
         let (mut handle, ping) = (self.handle(), redis::cmd("PING"));
         matches!(timeout(within, handle.req_packed_command(&ping)).await, Ok(Ok(_)))
     }
 
-    /// Whether the server answers within a time, in the role that it must have.
+    /// Returns `true` if the server answers in time and has the required role.
     pub(super) async fn is_good(&self, within: Duration) -> bool {
         match &self.role {
-            RequiredRole::Any => self.answers(within).await,
-            RequiredRole::Master(probe) => {
-                matches!(timeout(within, refuses_writes(self.handle(), probe)).await, Ok(Ok(false)))
+            RequiredRole::Sentinel | RequiredRole::ClusterNode(_) => self.answers(within).await,
+            RequiredRole::Master(proof) => {
+                matches!(timeout(within, proof.is_replica(self.handle())).await, Ok(Ok(false)))
             }
         }
     }
@@ -91,7 +89,7 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Makes connections to one node.
+/// Opens connections to one node.
 pub(super) struct Connector {
     pub(super) address: Address,
     pub(super) access: Arc<Access>,
@@ -100,24 +98,33 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// A connection to whatever server has the address now, in the role that it must have.
+    /// Connects to the server that currently has the address, and checks its role.
     pub(super) async fn connect(&self) -> Result<Link, ConnectError> {
-        let connection = within_patience(&self.access, self.connect_in_role()).await?;
-        Ok(Link::new(connection, &self.role, &self.metrics))
+        let (connection, is_sharded) = within_patience(&self.access, self.connect_in_role()).await?;
+        Ok(Link::new(connection, is_sharded, &self.role, &self.metrics))
     }
 
-    async fn connect_in_role(&self) -> Result<MultiplexedConnection, ConnectError> {
+    /// Connects, and returns whether keys are sharded across several servers.
+    async fn connect_in_role(&self) -> Result<(MultiplexedConnection, bool), ConnectError> {
         let connection = open(&self.access, &self.address).await?;
-        match &self.role {
-            RequiredRole::Master(probe) if refuses_writes(connection.clone(), probe).await? => {
-                Err(ConnectError::Replica)
+        let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
+            return Ok((connection, false));
+        };
+        let Proved { is_replica, is_sharded, forbidden } = proof.ask(connection.clone()).await?;
+        if !forbidden.is_empty() {
+            return Err(ConnectError::Forbidden { user: self.access.user.clone(), commands: forbidden });
+        }
+        match self.role {
+            RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),
+            RequiredRole::Master(_) | RequiredRole::ClusterNode(_) | RequiredRole::Sentinel => {
+                Ok((connection, is_sharded))
             }
-            RequiredRole::Master(_) | RequiredRole::Any => Ok(connection),
         }
     }
 }
 
-/// A connection to one node, greeted, within the time for that. Calls on it have no time limit of their own.
+/// Connects to one node and logs in, within the connect timeout. Calls on the connection have no
+/// timeout of their own.
 pub(super) async fn connect(access: &Access, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
     within_patience(access, open(access, address)).await
 }
@@ -128,12 +135,6 @@ async fn within_patience<T>(
 ) -> Result<T, ConnectError> {
     let patience = access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
     timeout(patience, connecting).await.map_err(|_| ConnectError::Late(patience))?
-}
-
-/// Whether the server refuses a write because it is a replica; another refusal is no matter of its role.
-async fn refuses_writes(mut connection: MultiplexedConnection, probe: &Cmd) -> Result<bool, RedisError> {
-    let reply = connection.req_packed_command(probe).await?.extract_error();
-    Ok(reply.is_err_and(|error| Failure::of(&error) == Failure::ReadOnly))
 }
 
 async fn open(access: &Access, address: &Address) -> Result<MultiplexedConnection, ConnectError> {

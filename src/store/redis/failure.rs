@@ -1,36 +1,37 @@
-//! Why a call to a node brought no answer, by what may be done about it.
+//! Failures of calls to a node, classified by the possible reactions.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::url::Address;
 use crate::store::StoreError;
 
-/// A call without an answer.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It was not sent: the node is not connected, or known to be down.
+    /// Not sent: the node is not connected, or known to be down.
     Unavailable,
-    /// It may have run: no answer came in time.
+    /// May have run: no reply arrived in time.
     Late,
-    /// It may have run: the connection broke.
+    /// May have run: the connection broke.
     Lost,
-    /// It did not run: the slot is at another node.
+    /// Did not run: the slot is at another node.
     Moved(Address),
-    /// It did not run: the slot is on its way to another node, which takes it where it is asked.
+    /// Did not run: the slot is being moved to this address, which serves it after `ASKING`.
     Ask(Address),
-    /// It did not run, and may be sent again after a moment.
+    /// Did not run; may be retried after a backoff.
     Again,
-    /// It did not run: the server is a replica. `Node::ask` returns it as [`Again`](Self::Again).
+    /// Did not run: the server is a replica. `Node::ask` returns it as [`Again`](Self::Again).
     ReadOnly,
-    /// It did not run: the node does not know the script.
+    /// Did not run: the node does not know the script.
     NoScript,
-    /// It did not run: the connection was closed while nobody used it.
+    /// Did not run: the connection was closed while idle.
     NotSent,
-    /// It did not run, for a reason that may be that of another request in the same command.
+    /// Did not run, perhaps because of another request in the same command.
     InCompany,
-    /// It did not run, since the user may not, perhaps for one of the keys only: the text of the error.
+    /// Did not run: permission denied, perhaps only for one of the keys. Contains the text of the
+    /// error.
     Forbidden(String),
-    /// It did not run, and will not: the text of the error.
+    /// Did not run, and never will: the text of the error.
     Refused(String),
 }
 
@@ -47,7 +48,7 @@ impl Failure {
             ErrorKind::Server(ServerErrorKind::Ask) => redirected().map_or(Self::Again, Self::Ask),
             ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::BusyLoading) => Self::Again,
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => Self::ReadOnly,
-            // Some of the keys are on their way to another node: each of them alone is to be had.
+            // Some of the keys are being moved to another node: each is available alone.
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::InCompany,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
             ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(error.to_string()),
@@ -57,7 +58,7 @@ impl Failure {
         }
     }
 
-    /// Of a reply that is not what a script of ours returns.
+    /// Classifies a reply that no script of this crate returns.
     pub(super) fn of_reply(reply: Value) -> Self {
         match reply.extract_error() {
             Ok(_) => Self::Refused("the reply is none of our script".to_owned()),

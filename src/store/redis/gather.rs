@@ -1,8 +1,9 @@
-//! What is asked of a node at the same time, sent together.
+//! Batching: concurrent requests to a node are sent together.
 //!
-//! A request that comes while nothing is under way goes as soon as the runtime has looked at everything that is ready, so that
-//! all who came with it go too; one that comes while something is under way waits for the next batch, for as long as a reply
-//! takes. Nobody waits for others to come.
+//! A request that arrives while the node is idle is sent as soon as the runtime has polled every
+//! ready task, together with all requests that arrived meanwhile. A request that arrives while
+//! batches are in flight joins the next batch, which is sent within the time of a reply. No request
+//! waits for others to arrive.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -22,39 +23,40 @@ use super::connect::Link;
 use super::failure::Failure;
 use super::node::Node;
 
-/// Batches that may be under way at a time.
+/// Maximum number of batches in flight.
 const UNDER_WAY: usize = 4;
-/// Requests of one batch, and about the time that they may take of the server's, which nobody else has meanwhile.
+/// Maximum number of requests in a batch, and its approximate maximum server time in microseconds,
+/// during which the server serves no other client.
 const MOST: usize = 128;
 const LONGEST_US: u32 = 500;
-/// Bytes of the requests of one batch.
+/// Maximum size of the requests in a batch, in bytes.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// The number of a batch and what was replied to it; `None` where nothing was before all deadlines were over.
+/// The number of a batch and the reply to it; `None` if there was none before the last deadline.
 type Replied = (u64, Option<RedisResult<Vec<Value>>>);
 
-/// Who waits, and what is under way.
+/// Pending requests and batches in flight.
 struct Desk {
     waiting: VecDeque<Asked>,
     sent: Vec<Sent>,
     replies: FuturesUnordered<BoxFuture<'static, Replied>>,
     next: u64,
-    /// When the first deadline may be.
+    /// Fires at the earliest deadline, or before.
     alarm: Pin<Box<Sleep>>,
     is_armed: bool,
 }
 
-/// A batch that is under way.
+/// A batch in flight.
 struct Sent {
     number: u64,
     batch: Batch,
     link: Arc<Link>,
     begun: Instant,
-    /// Whether somebody's time is over: such a one keeps nobody waiting.
+    /// Set if a deadline of it has expired: a late batch does not hold up others.
     is_late: bool,
 }
 
-/// Sends requests to a node until it is gone.
+/// Sends requests to a node until it is dropped.
 pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<Asked>) {
     let mut desk = Desk::new();
     let mut more = Vec::new();
@@ -71,7 +73,8 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
                 }
             }
             () = desk.alarm.as_mut(), if desk.is_armed => {
-                // Replies that are here already are read first: on a busy machine it is this task that is late.
+                // Reads the replies that have already arrived first: on a busy machine it is this
+                // task that is late.
                 tokio::task::yield_now().await;
                 let Some(node) = node.upgrade() else { return };
                 while let Some(Some(replied)) = desk.replies.next().now_or_never() {
@@ -82,7 +85,7 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
         }
         let Some(node) = node.upgrade() else { return };
         if desk.may_send(&node) && !(more.is_empty() && desk.waiting.is_empty()) {
-            // All that is ready comes first.
+            // Lets all ready tasks run first.
             tokio::task::yield_now().await;
         }
         while let Ok(another) = asked.try_recv() {
@@ -107,7 +110,8 @@ impl Desk {
         }
     }
 
-    /// Whether another batch may go: what is late, or was sent by a link that has been replaced, is not waited for.
+    /// Returns `true` if another batch may be sent. Batches that are late, or were sent on a link
+    /// that has been replaced, do not count.
     fn may_send(&self, node: &Node) -> bool {
         let holds_up = |sent: &&Sent| !sent.is_late && node.is_linked_by(&sent.link);
         self.sent.len() < UNDER_WAY || self.sent.iter().filter(holds_up).count() < UNDER_WAY
@@ -125,7 +129,7 @@ impl Desk {
         }
     }
 
-    /// Sends those who wait, as many as go at once.
+    /// Sends as many pending requests as fit in one batch.
     async fn send(&mut self, node: &Node) {
         let mut batch = Batch::of(self.next_ones(), node.refuses_foreign_keys());
         let Some(link) = node.linked() else { return batch.answer(Err(Failure::NotSent)) };
@@ -139,8 +143,8 @@ impl Desk {
             (number, timeout_at(until, handle.req_packed_commands(&pipeline, 0, replies)).await.ok())
         });
         match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
-            // No server answers while a call is only being handed over, on a runtime of one thread: the connection was closed
-            // while nobody used it, and nothing was sent.
+            // On a single-threaded runtime no server can reply while a call is still being handed
+            // over: the connection was closed while idle, and nothing was sent.
             Poll::Ready((_, Some(Err(error)))) if Failure::of(&error) == Failure::Lost => {
                 node.lose(&link);
                 batch.answer(Err(Failure::NotSent));
@@ -156,7 +160,7 @@ impl Desk {
         }
     }
 
-    /// Those of who wait that go at once.
+    /// Takes the pending requests for the next batch.
     fn next_ones(&mut self) -> Vec<Asked> {
         let (mut cost_us, mut bytes, mut count) = (0u32, 0usize, 0usize);
         for asked in &self.waiting {
@@ -172,7 +176,7 @@ impl Desk {
         self.waiting.drain(..count).filter(Asked::is_wanted).collect()
     }
 
-    /// Gives the requests of a batch their replies.
+    /// Delivers the replies to the requests of a batch.
     fn spread(&mut self, node: &Node, (number, replies): Replied) {
         let Some(place) = self.sent.iter().position(|sent| sent.number == number) else { return };
         let mut sent = self.sent.swap_remove(place);
@@ -185,10 +189,10 @@ impl Desk {
         }
     }
 
-    /// Answers those whose time is over.
+    /// Fails the requests whose deadline has expired.
     fn expire(&mut self, node: &Node) {
         self.is_armed = false;
-        // What was not sent has charged nothing.
+        // Requests that were not sent have charged nothing.
         let mut first = expire(&mut self.waiting, node, &Failure::Unavailable).first;
         self.waiting.retain(Asked::is_wanted);
         for sent in &mut self.sent {
@@ -202,13 +206,14 @@ impl Desk {
     }
 }
 
-/// Whether there were any whose time is over, and the first deadline of the others.
+/// The result of expiring requests: whether there were any, and the earliest deadline of the
+/// others.
 struct Expired {
     any: bool,
     first: Option<Instant>,
 }
 
-/// Answers those whose time is over.
+/// Fails the requests whose deadline has expired.
 fn expire<'a>(all: impl IntoIterator<Item = &'a mut Asked>, node: &Node, failure: &Failure) -> Expired {
     let (now, mut expired) = (Instant::now(), Expired { any: false, first: None });
     for asked in all {

@@ -1,4 +1,5 @@
-//! How the servers are: what this handle knows of each, and what each says of itself. Nothing is written for it.
+//! Health of the servers: the state of this handle's connections, and what each server reports. The
+//! queries write nothing.
 
 use std::time::{Duration, Instant};
 
@@ -11,51 +12,51 @@ use super::url::Address;
 use crate::algorithm::time::Timestamp;
 use crate::store::clock::{Clock as _, SystemClock};
 
-/// Time for a server to tell of itself.
+/// Timeout for a server's `INFO` reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a handle knows of a server.
+/// The state of a server as seen by this handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeHealth {
     /// Its address.
     pub address: String,
-    /// Whether there is a connection.
+    /// `true` if there is a connection.
     pub is_connected: bool,
-    /// Whether it does not answer in time, so that calls fail at once until it does.
+    /// `true` if it does not answer in time, so that calls fail immediately until it does.
     pub is_breaker_open: bool,
 }
 
-/// What a server says of itself.
+/// The state that a server reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTold {
     /// Its address.
     pub address: String,
-    /// Tells one run of the server from the next.
+    /// Identifies one run of the server (`run_id`).
     pub run: String,
     /// `master` or `slave`.
     pub role: String,
-    /// Bytes that its data take.
+    /// Bytes of memory that its data use.
     pub used_bytes: u64,
-    /// Keys that it has evicted since it began.
+    /// Number of keys evicted since it started.
     pub evicted_keys: u64,
-    /// How long it has run.
+    /// Time since it started.
     pub uptime: Duration,
     /// Microseconds by which its clock is ahead of this process's.
     pub clock_offset_us: i64,
-    /// How long it took to answer this.
+    /// Round-trip time of this query.
     pub round_trip: Duration,
-    /// The clocks of its replicas, as far as these can be asked.
+    /// The clocks of its replicas, as far as these are reachable.
     pub replicas: Vec<ReplicaClock>,
 }
 
 impl RedisStore {
-    /// What this handle knows of the masters.
+    /// Returns the state of the masters as seen by this handle.
     pub fn health(&self) -> Vec<NodeHealth> {
         let masters = self.cores().flat_map(|core| core.routes.masters());
         masters.map(|node| node.health()).collect()
     }
 
-    /// What the masters say of themselves; those that do not are left out.
+    /// Queries the state of all masters; those that do not answer are left out.
     pub async fn told(&self) -> Vec<ServerTold> {
         let masters = self.cores().flat_map(|core| core.routes.masters().into_iter().map(move |node| (core, node)));
         let masters: Vec<_> = masters.collect();
@@ -91,14 +92,16 @@ async fn told(node: &Node, access: &Access, replicas: &ReplicaConnections) -> Op
     Some(told)
 }
 
-/// The microseconds by which a clock was ahead of this process's, as it was in the middle between question and answer.
+/// Returns the microseconds by which a clock was ahead of this process's at the midpoint between
+/// request and reply.
 pub(super) fn offset_us(theirs: u64, asked: Timestamp, answered: Timestamp) -> i64 {
     let ours = asked.as_micros().midpoint(answered.as_micros());
     i64::try_from(i128::from(theirs).saturating_sub(i128::from(ours))).unwrap_or_default()
 }
 
-/// The replicas that follow a master, from its `INFO`: lines such as `slave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=0`.
-fn online_replicas(info: &str) -> impl Iterator<Item = Address> {
+/// Returns the online replicas in a master's `INFO`, from lines such as
+/// `slave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=0`.
+pub(super) fn online_replicas(info: &str) -> impl Iterator<Item = Address> {
     info.lines().filter_map(|line| {
         let (number, fields) = line.strip_prefix("slave")?.split_once(':')?;
         let field = |name: &str| fields.split(',').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='));

@@ -5,15 +5,17 @@ use smallvec::SmallVec;
 use super::slot::in_braces;
 use crate::descriptor::CounterKey;
 
-/// A key as Redis has it.
+/// The name of a key in Redis.
 pub(super) type Key = SmallVec<[u8; 112]>;
 
-/// The name of a counter's key: the prefix, then the bytes of the key.
+/// Returns the name of a counter's key: the prefix, followed by the bytes of the key.
 ///
-/// Between them stands the hash tag `{d:DOMAIN}` where all counters of the domain have to be in one slot. Elsewhere no byte of the
-/// key may be a hash tag, since clients choose values and could send all their counters to one node: a key with braces is preceded
-/// by an empty tag, after which Redis looks for no other and hashes the whole name. A brace in the prefix is a tag that is closed
-/// there ([`check_prefix`]) and so the only one. Injective: whatever begins with `{}` has braces itself.
+/// If all counters of the domain must be in one slot, the hash tag `{d:DOMAIN}` is inserted between
+/// the two. Otherwise no byte of the key may form a hash tag, since clients choose values and could
+/// send all their counters to one node: a key with braces is preceded by an empty tag, after which
+/// Redis looks for no other and hashes the whole name. A hash tag in the prefix is closed there
+/// ([`check_prefix`]), and is therefore the only one. The mapping is injective: a key that begins
+/// with `{}` contains braces itself.
 pub(super) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> Key {
     let mut name = Key::from_slice(prefix);
     if key.is_in_one_slot() {
@@ -27,10 +29,11 @@ pub(super) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> Key {
     name
 }
 
-/// Checks that values cannot complete a hash tag that the prefix begins, nor an empty one keep `atomicity: domain` from its own.
+/// Checks that values cannot complete a hash tag opened by the prefix, and that no empty tag in it
+/// disables the tag of `atomicity: domain`.
 ///
 /// # Errors
-/// The reason why keys cannot begin with it.
+/// Returns the reason why keys cannot begin with this prefix.
 pub fn check_prefix(prefix: &str) -> Result<(), String> {
     match in_braces(prefix.as_bytes()) {
         None if prefix.contains('{') => Err(format!("`{{` begins a hash tag that is not closed, in `{prefix}`")),
@@ -47,7 +50,7 @@ mod tests {
     use super::*;
     use crate::descriptor::{Identity, KeyBuffer};
 
-    /// The bytes of the key that a rule has for a value.
+    /// Returns the bytes of the key of a rule for a value.
     fn bytes_of(rule: &[u8], value: &[u8]) -> Vec<u8> {
         let mut keys = KeyBuffer::default();
         keys.begin();
@@ -60,7 +63,7 @@ mod tests {
         key_of(prefix.as_bytes(), &CounterKey::of("d", bytes)).to_vec()
     }
 
-    /// A rule whose identity has this byte.
+    /// Returns a rule whose identity contains this byte.
     fn rule_with(byte: u8) -> String {
         let has_it = |rule: &String| bytes_of(rule.as_bytes(), b"").contains(&byte);
         (0..).map(|number| number.to_string()).find(has_it).unwrap()

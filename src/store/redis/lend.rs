@@ -1,4 +1,6 @@
-//! Hits charged in advance, and those of them that come back.
+//! Leases: hits charged in advance, and the return of unused ones.
+
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -20,8 +22,8 @@ impl Lender for RedisStore {
         self.begin(&groups, deadline).await;
         let group = groups.first().filter(|group| !self.core_of(group).is_down(group.slot));
         let group = group.ok_or(StoreError::Unavailable)?;
-        let answer = self.ask_group(&checks, group, Context::default(), deadline).await?.pop();
-        let answer = answer.ok_or(StoreError::Refused)?;
+        let said = self.ask_group(&checks, group, Context::default(), deadline).await?;
+        let answer = said.judged().and_then(|mut answers| answers.pop()).ok_or(StoreError::Refused)?;
         let outcome = answer.outcome?;
         let receipt = match (check.hits, answer.written) {
             (Hits::Charge(hits), Some(at)) => Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant }),
@@ -40,7 +42,7 @@ impl Lender for RedisStore {
             let core = self.core_of(&group);
             let mut question = Question::new(Context::default(), core.given());
             question.add(&core.prefix, check, Wanted::TakeBack(receipt, Undo::default()), core.now());
-            let said = core.ask(group.slot, question, Instant::from_std(deadline)).await?;
+            let said = core.ask(group.slot, Arc::new(question), Instant::from_std(deadline)).await?;
             said.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
         }
         Ok(())

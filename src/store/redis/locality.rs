@@ -1,10 +1,12 @@
-//! Which nodes of a Cluster may be asked about counters of several slots by one call.
+//! Detection of Cluster nodes that accept one call for counters of several slots.
 //!
-//! A call names the keys of one slot; those of others a script reaches all the same, and Redis and Valkey look at each as if it
-//! came by itself: a key whose slot the node does not serve, or has given away, is refused, and the request passed on to be asked
-//! by itself. So one call serves all who wait for a node, at a third of the cost of one each. A server that does not look, as a
-//! proxy before several shards may not, would count such a key where nobody finds it. Hence no node is believed to: each is
-//! asked, and only one that refuses a foreign key for that reason, and takes one of its own, gets such calls.
+//! A call declares the keys of one slot, but its script can access keys of other slots as well.
+//! Redis and Valkey check each access as if it were a command of its own: a key whose slot the node
+//! does not serve, or has migrated away, is refused, and that request is retried alone. One call
+//! thus serves all requests waiting for a node, at a third of the cost of one call each. A server
+//! without this check, such as a proxy in front of several shards, might create such a counter
+//! where no other call finds it. Therefore each node is probed, and only one that refuses a foreign
+//! key for that reason, and accepts one of its own, gets such calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +16,20 @@ use super::node::Node;
 use super::routes::Routes;
 use super::slot::{SLOTS, slot_of};
 
-/// Time for the question.
+/// Timeout for the probe.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Two keys that the call does not name: what becomes of each.
+/// Accesses two undeclared keys and returns the result of each.
 const PROBE: &str = "\
     local own, foreign = redis.pcall('EXISTS', ARGV[1]), redis.pcall('EXISTS', ARGV[2])
     return {type(own) == 'number' and 'taken' or own.err, type(foreign) == 'number' and 'taken' or foreign.err}";
-/// What Redis since 3.0, Valkey and KeyDB say of a key that is not theirs.
+/// Error of Redis since 3.0, Valkey and KeyDB for a foreign key.
 const REFUSED: &str = "non local key";
 
-/// Asks those of the masters that are not known to refuse foreign keys. `prefix`: of all keys, since a user may be allowed no
-/// other.
+/// Probes the masters that are not known to refuse foreign keys. `prefix` is that of all keys,
+/// since the user may be restricted to it.
 pub(super) async fn prove(routes: &Routes, prefix: &[u8]) {
-    // Of one master no key is foreign, and with a hash tag in the prefix all keys are in one slot: there is nothing to look for.
+    // With one master no key is foreign, and with a hash tag in the prefix all keys are in one
+    // slot: there is nothing to probe for.
     let masters = routes.masters();
     let first = slot_of(&probe(prefix, 0));
     if masters.len() < 2 || (1..8).all(|number| slot_of(&probe(prefix, number)) == first) {
@@ -39,7 +42,7 @@ pub(super) async fn prove(routes: &Routes, prefix: &[u8]) {
     }
 }
 
-/// A key that is only asked about.
+/// Returns a key that is only probed.
 fn probe(prefix: &[u8], number: u16) -> Vec<u8> {
     [prefix, format!("tollgate:probe:{number}").as_bytes()].concat()
 }

@@ -1,31 +1,33 @@
-//! Counters in Redis or Valkey: one node, a master behind sentinels, or a Cluster; the same decisions for every replica.
+//! Counters in Redis or Valkey: a single node, a master monitored by sentinels, or a Cluster, with
+//! the same decisions for every replica.
 //!
-//! A script judges and charges all checks of a request that live in one slot, at one instant of the server's clock. Checks of
-//! several slots are judged at the same time, each slot charging as if the others admitted; where they do not, those charges
-//! are taken back, by receipt, after the caller has been answered.
+//! A script judges and charges all checks of a request in one slot, at one instant of the server's
+//! clock. Several slots are judged concurrently, each charging as if the others admitted; if they
+//! do not, those charges are taken back by receipt, after the reply to the caller.
 //!
-//! | file | what it knows |
+//! | file | purpose |
 //! |---|---|
 //! | `lua/`, `script` | the scripts |
-//! | `question`, `answer` | what goes to them and what comes back |
-//! | `request`, `plan` | a request of any kind: which slot judges what, and what is undone |
-//! | `straight` | a request of a frequent kind |
+//! | `question`, `answer` | encoding of requests to them, decoding of their replies |
+//! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
+//! | `fast_path` | a request without rare features |
 //! | `key` | names of keys |
-//! | `options`, `url`, `access`, `slot` | where, as whom, and which slot |
-//! | `connect`, `tls` | a connection to a server in the role that it must have, and whom to trust |
-//! | `calls` | one request's part in one slot, and what is sent again |
-//! | `gather`, `batch` | requests that go to a node at once: when, and as which commands |
-//! | `node`, `failure` | one connection: deadlines, the breaker, coming back; why a call failed |
-//! | `routes`, `single`, `cluster`, `sentinel` | which node serves a slot, and how that is found out |
-//! | `locality` | which nodes of a Cluster may be asked about several slots at once |
+//! | `options`, `url`, `access`, `slot` | addresses, credentials, the slot of a key |
+//! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `calls` | one request's part in one slot, with its retries |
+//! | `gather`, `batch` | requests sent to a node together: when, and as which commands |
+//! | `node`, `failure` | one connection: deadlines, breaker, reconnection; kinds of failure |
+//! | `routes`, `single`, `cluster`, `sentinel` | the node of each slot, and its discovery |
+//! | `locality` | detection of Cluster nodes that accept one call for several slots |
 //! | `take_back` | charges that have to be undone |
-//! | `amend` | what people do to one counter |
+//! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
-//! | `tallies` | who used a counter up |
-//! | `board` | what processes leave for each other |
-//! | `health`, `replica_clocks` | how the servers are, and the clocks of their replicas |
-//! | `check_up` | what to warn of at the start |
+//! | `tallies` | the callers that used a counter up |
+//! | `board` | texts that processes publish for each other |
+//! | `health`, `replica_clocks` | the servers' health, and the clocks of their replicas |
+//! | `check_up`, `examine` | warnings at startup; the full examination for an operator |
 //! | `replicas` | the number of processes that share the limits |
+//! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
 mod access;
 mod amend;
@@ -36,7 +38,11 @@ mod calls;
 mod check_up;
 mod cluster;
 mod connect;
+mod examine;
 mod failure;
+mod fast_path;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod gather;
 mod health;
 mod key;
@@ -49,12 +55,12 @@ mod question;
 mod replica_clocks;
 mod replicas;
 mod request;
+mod rights;
 mod routes;
 mod script;
 mod sentinel;
 mod single;
 mod slot;
-mod straight;
 mod take_back;
 mod tallies;
 mod tls;
@@ -70,6 +76,7 @@ pub use self::access::{Access, Secret};
 pub use self::board::Left;
 use self::calls::{Core, within};
 use self::connect::RequiredRole;
+pub use self::examine::{Finding, Grade};
 pub use self::health::{NodeHealth, ServerTold};
 pub use self::key::check_prefix;
 use self::node::Node;
@@ -78,6 +85,7 @@ use self::plan::Group;
 pub use self::replica_clocks::ReplicaClock;
 use self::replica_clocks::ReplicaConnections;
 pub use self::replicas::ReplicaCount;
+use self::rights::Proof;
 use self::routes::Routes;
 pub use self::url::{Address, Kind, RedisUrl, without_password};
 use super::background::Background;
@@ -87,29 +95,31 @@ use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
-/// How often it is looked whether a store is connected.
+/// Interval of polling whether a store is connected.
 const CONNECTED_EVERY: Duration = Duration::from_millis(5);
-/// Time for one step of forgetting keys.
+/// Timeout for one step of deleting keys.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store in Redis, for the runtime that it was made in: connections belong to it. Clones are handles of one store.
+/// A store in Redis. Its connections belong to the runtime in which it was created. Clones are
+/// handles of one store.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     core: Arc<Core>,
-    /// The servers for limits of one second, where they are others.
+    /// The servers for limits of one second, if these are separate.
     per_second: Option<Arc<Core>>,
-    /// Charges that have to be undone, and requests whose callers are gone.
+    /// Pending take-backs, and requests whose callers are gone.
     background: Background,
-    /// Whether it was tried to reach all servers: until then calls wait for that, within their deadlines.
+    /// Set once connections to all servers were attempted: until then calls wait for that, within
+    /// their deadlines.
     begun: Arc<AtomicBool>,
-    /// Decides what `on_store_error: local` asks for; without it that is an error.
+    /// Decides if `on_store_error` is `local`; without it, that is an error.
     fallback: Option<Fallback>,
-    /// For the clocks of replicas.
+    /// Connections for reading the clocks of replicas.
     replica_connections: Arc<ReplicaConnections>,
 }
 
 impl RedisStore {
-    /// A store that begins to connect at once. To be called within a runtime.
+    /// Creates a store, which starts to connect immediately. Must be called within a runtime.
     pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
         let per_second =
             options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
@@ -128,10 +138,12 @@ impl RedisStore {
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
         let by_slot = matches!(options.url.kind, Kind::Cluster(_));
-        let role = if by_slot { RequiredRole::Any } else { RequiredRole::master(&options.prefix) };
+        let proof = Proof::new(&options.prefix, !by_slot);
+        let role = if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
+        let seed_role = if by_slot { role.clone() } else { RequiredRole::Sentinel };
         let routes = Routes::new(Arc::clone(&access), role, Arc::clone(&metrics));
         let start =
-            |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), RequiredRole::Any, Arc::clone(&metrics));
+            |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), seed_role.clone(), Arc::clone(&metrics));
         match options.url.kind.clone() {
             Kind::Single(address) => single::find(&routes, address),
             Kind::Cluster(seeds) => {
@@ -155,7 +167,7 @@ impl RedisStore {
         })
     }
 
-    /// All servers.
+    /// Returns all sets of servers.
     fn cores(&self) -> impl Iterator<Item = &Arc<Core>> {
         std::iter::once(&self.core).chain(&self.per_second)
     }
@@ -164,23 +176,23 @@ impl RedisStore {
         self.core_for(group.per_second)
     }
 
-    /// The servers of limits of a second, or of the others.
+    /// Returns the servers for limits of a second, or those for the others.
     fn core_for(&self, per_second: bool) -> &Arc<Core> {
         self.per_second.as_ref().filter(|_| per_second).unwrap_or(&self.core)
     }
 
-    /// Whether it was tried to reach all servers.
+    /// Returns `true` once connections to all servers were attempted.
     fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// The same, with somebody to decide while it is away.
+    /// Returns this store with a fallback that decides while Redis is down.
     pub fn with_fallback(self, fallback: Fallback) -> Self {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// Waits until a master is connected to, and every other one is too or was tried in vain: one that is dead does not keep
-    /// the keys of the others from being decided.
+    /// Waits until one master is connected, and connections to all others were attempted: a dead
+    /// master does not keep keys of the others from being decided.
     pub async fn connected(&self) {
         for core in self.cores() {
             loop {
@@ -194,7 +206,8 @@ impl RedisStore {
         }
     }
 
-    /// Waits until it was tried to reach the servers of these slots, with whatever success: at the start of the process.
+    /// Waits until connections to the servers of these slots were attempted, successfully or not.
+    /// Only needed at startup.
     async fn begin(&self, groups: &[Group], deadline: Instant) {
         if self.has_begun() {
             return;
@@ -208,21 +221,35 @@ impl RedisStore {
         }
     }
 
-    /// Whether a connection to a master is open; where limits of a second are elsewhere, to one of theirs as well.
+    /// Returns `true` if a connection to a master is open and, if limits of a second have separate
+    /// servers, to one of those as well.
     pub fn is_connected(&self) -> bool {
         self.cores().all(|core| core.routes.masters().iter().any(|node| node.is_connected()))
     }
 
-    /// The address of a server that must be a master and is a replica.
+    /// Returns the address of a server that must be a master, but is a replica.
     pub fn replica(&self) -> Option<String> {
         let mut masters = self.cores().flat_map(|core| core.routes.masters());
         masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
     }
 
-    /// Forgets every key that begins with this store's prefix.
+    /// Returns the address of a server whose user lacks permissions for decisions, with an error
+    /// that contains the command that grants them.
+    pub fn missing_rights(&self) -> Option<(String, String)> {
+        let mut masters = self.cores().flat_map(|core| core.routes.masters());
+        masters.find_map(|node| Some((node.address.to_string(), node.missing_rights()?)))
+    }
+
+    /// Returns the reason why a master is not connected.
+    pub fn connect_error(&self) -> Option<String> {
+        let mut masters = self.cores().flat_map(|core| core.routes.masters());
+        masters.find_map(|node| node.connect_error())
+    }
+
+    /// Deletes every key that begins with this store's prefix.
     ///
     /// # Errors
-    /// What kept a node from it.
+    /// Returns the error of the node that failed.
     pub async fn clear(&self) -> Result<(), StoreError> {
         for node in self.cores().flat_map(|core| core.routes.masters()) {
             let mut cursor = 0u64;
@@ -244,7 +271,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Waits until charges that have to be undone are, and requests whose callers are gone are decided.
+    /// Waits until all take-backs are done, and all requests whose callers are gone are decided.
     pub async fn settled(&self) {
         self.background.settled().await;
     }
@@ -254,7 +281,7 @@ impl Store for RedisStore {
     async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: std::time::Instant) -> Outcomes {
         let deadline = Instant::from_std(deadline);
         if let [check] = checks
-            && let Some(outcome) = self.decide_straight(check, prior, deadline).await
+            && let Some(outcome) = self.decide_alone(check, prior, deadline).await
         {
             if self.fallback.is_none() || !plan::is_left(check, &outcome) {
                 return Outcomes::from_iter([outcome]);
@@ -263,7 +290,7 @@ impl Store for RedisStore {
             Box::pin(self.fall_back(checks, &mut judged, prior)).await;
             return request::all_of(judged);
         }
-        // On the heap, so that the usual way does not carry it along.
+        // Boxed, so that the common path does not carry its state.
         Box::pin(self.decide_all(checks, prior, deadline)).await
     }
 

@@ -1,5 +1,5 @@
-//! One server: a multiplexed connection, shared by all calls, that is replaced whenever it is lost, and a breaker that answers
-//! at once while it is known down.
+//! A server: a multiplexed connection that is shared by all calls and replaced when lost, and a
+//! circuit breaker that fails calls immediately while the server is known to be down.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,54 +22,61 @@ use super::question::Question;
 use super::url::Address;
 use crate::telemetry::metrics::{Latency, Metrics};
 
-/// Waits between attempts to connect or to reach a silent node: they double from the first to the last.
+/// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
+/// last.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
-/// Answers in a row that did not come in time, after which a node counts as down until it answers a probe.
+/// Number of consecutive timeouts after which a node counts as down until it answers a probe.
 const LATE_IN_A_ROW: u32 = 8;
-/// Time that a caller must have given for its late answer to count: who waits for less says nothing of the node.
+/// Minimum wait for a timeout to count: a shorter one proves nothing about the node.
 const FAIR_WAIT: Duration = Duration::from_millis(5);
-/// Time that a probe may take; the breaker closes with the first that is answered.
+/// Timeout for a probe; the first answer closes the breaker.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Unanswered probes after which the connection itself is given up.
+/// Number of unanswered probes after which the connection itself is dropped.
 const PROBES: u32 = 10;
-/// How often an idle connection is asked for a sign of life, and for how long.
+/// Interval and timeout of health checks on an idle connection.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often connections are given up because a replica refused a write: the name may lead to it again.
+/// Minimum interval between connections dropped because a replica refused a write: the host name
+/// may resolve to that replica again.
 const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
-/// How long a call waits for a connection that was just lost, within its deadline; later ones fail at once.
+/// Maximum wait of a call for a connection that was just lost, within its deadline; later calls
+/// fail immediately.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// A server.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) address: Address,
-    /// Requests for who sends them.
+    /// Requests to the task that sends them.
     asked: mpsc::UnboundedSender<Asked>,
     link: ArcSwapOption<Link>,
-    /// A new link, or the loss of one.
+    /// Notifies of a new link, or of the loss of one.
     changed: Notify,
     late: AtomicU32,
     open: AtomicBool,
-    /// Whether it is known to refuse keys of slots that it does not serve, however they are named.
+    /// Set if the server is known to refuse keys of slots that it does not serve, declared or not.
     refuses_foreign_keys: AtomicBool,
-    /// Whether it was tried to connect, with whatever success.
+    /// Set once a connection was attempted, successfully or not.
     tried: AtomicBool,
-    /// Whether it must be a master, and the last attempt to connect found a replica.
+    /// Set if the server must be a master, and the last attempt to connect found a replica.
     is_replica: AtomicBool,
-    /// What the keeper waits for: something to look at.
+    /// Set if the address is that of a proxy that shards keys across several servers.
+    is_sharded: AtomicBool,
+    /// Error of the last attempt to connect, and whether it is a lack of permissions.
+    connect_error: ArcSwapOption<(bool, String)>,
+    /// Wakes the task that maintains the connection.
     look: Notify,
-    /// How long answers take.
+    /// Latencies of replies.
     latency: Arc<Latency>,
-    /// When the last link was lost.
+    /// Time when the last link was lost.
     lost_at: parking_lot::Mutex<Instant>,
-    /// When one was given up because a replica refused a write.
+    /// Time when a link was last dropped because a replica refused a write.
     left_at: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl Node {
-    /// A node that is being connected to, until the last handle of it goes.
+    /// Creates a node and connects to it until its last handle is dropped.
     pub(super) fn start(address: Address, access: Arc<Access>, role: RequiredRole, metrics: Arc<Metrics>) -> Arc<Self> {
         let (asked, waiting) = mpsc::unbounded_channel();
         let node = Arc::new(Self {
@@ -82,6 +89,8 @@ impl Node {
             refuses_foreign_keys: AtomicBool::new(false),
             tried: AtomicBool::new(false),
             is_replica: AtomicBool::new(false),
+            is_sharded: AtomicBool::new(false),
+            connect_error: ArcSwapOption::empty(),
             look: Notify::new(),
             latency: metrics.node_latency(&address.to_string()),
             lost_at: parking_lot::Mutex::new(Instant::now()),
@@ -92,37 +101,54 @@ impl Node {
         node
     }
 
-    /// Whether calls fail at once.
+    /// Returns `true` if calls fail immediately.
     pub(super) fn is_down(&self) -> bool {
         self.open.load(Ordering::Relaxed) || (self.link.load().is_none() && !self.was_just_lost())
     }
 
-    /// Whether there is a connection.
+    /// Returns `true` if there is a connection.
     pub(super) fn is_connected(&self) -> bool {
         self.link.load().is_some()
     }
 
-    /// Whether it is known if there is a connection to be had.
+    /// Returns `true` once a connection was attempted, successfully or not.
     pub(super) fn is_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// Whether it must be a master and is a replica.
+    /// Returns `true` if the server must be a master, but is a replica.
     pub(super) fn is_replica(&self) -> bool {
         self.is_replica.load(Ordering::Relaxed)
     }
 
-    /// Whether it is known to refuse keys of slots that it does not serve, however they are named.
+    /// Returns `true` if the address is that of a proxy that shards keys across several servers.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.is_sharded.load(Ordering::Relaxed)
+    }
+
+    /// Returns the error about permissions that the user lacks, with the command that grants them.
+    pub(super) fn missing_rights(&self) -> Option<String> {
+        self.connect_error.load().as_deref().and_then(|(is_forbidden, error)| is_forbidden.then(|| error.clone()))
+    }
+
+    /// Returns the error of the last attempt to connect, or `None` if it succeeded or there was
+    /// none.
+    pub(super) fn connect_error(&self) -> Option<String> {
+        self.connect_error.load().as_deref().map(|(_, error)| error.clone())
+    }
+
+    /// Returns `true` if the server is known to refuse keys of slots that it does not serve,
+    /// declared or not.
     pub(super) fn refuses_foreign_keys(&self) -> bool {
         self.refuses_foreign_keys.load(Ordering::Relaxed)
     }
 
-    /// Says that it does.
+    /// Records that the server refuses foreign keys.
     pub(super) fn keeps_to_its_keys(&self) {
         self.refuses_foreign_keys.store(true, Ordering::Relaxed);
     }
 
-    /// What is known of it.
+    /// Returns the state of the node.
     pub(super) fn health(&self) -> NodeHealth {
         NodeHealth {
             address: self.address.to_string(),
@@ -135,7 +161,7 @@ impl Node {
         self.lost_at.lock().elapsed() < RECONNECT_PATIENCE
     }
 
-    /// Asks for a request to be judged, with all others that are asked at this time.
+    /// Sends a request, batched with all others that are made at this time.
     pub(super) async fn ask(&self, question: &Arc<Question>, how: How, deadline: Instant) -> Reply {
         loop {
             let link = self.link(deadline).await?;
@@ -152,7 +178,7 @@ impl Node {
         }
     }
 
-    /// Sends one command that is none of a request's.
+    /// Sends one command that does not belong to a request.
     pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
         let (link, begun) = (self.link(deadline).await?, Instant::now());
         let mut handle = link.handle();
@@ -168,15 +194,21 @@ impl Node {
         answer
     }
 
-    /// The link, where there is one or soon may be and the node is not known to be down.
+    /// Returns the link if there is one or soon may be, and the node is not known to be down.
     async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Failure> {
         if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
             return Err(Failure::Unavailable);
         }
+        match self.link.load_full() {
+            Some(link) => Ok(link),
+            // Boxed: otherwise every call that waits for a reply would carry the timer.
+            None => Box::pin(self.next_link(deadline)).await,
+        }
+    }
+
+    /// Waits for the link that replaces a lost one.
+    async fn next_link(&self, deadline: Instant) -> Result<Arc<Link>, Failure> {
         loop {
-            if let Some(link) = self.link.load_full() {
-                return Ok(link);
-            }
             let changed = self.changed.notified();
             if let Some(link) = self.link.load_full() {
                 return Ok(link);
@@ -189,17 +221,17 @@ impl Node {
         }
     }
 
-    /// The link that there is.
+    /// Returns the current link.
     pub(super) fn linked(&self) -> Option<Arc<Link>> {
         self.link.load_full()
     }
 
-    /// Whether this is the link that there is.
+    /// Returns `true` if this is the current link.
     pub(super) fn is_linked_by(&self, link: &Arc<Link>) -> bool {
         self.link.load().as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link))
     }
 
-    /// Says that no answer came in time to who has waited since `begun`.
+    /// Records a timeout of a request that has waited since `begun`.
     pub(super) fn is_late(&self, begun: Instant) {
         if begun.elapsed() >= FAIR_WAIT && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
         {
@@ -208,12 +240,12 @@ impl Node {
         }
     }
 
-    /// Says that an answer came to what was sent at this time.
+    /// Records the latency of a request that was sent at `begun`.
     pub(super) fn took(&self, begun: Instant) {
         self.latency.record(begun.elapsed());
     }
 
-    /// Says what came by a link.
+    /// Records a reply on a link, and drops the link if it was lost.
     pub(super) fn heard<T>(&self, answer: Result<T, RedisError>, link: &Arc<Link>) -> Result<T, Failure> {
         self.late.store(0, Ordering::Relaxed);
         let answer = answer.map_err(|error| Failure::of(&error));
@@ -223,21 +255,25 @@ impl Node {
         answer
     }
 
-    /// Begins with a new link.
+    /// Installs a new link.
     fn begin(&self, link: Link) {
+        self.is_sharded.store(link.is_sharded(), Ordering::Relaxed);
         self.link.store(Some(Arc::new(link)));
         self.tried.store(true, Ordering::Relaxed);
         self.is_replica.store(false, Ordering::Relaxed);
-        // There may be another server behind the address now.
+        self.connect_error.store(None);
+        // The address may lead to another server now.
         self.refuses_foreign_keys.store(false, Ordering::Relaxed);
         self.close_breaker();
         self.changed.notify_waiters();
     }
 
-    /// Records why there is no new link.
+    /// Records the error of a failed attempt to connect.
     fn record_refusal(&self, error: &ConnectError) {
         self.tried.store(true, Ordering::Relaxed);
         self.is_replica.store(matches!(error, ConnectError::Replica), Ordering::Relaxed);
+        let is_forbidden = matches!(error, ConnectError::Forbidden { .. });
+        self.connect_error.store(Some(Arc::new((is_forbidden, error.to_string()))));
     }
 
     fn close_breaker(&self) {
@@ -245,7 +281,8 @@ impl Node {
         self.open.store(false, Ordering::Relaxed);
     }
 
-    /// Probes a silent node; closes the breaker with the first answer. Says whether there was one.
+    /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
+    /// was one.
     async fn probe_until_heard(&self, link: &Link, address: &str) -> bool {
         warn!(address, "redis does not answer in time; its limits are answered by on_store_error until it does");
         let mut wait = FIRST_WAIT;
@@ -261,7 +298,7 @@ impl Node {
         false
     }
 
-    /// Gives up a link to a master that has become a replica, so that the keeper looks who has the address now.
+    /// Drops the link to a master that has become a replica, so that the address is resolved again.
     fn leave_replica(&self, link: &Arc<Link>) {
         if !link.must_be_master() || !self.is_linked_by(link) {
             return;
@@ -273,7 +310,8 @@ impl Node {
         }
     }
 
-    /// Gives a link up; the keeper makes another, which a call that failed on the old one must not take down with it.
+    /// Drops a link. The connection task opens another one, which a call that failed on the old
+    /// link must not drop.
     pub(super) fn lose(&self, link: &Arc<Link>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
@@ -285,10 +323,11 @@ impl Node {
     }
 }
 
-/// Keeps a node connected, and probes it while it is silent, until nobody has a handle of it.
+/// Maintains a node's connection, and probes the node while it is silent, until its last handle is
+/// dropped.
 async fn keep(node: Weak<Node>, connector: Connector) {
     let address = connector.address.to_string();
-    // What was told last: the same again and again is told once, and another reason is.
+    // The last error that was logged: it is logged again only if it changes.
     let (mut wait, mut complaint) = (FIRST_WAIT, None);
     while node.strong_count() > 0 {
         match connector.connect().await {
@@ -304,8 +343,9 @@ async fn keep(node: Weak<Node>, connector: Connector) {
             }
             Err(error) => {
                 let reason = error.to_string();
-                // The process warns of a replica once, whose name all its connections share.
-                if !matches!(error, ConnectError::Replica) && complaint.as_ref() != Some(&reason) {
+                // The process warns of these once, regardless of the number of connections.
+                let is_told = matches!(error, ConnectError::Replica | ConnectError::Forbidden { .. });
+                if !is_told && complaint.as_ref() != Some(&reason) {
                     warn!(address, error = reason, "redis cannot be reached; trying on");
                     complaint = Some(reason);
                 }
@@ -319,7 +359,8 @@ async fn keep(node: Weak<Node>, connector: Connector) {
     }
 }
 
-/// Waits until there is something to look at, or for the next look without a reason. Says whether the link is good still.
+/// Waits for a notification, or for the next periodic health check. Returns `true` if the link is
+/// still good.
 async fn watch(node: &Weak<Node>, address: &str) -> bool {
     let Some(node) = node.upgrade() else { return false };
     let told = timeout(LOOK_EVERY, node.look.notified()).await.is_ok();
@@ -334,7 +375,8 @@ async fn watch(node: &Weak<Node>, address: &str) -> bool {
     is_good
 }
 
-/// From half of `wait` to all of it, so that processes that lost a node together do not come back in step.
+/// Returns between half of `wait` and all of it, so that processes that lost a node together do not
+/// reconnect in step.
 fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(rand::random_range(0.5..=1.0))
 }

@@ -1,4 +1,4 @@
-//! How to reach Redis, how to name keys there, and whose clock decides.
+//! Options of a store in Redis: address, access, key names, and the clock that decides.
 
 use std::sync::Arc;
 
@@ -7,45 +7,52 @@ use super::url::{Kind, RedisUrl};
 use crate::store::clock::ManualClock;
 use crate::store::deny_cache::Learns;
 
-/// How to reach Redis, and how to name keys there.
+/// The address and access of Redis, and the names of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisOptions {
-    /// Where it is.
+    /// The address.
     pub url: RedisUrl,
-    /// As whom.
+    /// Access to the servers.
     pub access: Access,
-    /// As whom to ask the sentinels.
+    /// Access to the sentinels.
     pub sentinel_access: Access,
-    /// What all keys begin with; a `{` in it opens a hash tag that it closes, see [`check_prefix`](super::check_prefix).
+    /// The prefix of all keys; a `{` in it opens a hash tag that it must close, see
+    /// [`check_prefix`](super::check_prefix).
     pub prefix: Vec<u8>,
-    /// Other servers for the limits whose only period is a second; its own prefix is not used.
+    /// Other servers for the limits whose only period is a second; the prefix in these options is
+    /// not used.
     pub per_second: Option<Box<RedisOptions>>,
 }
 
 impl RedisOptions {
-    /// Those of a URL, with nothing besides.
+    /// Returns the options for a URL, with defaults for the rest.
     pub fn at(url: RedisUrl) -> Self {
         let (access, sentinel_access) = (Access::default(), Access::default());
         Self { url, access, sentinel_access, prefix: Vec::new(), per_second: None }
     }
 
-    /// Which denials are certain: not caused by a charge that is taken back.
+    /// Returns `true` for a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.url.kind, Kind::Cluster(_))
+    }
+
+    /// Returns which denials are certain, meaning not caused by a charge that is taken back later.
     pub fn learns(&self) -> Learns {
         match (&self.url.kind, &self.per_second) {
             (Kind::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
             (_, None) => Learns::All,
-            // Those of a second are asked first, so that only they charge what may be taken back; but for while they are away
-            // and `local` decides for them, after all others.
+            // Limits of a second are judged first, so that only their charges may be taken back;
+            // except while their servers are down and `local` decides for them, after all others.
             (_, Some(_)) => Learns::AllButOfASecond,
         }
     }
 }
 
-/// Whose clock decides.
+/// The clock that decides.
 #[derive(Clone, Debug)]
 pub enum Time {
-    /// The server's.
+    /// The server's clock.
     Server,
-    /// One that is set by hand, for traces.
+    /// A clock that is set manually, for traces.
     Given(Arc<ManualClock>),
 }

@@ -1,4 +1,4 @@
-//! A request's checks, dealt out to the slots that judge them.
+//! Distribution of a request's checks over the slots that judge them.
 
 use super::calls::Core;
 use crate::algorithm::OnStoreError;
@@ -7,20 +7,21 @@ use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::store::{Check, StoreError};
 
-/// The checks, by their numbers, that one slot judges.
+/// The indices of the checks that one slot judges; behind a proxy that shards keys across several
+/// servers, those of one key.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Whether it is a slot of the servers for limits of one second.
+    /// Set if the slot is on the servers for limits of one second.
     pub(super) per_second: bool,
     pub(super) slot: u16,
     pub(super) checks: Few<usize>,
 }
 
-/// What has become of a check; `None` where nobody has judged it yet.
+/// The outcome of a check; `None` if it has not been judged yet.
 pub(super) type Judged = Option<Result<Outcome, StoreError>>;
 
 impl Group {
-    /// How many charges it makes.
+    /// Returns the number of its charges.
     pub(super) fn charges(&self, checks: &[Check<'_>]) -> u64 {
         let is_charge =
             |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
@@ -28,13 +29,27 @@ impl Group {
     }
 }
 
-/// Deals checks out, those of one second to `of_a_second` where there is one. Bans need no counter and are in no group.
+/// Groups checks by slot, those of one second for `of_a_second` if present. Bans need no counter
+/// and are in no group.
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Few<Group> {
-    let mut groups: Few<Group> = Few::new();
-    for (number, check) in checks.iter().enumerate().filter(|(_, check)| !check.limit.is_ban()) {
+    let place = |(number, check): (usize, &Check<'_>)| {
         let own = of_a_second.filter(|_| check.limit.is_of_a_second());
-        let (per_second, slot) = (own.is_some(), own.unwrap_or(core).slot(&check.key));
-        match groups.iter_mut().find(|group| group.slot == slot && group.per_second == per_second) {
+        let (per_second, core) = (own.is_some(), own.unwrap_or(core));
+        // Behind a proxy that shards keys, checks of one key are sorted next to each other.
+        let key = if core.is_sharded() { check.key.hash() } else { 0 };
+        (per_second, core.slot(&check.key), key, number)
+    };
+    let counted = checks.iter().enumerate().filter(|(_, check)| !check.limit.is_ban());
+    let mut places: Few<(bool, u16, u64, usize)> = counted.map(place).collect();
+    places.sort_unstable();
+    let key_of = |number: &usize| checks.get(*number).map(|check| &check.key);
+    let mut groups: Few<Group> = Few::new();
+    for (per_second, slot, key, number) in places {
+        let is_together = |group: &&mut Group| {
+            let is_reached = key == 0 || group.checks.first().and_then(key_of) == key_of(&number);
+            group.slot == slot && group.per_second == per_second && is_reached
+        };
+        match groups.last_mut().filter(is_together) {
             Some(group) => group.checks.push(number),
             None => groups.push(Group { per_second, slot, checks: Few::from_slice(&[number]) }),
         }
@@ -42,16 +57,18 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
     groups
 }
 
-/// What a ban says, for which nobody needs to be asked.
+/// Returns the outcome of a ban, for which no store is needed.
 pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
     let report = check.limit.report(&check.limit.unused(), Some(1), now).ok()?;
     Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report, by: JudgedBy::Store })
 }
 
-/// What is known before somebody else is asked, from the checks that have been judged: `outcomes`, `None` where nobody has yet.
-/// `locally`: what the store cannot judge and this process may is still open.
+/// Returns the prior verdict for the slots that have yet to judge, from the checks that have been
+/// judged: `outcomes`, with `None` for those that are open. With `locally`, a check that the store
+/// cannot judge but this process may is still open too.
 ///
-/// Denied, where the request is not admitted even if all that is open allows: then nothing more is to be charged for it.
+/// `Denied` if the request is not admitted even if all open checks allow: nothing more is to be
+/// charged for it.
 pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, locally: bool) -> Prior {
     let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| {
         let verdict = match (outcome, check.hits) {
@@ -64,7 +81,7 @@ pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, 
     if combine(prior, verdicts) == Overall::Admitted { prior } else { Prior::Denied }
 }
 
-/// Whether a vote that has been judged lets pass: then no other vote decides.
+/// Returns `true` if a quota vote that has been judged passes: no other vote matters then.
 pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged]) -> bool {
     let passes = |(check, outcome): (&Check<'_>, &Judged)| {
         let verdict = outcome.as_ref().map(|outcome| check.verdict(outcome.as_ref()));
@@ -79,7 +96,7 @@ pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged]) -> boo
     checks.iter().zip(outcomes).any(passes)
 }
 
-/// Whether the store failed for a check that this process may decide.
+/// Returns `true` if the store failed for a check that this process may decide.
 pub(super) fn is_left(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) -> bool {
     outcome.is_err() && check.limit.on_store_error() == OnStoreError::Local
 }

@@ -1,5 +1,6 @@
-//! A request in the language of the scripts, which the head of `lua/decide.lua` defines.
+//! Encodes a request for the scripts, in the format that the head of `lua/decide.lua` defines.
 
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::key::{Key, key_of};
@@ -14,67 +15,69 @@ use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::algorithm::verdict::{Prior, Role};
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError, Receipt};
+use crate::descriptor::hash_of;
 use crate::store::Check;
 
-/// The largest whole number that a script is exact for.
-const MAX_EXACT: u64 = 1 << 53;
+/// The largest integer that a script represents exactly.
+pub(super) const MAX_EXACT: u64 = 1 << 53;
 
-/// The length that says that a value is not known.
+/// The length that marks a value as unknown.
 pub(super) const NOT_KNOWN: u64 = 65_535;
 
-impl Default for Undo {
-    /// By the receipt alone.
-    fn default() -> Self {
-        Self { otherwise: None, digest: vec![b' '; 16] }
-    }
-}
-
-/// What a script told with a charge, so that it can be undone without a trace where nobody has written since.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The part of a reply to a charge by which it can be undone without a trace, if the counter has
+/// not been written since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undo {
-    /// The counter's value had the charge not been made; empty: none; absent: too long to tell.
+    /// The counter's value without the charge; empty if there was none; `None` if it is too long to
+    /// return, in which case the take-back uses the receipt.
     pub(super) otherwise: Option<Vec<u8>>,
-    /// What the value with the charge is known by.
-    pub(super) digest: Vec<u8>,
+    /// The digest of the value with the charge; `None` if it is derived by repeating the charge.
+    pub(super) digest: Option<[u8; 16]>,
 }
 
-/// What a check may take of the server's time in microseconds, as measured with short values: a call is bounded by it.
+/// Upper estimate of a check's server time in microseconds, measured with short values; it bounds a
+/// call.
 const CHECK_US: u32 = 10;
 const SLIDING_US: u32 = 20;
 const LOG_US: u32 = 60;
 
-/// Bytes of a span in the text.
+/// Up to this many keys, a new key is compared with each; beyond, it is looked up by hash.
+const FEW_KEYS: usize = 8;
+
+/// Encoded size of a span in bytes.
 const SPAN_BYTES: usize = 14;
 
-/// What a script has to know of a request besides the checks of its slot.
+/// Context of a request for a script, besides the checks of its slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Context {
     pub(super) prior: Prior,
-    /// Whether other slots judge the rest of the request.
+    /// Set if other slots judge the rest of the request.
     pub(super) is_partial: bool,
-    /// Whether this process decides `on_store_error: local`; without that it is an error.
+    /// Set if this process decides `on_store_error: local`; otherwise that is an error.
     pub(super) has_fallback: bool,
 }
 
-/// One request's checks of one slot, encoded.
+/// The checks of one request in one slot, encoded.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// The instant to judge at, where that is not for the server to say.
+    /// The instant to judge at, or `None` if the server decides it.
     pub(super) given: Option<Timestamp>,
-    /// The counters' keys, each once.
+    /// The counters' keys, without duplicates.
     pub(super) keys: SmallVec<[Key; 1]>,
+    /// Indices of the keys by hash, if there are more than [`FEW_KEYS`].
+    pub(super) places: HashTable<usize>,
     pub(super) text: SmallVec<[u8; 64]>,
     pub(super) needs: Needs,
-    /// About what it takes of the server's time.
+    /// Estimated server time in microseconds.
     pub(super) cost_us: u32,
     pub(super) checks: u16,
-    /// The calendars whose windows it tells, and where in the text.
+    /// The encoded calendars, with their offsets in the text.
     pub(super) calendars: Vec<(usize, Calendar)>,
     /// As in [`Context`].
     pub(super) has_fallback: bool,
 }
 
-/// What a check of a script wants.
+/// The operation that a check requests of a script.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Hits(Hits),
@@ -82,7 +85,7 @@ pub(super) enum Wanted {
 }
 
 impl Question {
-    /// A question without checks.
+    /// Creates a request without checks.
     pub(super) fn new(context: Context, given: Option<Timestamp>) -> Self {
         let Context { prior, is_partial, has_fallback } = context;
         let prior = match prior {
@@ -94,20 +97,22 @@ impl Question {
         Self { has_fallback, ..Self::of(given, SmallVec::new(), text, Needs::default()) }
     }
 
-    /// A question of one kind, without what its checks cost.
+    /// Creates a request for any script, with a cost of 0.
     pub(super) fn of(
         given: Option<Timestamp>,
         keys: SmallVec<[Key; 1]>,
         text: SmallVec<[u8; 64]>,
         needs: Needs,
     ) -> Self {
-        Self { given, keys, text, needs, cost_us: 0, checks: 0, calendars: Vec::new(), has_fallback: false }
+        let places = HashTable::new();
+        Self { given, keys, places, text, needs, cost_us: 0, checks: 0, calendars: Vec::new(), has_fallback: false }
     }
 
-    /// Adds a check, of a counter whose key begins with `prefix`. `now` is about the server's, for the calendars around it.
+    /// Adds a check of a counter whose key begins with `prefix`. `now` approximates the server's
+    /// time, for the calendar windows around it.
     pub(super) fn add(&mut self, prefix: &[u8], check: &Check<'_>, wanted: Wanted, now: Timestamp) {
         let algorithm = check.limit.algorithm();
-        self.needs.add(algorithm);
+        self.needs.add(number_of(algorithm));
         let key = self.key(key_of(prefix, &check.key));
         let (kind, hits, at) = match &wanted {
             Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
@@ -127,7 +132,8 @@ impl Question {
             let length = otherwise.as_ref().map_or(NOT_KNOWN, |value| u64::try_from(value.len()).unwrap_or(NOT_KNOWN));
             self.put(length, 2);
             self.text.extend(otherwise.iter().flatten().copied());
-            self.text.extend_from_slice(digest);
+            self.put(digest.map_or(0, |_| 1), 1);
+            self.text.extend(digest.iter().flatten().copied());
         }
         self.parameters(check.limit, now);
         self.checks = self.checks.saturating_add(1);
@@ -141,7 +147,7 @@ impl Question {
         }
     }
 
-    /// What `lua/amend.lua` is asked.
+    /// Encodes a request to `lua/amend.lua`.
     pub(super) fn amend(
         prefix: &[u8],
         check: &Check<'_>,
@@ -157,7 +163,7 @@ impl Question {
             Amendment::Grant { hits, length } => (3, hits, length),
         };
         let mut needs = Needs::AMEND;
-        needs.add(algorithm);
+        needs.add(number_of(algorithm));
         let (keys, text) =
             (SmallVec::from_buf([key_of(prefix, &check.key)]), SmallVec::from_slice(&[what, number_of(algorithm)]));
         let mut question = Self { cost_us: cost_us(algorithm), checks: 1, ..Self::of(given, keys, text, needs) };
@@ -175,23 +181,34 @@ impl Question {
         }
     }
 
-    /// The number of a key, from 1.
-    fn key(&mut self, key: Key) -> u64 {
-        let known = self.keys.iter().position(|other| *other == key);
-        let index = known.unwrap_or_else(|| {
+    /// Returns the number of a key, counted from 1; adds the key if it is new.
+    pub(super) fn key(&mut self, key: Key) -> u64 {
+        let index = self.place(&key).unwrap_or_else(|| {
             self.keys.push(key);
             self.keys.len().saturating_sub(1)
         });
         u64::try_from(index.saturating_add(1)).unwrap_or(u64::MAX)
     }
 
-    /// The last `bytes` bytes of a number, the highest first.
+    /// Returns the index of a key, or `None` if it is new.
+    fn place(&mut self, key: &Key) -> Option<usize> {
+        let Self { keys, places, .. } = self;
+        if keys.len() <= FEW_KEYS {
+            return keys.iter().position(|other| other == key);
+        }
+        for (place, key) in keys.iter().enumerate().skip(places.len()) {
+            places.insert_unique(hash_of(key), place, |place| keys.get(*place).map_or(0, |key| hash_of(key)));
+        }
+        places.find(hash_of(key), |place| keys.get(*place) == Some(key)).copied()
+    }
+
+    /// Appends the low `bytes` bytes of a number, big-endian.
     pub(super) fn put(&mut self, number: u64, bytes: usize) {
         let all = number.to_be_bytes();
         self.text.extend_from_slice(all.get(all.len().saturating_sub(bytes)..).unwrap_or_default());
     }
 
-    fn parameters(&mut self, limit: &Limit, now: Timestamp) {
+    pub(super) fn parameters(&mut self, limit: &Limit, now: Timestamp) {
         match limit.algorithm() {
             Algorithm::FixedWindow(algorithm) => self.fixed_window(algorithm, limit, now),
             Algorithm::SlidingWindow(algorithm) => self.sliding_window(algorithm, limit),
@@ -226,7 +243,8 @@ impl Question {
         }
     }
 
-    /// Tells the calendars' windows around these instants, and no others. Returns whether there is any calendar.
+    /// Replaces the encoded calendar windows by those around these instants. Returns `true` if
+    /// there is any calendar.
     pub(super) fn reach(&mut self, instants: &[Timestamp]) -> bool {
         let old = std::mem::take(&mut self.text);
         let mut copied = 0;
@@ -262,13 +280,13 @@ impl Question {
         self.backlog(constants.deepest);
     }
 
-    fn backlog(&mut self, backlog: Backlog) {
+    pub(super) fn backlog(&mut self, backlog: Backlog) {
         self.put(backlog.whole, 7);
         self.put(backlog.part.into(), 4);
     }
 }
 
-/// What a check may take of the server's time.
+/// Returns the estimated server time of a check.
 fn cost_us(algorithm: &Algorithm) -> u32 {
     match algorithm {
         Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
@@ -277,8 +295,8 @@ fn cost_us(algorithm: &Algorithm) -> u32 {
     }
 }
 
-/// The calendar's windows before, at and after each of some instants, as the script reads them: the server's clock and a counter
-/// may be in others than this process's.
+/// Encodes the calendar's windows before, at and after each of some instants: the server's clock
+/// and a counter may be in another window than this process.
 fn spans(calendar: &Calendar, instants: &[Timestamp]) -> Vec<u8> {
     let around = |instant: &Timestamp| {
         let (start, end) = calendar.bounds(*instant);
@@ -293,7 +311,7 @@ fn spans(calendar: &Calendar, instants: &[Timestamp]) -> Vec<u8> {
     std::iter::once(count).chain(edges).collect()
 }
 
-/// Charge mode, role and `on_store_error` as the scripts number them.
+/// Encodes charge mode, role and `on_store_error` as the scripts number them.
 fn parts_of(check: &Check<'_>, has_fallback: bool) -> (u8, u8, u8) {
     let mode = match check.limit.charge_mode() {
         Charge::Admitted => 0,

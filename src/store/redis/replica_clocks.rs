@@ -1,4 +1,4 @@
-//! How far the clocks of replicas are from their masters': the clock of a replica decides once it is promoted.
+//! Clock offsets of replicas from their masters: a replica's clock decides once it is promoted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::health::{ServerTold, offset_us};
 use super::url::Address;
 use crate::store::clock::{Clock as _, SystemClock};
 
-/// Time for a replica to answer.
+/// Timeout for a replica's reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Replicas of one master that are asked.
+/// Maximum number of replicas queried for each master.
 const MOST: usize = 8;
 
 /// The clock of a replica.
@@ -28,8 +28,8 @@ pub struct ReplicaClock {
     pub offset_us: i64,
 }
 
-/// Connections to replicas, kept from one look to the next. A replica that cannot be reached, or does not tell the time, is left
-/// out until the next look.
+/// Connections to replicas, kept from one query to the next. A replica that is unreachable or does
+/// not return the time is left out until the next query.
 #[derive(Default)]
 pub(super) struct ReplicaConnections(Mutex<HashMap<Address, MultiplexedConnection>>);
 
@@ -40,7 +40,8 @@ impl std::fmt::Debug for ReplicaConnections {
 }
 
 impl ReplicaConnections {
-    /// The clocks of a master's replicas. `master_offset_us`: by how much the master's own is ahead of this process's.
+    /// Returns the clocks of a master's replicas. `master_offset_us` is the offset of the master's
+    /// own clock from this process's.
     pub(super) async fn clocks(
         &self,
         access: &Access,
@@ -54,14 +55,14 @@ impl ReplicaConnections {
         join_all(replicas.take(MOST).map(clock)).await.into_iter().flatten().collect()
     }
 
-    /// Closes connections to all replicas but those of these masters.
+    /// Closes the connections to all replicas except those of these masters.
     pub(super) fn keep(&self, masters: &[ServerTold]) {
         let is_known =
             |address: &str| masters.iter().flat_map(|told| &told.replicas).any(|clock| clock.address == address);
         self.0.lock().retain(|address, _| is_known(&address.to_string()));
     }
 
-    /// The microseconds by which a replica's clock is ahead of this process's.
+    /// Returns the microseconds by which a replica's clock is ahead of this process's.
     async fn offset_us(&self, access: &Access, address: &Address) -> Option<i64> {
         let kept = self.0.lock().remove(address);
         let mut connection = match kept {

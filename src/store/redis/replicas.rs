@@ -1,4 +1,4 @@
-//! The number of processes that share the limits: each reports now and then that it lives.
+//! The number of processes that share the limits, counted by periodic heartbeats.
 #![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use super::RedisStore;
 use super::calls::within;
 use super::slot::slot_of;
 
-/// Time for one report.
+/// Timeout for one heartbeat.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A process that has not reported for so long is gone.
+/// A process without a heartbeat for this long is considered gone.
 const REPLICA_TTL: Duration = Duration::from_secs(15);
-/// The processes, by their ids, with the instant at which each reported last.
+/// Sorted set of the processes' ids, scored by the time of their last heartbeat.
 const REPLICAS: &[u8] = b"tollgate:replicas";
 const HEARTBEAT: &str = "\
     local clock = redis.call('TIME')
@@ -23,24 +23,24 @@ const HEARTBEAT: &str = "\
     redis.call('PEXPIRE', KEYS[1], ARGV[2] / 1000)
     return redis.call('ZCARD', KEYS[1])";
 
-/// The number of processes by what the store counts, which may have forgotten those that are still to report again: a lower count
-/// is believed after all of them had time to.
+/// The number of processes according to the store, which may have lost those that have yet to
+/// report again: a lower count is accepted only after all of them had time to report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplicaCount {
     believed: u32,
     lower: Option<LowerCount>,
 }
 
-/// Counts below the number that is believed, without a gap.
+/// An unbroken run of counts below the accepted number.
 #[derive(Clone, Copy, Debug)]
 struct LowerCount {
     since: Instant,
-    /// The highest of them.
+    /// The highest of these counts.
     highest: u32,
 }
 
 impl RedisStore {
-    /// Reports that the process `id` lives; returns how many do by the store's count.
+    /// Sends a heartbeat of the process `id`; returns the store's count of live processes.
     pub async fn heartbeat(&self, id: &str) -> Option<u32> {
         let key = [self.core.prefix.as_slice(), REPLICAS].concat();
         let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 })?;
@@ -56,10 +56,11 @@ impl RedisStore {
 }
 
 impl ReplicaCount {
-    /// Takes the store's count at an instant, absent where it did not answer; returns the number to go by, 0 before the first.
+    /// Records the store's count at an instant, `None` if it did not answer; returns the accepted
+    /// number, 0 before the first count.
     pub fn report(&mut self, count: Option<u32>, now: Instant) -> u32 {
         match count {
-            // While the store is away nobody can report.
+            // While the store is down, no process can report.
             None => self.lower = None,
             Some(count) if count >= self.believed => *self = Self { believed: count, lower: None },
             Some(count) => {
@@ -80,7 +81,7 @@ impl ReplicaCount {
 mod tests {
     use super::*;
 
-    /// The numbers to go by after counts at so many seconds.
+    /// Returns the accepted numbers after counts at these seconds.
     fn numbers(reports: &[(u64, Option<u32>)]) -> Vec<u32> {
         let (mut count, begin) = (ReplicaCount::default(), Instant::now());
         reports

@@ -1,8 +1,10 @@
-//! A request of any kind: all slots that it needs are asked, and what they charged is taken back where it is not admitted.
+//! Requests of any kind: all slots that a request needs are called, and their charges are taken
+//! back if it is not admitted.
 //!
-//! A request that is begun is finished. If its caller goes away while others than the slot under way have a say in it, the rest goes
-//! on in the background: replies are awaited, and charges taken back unless it is admitted. A slot that had not been asked is not
-//! asked any more, and the request is then not admitted.
+//! A request that has begun is finished. If its caller goes away while slots besides the one being
+//! called take part in the decision, the rest runs in the background: it awaits the replies, and
+//! takes the charges back unless the request is admitted. Slots that were not called yet are not
+//! called any more, and the request is then not admitted.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, MaybeDone, join_all, maybe
 use tokio::time::Instant;
 
 use super::RedisStore;
-use super::answer::{Answer, Answers};
+use super::answer::{Answer, Answers, Said};
 use super::plan::{self, Group};
 use super::question::{Context, Question, Undo, Wanted};
 use crate::algorithm::judge::{Few, Hits};
@@ -20,7 +22,7 @@ use crate::algorithm::{Charge, OnStoreError, Receipt};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Outcomes, StoreError};
 
-/// What has become of each check.
+/// The outcome of each check.
 pub(super) type Judged = Few<plan::Judged>;
 
 /// A request whose caller waits for it.
@@ -31,22 +33,24 @@ struct PendingRequest<'a> {
     progress: Progress,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Default)]
 struct Progress {
     judged: Judged,
-    /// Slots that have been asked, and not answered yet.
+    /// Slots that were called, and have not replied yet.
     calls: Vec<SlotCall>,
-    /// Slots that have answered.
+    /// Slots that have replied.
     answered: Few<(Group, Answers)>,
-    /// Whether the only slot decides the request, so that what it charges stands.
+    /// Slots whose part was passed on by the fast path, with nothing written.
+    passed_on: Few<Group>,
+    /// Set if the only slot decides the request, so that its charges are final.
     is_decided_there: bool,
 }
 
-/// The part of one slot.
+/// The call of one slot.
 struct SlotCall {
     group: Group,
-    reply: MaybeDone<BoxFuture<'static, Result<Answers, StoreError>>>,
+    reply: MaybeDone<BoxFuture<'static, Result<Said, StoreError>>>,
 }
 
 impl RedisStore {
@@ -58,29 +62,52 @@ impl RedisStore {
         self.conclude(checks, prior, progress).await
     }
 
-    /// Asks one slot.
+    /// Calls one slot.
     pub(super) fn ask_group(
         &self,
         checks: &[Check<'_>],
         group: &Group,
         context: Context,
         deadline: Instant,
-    ) -> impl Future<Output = Result<Answers, StoreError>> + Send + use<> {
-        let core = Arc::clone(self.core_of(group));
+    ) -> impl Future<Output = Result<Said, StoreError>> + Send + use<> {
+        let core = self.core_of(group);
         let mut question = Question::new(context, core.given());
         let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
         of_group.for_each(|check| question.add(&core.prefix, check, Wanted::Hits(check.hits), core.now()));
-        let (slot, charges) = (group.slot, group.charges(checks));
-        async move {
-            let said = core.ask_to_charge(slot, question, charges, deadline).await?;
-            said.judged().ok_or(StoreError::Refused)
-        }
+        self.ask_question(checks, group, question, deadline)
     }
 
-    /// Decides what the store left to this process, and takes back what was charged where the request is not admitted.
+    /// Calls one slot by the fast path; returns `None` if that does not support all of its checks.
+    fn ask_fast(
+        &self,
+        checks: &[Check<'_>],
+        group: &Group,
+        context: Context,
+        deadline: Instant,
+    ) -> Option<impl Future<Output = Result<Said, StoreError>> + Send + use<>> {
+        let core = self.core_of(group);
+        let of_group: Few<&Check<'_>> = group.checks.iter().filter_map(|number| checks.get(*number)).collect();
+        let question = Question::fast(&core.prefix, of_group.into_iter(), context, core.given(), core.now())?;
+        Some(self.ask_question(checks, group, question, deadline))
+    }
+
+    fn ask_question(
+        &self,
+        checks: &[Check<'_>],
+        group: &Group,
+        question: Question,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Said, StoreError>> + Send + use<> {
+        let (core, question) = (Arc::clone(self.core_of(group)), Arc::new(question));
+        let (slot, charges) = (group.slot, group.charges(checks));
+        async move { core.ask_to_charge(slot, question, charges, deadline).await }
+    }
+
+    /// Decides what the store left to this process, and takes back the charges if the request is
+    /// not admitted.
     async fn conclude(&self, checks: &[Check<'_>], prior: Prior, progress: Progress) -> Outcomes {
         let Progress { mut judged, answered, .. } = progress;
-        // When all others have spoken: what it charges is not taken back.
+        // Called after all slots have replied: a charge of the fallback is not taken back.
         self.fall_back(checks, &mut judged, prior).await;
         let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
             let outcome = outcome.as_ref().map_or(Err(&StoreError::Unavailable), Result::as_ref);
@@ -92,7 +119,8 @@ impl RedisStore {
         all_of(judged)
     }
 
-    /// Takes back what a slot charged, and puts its counters without that to `judged`.
+    /// Takes back the charges of a slot, and replaces its outcomes in `judged` by those without the
+    /// charges.
     fn take_back(&self, checks: &[Check<'_>], group: &Group, answers: Answers, judged: &mut Judged) {
         let mut charges: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
         for (number, answer) in group.checks.iter().zip(answers) {
@@ -108,7 +136,8 @@ impl RedisStore {
         self.undo(group, charges);
     }
 
-    /// Decides in this process what could not be judged and whose limit says so. `prior`: of the request, before all checks.
+    /// Decides in this process the checks that the store failed to judge and whose limit allows it.
+    /// `prior` is that of the request, before all its checks.
     pub(super) async fn fall_back(&self, checks: &[Check<'_>], judged: &mut Judged, prior: Prior) {
         let Some(fallback) = &self.fallback else { return };
         let wants = |(number, check): (usize, &Check<'_>)| {
@@ -120,7 +149,7 @@ impl RedisStore {
             return;
         }
         let prior = plan::prior_of(checks, judged, prior, true);
-        // If another vote has let pass, those that are decided here deny nothing.
+        // If another vote has passed, the votes that are decided here deny nothing.
         let is_let_pass = plan::has_passing_vote(checks, judged);
         let role = |role| if role == Role::Quota && is_let_pass { Role::QuotaShadow } else { role };
         let of_them = numbers.iter().filter_map(|number| checks.get(*number));
@@ -129,7 +158,7 @@ impl RedisStore {
             if let (Some(place), Ok(outcome)) = (judged.get_mut(*number), outcome)
                 && let Some(Err(error)) = place.replace(Ok(outcome))
             {
-                // Outcomes do not tell of it any more.
+                // Outcomes no longer show this error.
                 self.core.metrics.store_error(error.kind());
             }
         }
@@ -145,7 +174,7 @@ impl RedisStore {
 }
 
 impl PendingRequest<'_> {
-    /// Asks the slots that can be asked.
+    /// Calls all slots that are not down.
     async fn ask_all(&mut self, deadline: Instant) {
         let Self { store, checks, prior, .. } = *self;
         let now = store.core.now();
@@ -159,8 +188,8 @@ impl PendingRequest<'_> {
             self.progress.fail(group, &StoreError::Unavailable);
             store.core_of(group).routes.doubt();
         }
-        // Limits of a second on servers of their own are asked first, in half of the time: the others then know the rest of
-        // the request, and what they charge stands.
+        // Limits of a second on separate servers are judged first, in half of the time: the other
+        // servers then know the result, and their charges are final.
         let (first, last): (Few<Group>, Few<Group>) = up.into_iter().partition(|group| group.per_second);
         let more = !last.is_empty();
         let until = if more { halfway(deadline) } else { deadline };
@@ -169,7 +198,8 @@ impl PendingRequest<'_> {
                 continue;
             }
             let judged = &self.progress.judged;
-            // Alone and last it decides, but for a vote that has let pass, and for what this process decides after it.
+            // The only call of the last round decides the request, unless a vote has passed, or
+            // this process decides a check after it.
             let is_partial = more
                 || groups.len() > 1
                 || plan::has_passing_vote(checks, judged)
@@ -180,17 +210,31 @@ impl PendingRequest<'_> {
         }
     }
 
-    /// Asks some slots at the same time.
+    /// Calls some slots concurrently.
     async fn ask(&mut self, groups: Few<Group>, context: Context, deadline: Instant) {
         let is_local = |check: &Check<'_>| check.limit.on_store_error() == OnStoreError::Local;
         let may_fall_back = context.has_fallback && self.checks.iter().any(is_local);
         self.progress.is_decided_there = !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
-        let call = |group: Group| {
-            let reply = self.store.ask_group(self.checks, &group, context, deadline);
+        let (store, checks) = (self.store, self.checks);
+        let in_general = |group: Group| {
+            let reply = store.ask_group(checks, &group, context, deadline);
             SlotCall { group, reply: maybe_done(reply.boxed()) }
         };
-        self.progress.calls = groups.into_iter().map(call).collect();
+        let fast = |group: Group| match store.ask_fast(checks, &group, context, deadline) {
+            Some(reply) => SlotCall { group, reply: maybe_done(reply.boxed()) },
+            None => in_general(group),
+        };
+        // A single check comes from the fast path.
+        self.progress.calls = match checks {
+            [_] => groups.into_iter().map(in_general).collect(),
+            _ => groups.into_iter().map(fast).collect(),
+        };
         self.progress.hear().await;
+        if !self.progress.passed_on.is_empty() {
+            let passed_on = std::mem::take(&mut self.progress.passed_on);
+            self.progress.calls = passed_on.into_iter().map(in_general).collect();
+            self.progress.hear().await;
+        }
     }
 }
 
@@ -211,7 +255,7 @@ impl Drop for PendingRequest<'_> {
 }
 
 impl Progress {
-    /// Waits for the replies of all slots that have been asked.
+    /// Waits for the replies of all slots that were called.
     async fn hear(&mut self) {
         match self.calls.as_mut_slice() {
             [only] => (&mut only.reply).await,
@@ -219,7 +263,8 @@ impl Progress {
         }
         for SlotCall { group, mut reply } in std::mem::take(&mut self.calls) {
             match Pin::new(&mut reply).take_output() {
-                Some(Ok(answers)) => {
+                Some(Ok(Said::PassedOn)) => self.passed_on.push(group),
+                Some(Ok(Said::Judged(answers))) => {
                     for (number, answer) in group.checks.iter().zip(&answers) {
                         if let Some(place) = self.judged.get_mut(*number) {
                             *place = Some(answer.outcome.clone());
@@ -227,13 +272,14 @@ impl Progress {
                     }
                     self.answered.push((group, answers));
                 }
+                Some(Ok(Said::Amended(_) | Said::Beyond { .. })) => self.fail(&group, &StoreError::Refused),
                 Some(Err(error)) => self.fail(&group, &error),
                 None => {}
             }
         }
     }
 
-    /// Puts an error to all checks of a group.
+    /// Sets an error as the outcome of all checks of a group.
     fn fail(&mut self, group: &Group, error: &StoreError) {
         for number in &group.checks {
             if let Some(place) = self.judged.get_mut(*number) {
@@ -243,18 +289,18 @@ impl Progress {
     }
 }
 
-/// What has become of each check, of which all have been asked about.
+/// Returns the outcome of each check; one that was not judged is unavailable.
 pub(super) fn all_of(judged: Judged) -> Outcomes {
     judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
 }
 
-/// The instant between now and another.
+/// Returns the instant halfway to a deadline.
 fn halfway(deadline: Instant) -> Instant {
     let now = Instant::now();
     now.checked_add(deadline.saturating_duration_since(now).div_f64(2.0)).unwrap_or(now)
 }
 
-/// The receipt of a charge that only an admitted request makes.
+/// Returns the receipt of a charge that is due only if the request is admitted.
 fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
     let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
     let conditional = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;

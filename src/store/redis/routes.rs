@@ -1,4 +1,4 @@
-//! Which node serves which slot, as far as is known, and where to ask when it is not known any more.
+//! Routing: the nodes of a store by slot, and the refresh of an outdated map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::telemetry::metrics::Metrics;
 #[derive(Debug)]
 pub(super) struct Routes {
     served: ArcSwap<Served>,
-    /// Every node that is connected to, those of other slots that were asked once included.
+    /// All connected nodes, including those that redirections led to.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     access: Arc<Access>,
-    /// Of each node.
+    /// The role required of each node.
     role: RequiredRole,
     metrics: Arc<Metrics>,
-    /// Somebody found the map wrong.
+    /// Notifies that the map may be wrong.
     stale: Notify,
-    /// Whether there was a map, or nobody of those who were asked had one.
+    /// Set once there is a map, or once the search for one has failed.
     searched: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Routes {
 pub(super) struct Map {
     /// The masters.
     pub(super) masters: Vec<Address>,
-    /// Which of them serves each slot; empty: the first serves all.
+    /// Index of the master of each slot; if empty, the first master serves all.
     pub(super) by_slot: Vec<Option<u16>>,
 }
 
@@ -61,17 +61,17 @@ impl Routes {
         })
     }
 
-    /// As whom the nodes are connected to.
+    /// Returns the access settings for the nodes.
     pub(super) fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The node that serves a slot.
+    /// Returns the node that serves a slot.
     pub(super) fn node(&self, slot: u16) -> Option<Arc<Node>> {
         self.with_node(slot, Arc::clone)
     }
 
-    /// What `ask` tells of the node that serves a slot.
+    /// Applies a function to the node that serves a slot, and returns its result.
     pub(super) fn with_node<T>(&self, slot: u16, ask: impl FnOnce(&Arc<Node>) -> T) -> Option<T> {
         let served = self.served.load();
         let master = match served.map.by_slot.is_empty() {
@@ -81,7 +81,7 @@ impl Routes {
         served.masters.get(master).map(ask)
     }
 
-    /// The node at an address, which is connected to where it is new.
+    /// Returns the node at an address; connects to it if it is new.
     pub(super) fn node_at(&self, address: &Address) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(address) {
@@ -93,12 +93,12 @@ impl Routes {
         node
     }
 
-    /// The masters, connected or not.
+    /// Returns the masters, connected or not.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         self.served.load().masters.clone()
     }
 
-    /// Puts a map in force and lets go of nodes that it has no more.
+    /// Installs a map, and drops the nodes that are not in it.
     pub(super) fn replace(&self, map: Map) {
         if self.served.load().map == map {
             return;
@@ -109,27 +109,27 @@ impl Routes {
         self.end_search();
     }
 
-    /// Says that there is a map, or that nobody who could be asked has one.
+    /// Marks the search as finished: there is a map, or no reachable node has one.
     pub(super) fn end_search(&self) {
         self.searched.store(true, Ordering::Release);
     }
 
-    /// Whether it is known who the masters are, or that nobody knows.
+    /// Returns `true` if the search for the masters is finished, successfully or not.
     pub(super) fn has_searched(&self) -> bool {
         self.searched.load(Ordering::Acquire)
     }
 
-    /// Whether it was tried to reach the masters, with whatever success.
+    /// Returns `true` once connections to the masters were attempted, successfully or not.
     pub(super) fn is_tried(&self) -> bool {
         self.has_searched() && self.masters().iter().all(|node| node.is_tried())
     }
 
-    /// Says that the map may be wrong.
+    /// Marks the map as possibly wrong.
     pub(super) fn doubt(&self) {
         self.stale.notify_one();
     }
 
-    /// Waits for a doubt, but no longer than `longest`, and at least `shortest`.
+    /// Waits for `shortest`, then until the map is marked as possibly wrong, for at most `longest`.
     pub(super) async fn doubted(&self, shortest: Duration, longest: Duration) {
         tokio::time::sleep(shortest).await;
         let _ = tokio::time::timeout(longest, self.stale.notified()).await;

@@ -1,5 +1,5 @@
-//! The scripts that run in Redis: one for what is frequent, and those that judge and amend, composed of the files of `lua/` that a
-//! call's algorithms need.
+//! The scripts that run in Redis: the fast path, the general script for all that it passes on, and
+//! amendments. Each is composed of the files of `lua/` that a call's algorithms need.
 
 use std::sync::OnceLock;
 
@@ -8,13 +8,17 @@ use sha1::{Digest, Sha1};
 use crate::algorithm::Algorithm;
 
 const PRELUDE: &str = include_str!("lua/prelude.lua");
+const MULTIPLY_DIVIDE: &str = include_str!("lua/multiply_divide.lua");
 const LEDGER: &str = include_str!("lua/ledger.lua");
 const COUNTER: &str = include_str!("lua/counter.lua");
 const DECIDE: &str = include_str!("lua/decide.lua");
 const AMEND: &str = include_str!("lua/amend.lua");
-const STRAIGHT: &str = include_str!("lua/straight.lua");
+const FAST_BEGIN: &str = include_str!("lua/fast/begin.lua");
+const FAST_LEDGER: &str = include_str!("lua/fast/ledger.lua");
+const FAST_DECIDE: &str = include_str!("lua/fast/decide.lua");
 
-/// The algorithms, in the order of their numbers, which begin with 1; with what each needs before it.
+/// The algorithms in the order of their numbers, which begin with 1, and the file that each depends
+/// on.
 const ALGORITHMS: [(&str, Option<&str>); 4] = [
     (include_str!("lua/fixed_window.lua"), None),
     (include_str!("lua/sliding_window.lua"), Some(LEDGER)),
@@ -22,22 +26,37 @@ const ALGORITHMS: [(&str, Option<&str>); 4] = [
     (include_str!("lua/gcra.lua"), None),
 ];
 
-/// The tag of a value is 16 and twice the number of its algorithm, 1 more where it is wide; from 32 on it says that tallies follow.
+/// The algorithms of the fast path, which has one number more, and the files that each depends on.
+const FAST_ALGORITHMS: [(&str, &[&str]); 5] = [
+    (include_str!("lua/fast/fixed_window.lua"), &[]),
+    (include_str!("lua/fast/sliding_window.lua"), &[MULTIPLY_DIVIDE, FAST_LEDGER]),
+    (include_str!("lua/fast/sliding_log.lua"), &[FAST_LEDGER]),
+    (include_str!("lua/fast/gcra.lua"), &[MULTIPLY_DIVIDE]),
+    (include_str!("lua/fast/one_fixed_window.lua"), &[]),
+];
+
+/// The tag of a value is 16 plus twice the number of its algorithm, plus 1 if it is wide; 32 is
+/// added if tallies follow.
 const MOST_ALGORITHMS: usize = 7;
 const _: () = assert!(ALGORITHMS.len() <= MOST_ALGORITHMS, "an eighth algorithm's values would read as tallied");
+const _: () = assert!(FAST_ALGORITHMS.len() <= MOST_ALGORITHMS, "a set of algorithms has too few bits");
 
-/// A script: its text, and the name under which a server that has it runs it.
+/// The number on the fast path of a limit with one fixed window and no calendar, the most frequent
+/// kind.
+pub(super) const ONE_FIXED_WINDOW: u8 = 5;
+
+/// A script: its text, and the SHA-1 digest by which a server that has cached it runs it.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: String,
     pub(super) sha: String,
 }
 
-/// Which script a call needs, and which algorithms in it.
+/// The script that a call needs, and the algorithms in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     kind: Kind,
-    /// A bit for each, the lowest for number 1.
+    /// A bit for each algorithm, the lowest for number 1.
     algorithms: u8,
 }
 
@@ -46,50 +65,71 @@ enum Kind {
     #[default]
     Decide,
     Amend,
-    Straight,
+    Fast,
 }
 
 impl Needs {
-    /// The script for what is frequent, which has its algorithms written into it.
-    pub(super) const STRAIGHT: Self = Self { kind: Kind::Straight, algorithms: 0 };
-    /// To amend counters, not to judge by them.
+    /// The fast path.
+    pub(super) const FAST: Self = Self { kind: Kind::Fast, algorithms: 0 };
+    /// The amendment of counters.
     pub(super) const AMEND: Self = Self { kind: Kind::Amend, algorithms: 0 };
 
-    /// What a call needs that needs both; `None` where no script has both.
+    /// Returns the needs of a call with the needs of both; `None` if no script covers both.
     pub(super) fn and(self, other: Self) -> Option<Self> {
         (self.kind == other.kind).then_some(Self { algorithms: self.algorithms | other.algorithms, ..self })
     }
 
-    pub(super) fn add(&mut self, algorithm: &Algorithm) {
-        self.algorithms |= 1 << number_of(algorithm).saturating_sub(1);
+    /// Adds the algorithm with this number.
+    pub(super) fn add(&mut self, number: u8) {
+        self.algorithms |= 1 << number.saturating_sub(1);
     }
 
-    /// The script with these algorithms, composed when it is first asked for.
+    /// Returns `true` for the fast path.
+    pub(super) fn is_fast(self) -> bool {
+        self.kind == Kind::Fast
+    }
+
+    /// Returns the script with these algorithms, composed on first use.
     pub(super) fn script(self) -> &'static Script {
         const SETS: usize = 1 << MOST_ALGORITHMS;
         static DECIDING: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
         static AMENDING: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
-        static STRAIGHT: OnceLock<Script> = OnceLock::new();
-        let of_set = |scripts: &'static [OnceLock<Script>]| scripts.get(usize::from(self.algorithms));
-        let script = match self.kind {
-            Kind::Decide => of_set(&DECIDING),
-            Kind::Amend => of_set(&AMENDING),
-            Kind::Straight => Some(&STRAIGHT),
+        static FAST: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
+        static NONE: OnceLock<Script> = OnceLock::new();
+        let scripts = match self.kind {
+            Kind::Decide => &DECIDING,
+            Kind::Amend => &AMENDING,
+            Kind::Fast => &FAST,
         };
-        script.unwrap_or(&STRAIGHT).get_or_init(|| self.compose())
+        scripts.get(usize::from(self.algorithms)).unwrap_or(&NONE).get_or_init(|| self.compose())
     }
 
     fn compose(self) -> Script {
-        let last = match self.kind {
-            Kind::Decide => DECIDE,
-            Kind::Amend => AMEND,
-            Kind::Straight => return Script::of(STRAIGHT.to_owned()),
-        };
-        let has = |number: &usize| self.algorithms & (1 << number) != 0;
-        let algorithms = || ALGORITHMS.iter().enumerate().filter(|(number, _)| has(number)).map(|(_, parts)| parts);
+        match self.kind {
+            Kind::Decide => self.compose_general(DECIDE),
+            Kind::Amend => self.compose_general(AMEND),
+            Kind::Fast => self.compose_fast(),
+        }
+    }
+
+    fn has(self, number: usize) -> bool {
+        self.algorithms & (1 << number) != 0
+    }
+
+    fn compose_general(self, last: &str) -> Script {
+        let algorithms =
+            || ALGORITHMS.iter().enumerate().filter(|(number, _)| self.has(*number)).map(|(_, parts)| parts);
         let ledger = algorithms().find_map(|(_, before)| *before);
         let texts = algorithms().map(|(text, _)| *text);
-        Script::of([PRELUDE].into_iter().chain(ledger).chain(texts).chain([COUNTER, last]).collect())
+        Script::of([PRELUDE, MULTIPLY_DIVIDE].into_iter().chain(ledger).chain(texts).chain([COUNTER, last]).collect())
+    }
+
+    fn compose_fast(self) -> Script {
+        let algorithms = || FAST_ALGORITHMS.iter().enumerate().filter(|(number, _)| self.has(*number));
+        let needs = |part: &&str| algorithms().any(|(_, (_, before))| before.contains(part));
+        let shared = [MULTIPLY_DIVIDE, FAST_LEDGER].into_iter().filter(needs);
+        let texts = algorithms().map(|(_, (text, _))| *text);
+        Script::of([FAST_BEGIN].into_iter().chain(shared).chain(texts).chain([FAST_DECIDE]).collect())
     }
 }
 
@@ -100,7 +140,7 @@ impl Script {
     }
 }
 
-/// The number under which the scripts know an algorithm.
+/// Returns the number of an algorithm in the scripts.
 pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
     match algorithm {
         Algorithm::FixedWindow(_) => number::<1>(),
@@ -110,7 +150,7 @@ pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
     }
 }
 
-/// A number of one of [`ALGORITHMS`]; another one does not compile.
+/// Returns the number of one of [`ALGORITHMS`]; any other fails to compile.
 const fn number<const NUMBER: u8>() -> u8 {
     const { assert!(NUMBER > 0 && NUMBER as usize <= ALGORITHMS.len(), "the number is that of no script") };
     NUMBER
@@ -124,12 +164,12 @@ mod tests {
     fn what_amends_goes_in_no_call_with_what_judges() {
         let judges = |algorithms| Needs { kind: Kind::Decide, algorithms };
         let amends = |algorithms| Needs { kind: Kind::Amend, algorithms };
+        let fast = |algorithms| Needs { kind: Kind::Fast, algorithms };
         assert_eq!(judges(1).and(judges(2)), Some(judges(3)));
         assert_eq!(amends(2).and(amends(1)), Some(amends(3)));
-        assert_eq!(
-            (judges(1).and(amends(2)), amends(2).and(Needs::STRAIGHT), Needs::STRAIGHT.and(judges(1))),
-            (None, None, None)
-        );
+        assert_eq!(fast(4).and(fast(1)), Some(fast(5)));
+        let of_two_kinds = [(judges(1), amends(2)), (amends(2), fast(1)), (fast(1), judges(1))];
+        assert!(of_two_kinds.into_iter().all(|(one, other)| one.and(other).is_none()));
     }
 
     #[test]
@@ -143,6 +183,15 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Needs::STRAIGHT.script().text, STRAIGHT);
+        for algorithms in 0..1 << FAST_ALGORITHMS.len() {
+            let script = Needs { kind: Kind::Fast, algorithms }.script();
+            assert!(script.text.starts_with(FAST_BEGIN) && script.text.ends_with(FAST_DECIDE));
+            let has = |number: usize| algorithms & (1 << number) != 0;
+            for (number, (text, _)) in FAST_ALGORITHMS.iter().enumerate() {
+                assert_eq!(script.text.contains(text), has(number));
+            }
+            assert_eq!(script.text.matches(FAST_LEDGER).count(), usize::from(has(1) || has(2)));
+            assert_eq!(script.text.matches(MULTIPLY_DIVIDE).count(), usize::from(has(1) || has(3)));
+        }
     }
 }

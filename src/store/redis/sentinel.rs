@@ -1,4 +1,5 @@
-//! A master that sentinels watch: all of them are asked which server it is now, and who knows of the last election is believed.
+//! A master monitored by sentinels: all of them are queried for its address, and the reply with the
+//! latest election wins.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,13 +14,14 @@ use super::node::Node;
 use super::routes::{Map, Routes};
 use super::url::Address;
 
-/// Time for one sentinel to tell the master.
+/// Timeout for a sentinel's reply.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);
-/// The master is asked for again after this, and sooner where somebody doubts it, but not sooner than the other.
+/// Interval of refreshing the master's address. A refresh is due earlier if the address is
+/// suspected to be wrong, but never sooner than [`REFRESH_AT_MOST_EVERY`].
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
-/// Keeps the master's address up to date until the routes are gone.
+/// Keeps the master's address up to date until the routes are dropped.
 pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Arc<Node>>) {
     let mut complained = false;
     while let Some(routes) = routes.upgrade() {
@@ -47,8 +49,8 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
     }
 }
 
-/// The master that a sentinel names, with the election that it knows this from: one that is cut off from the others goes on
-/// naming an old one.
+/// Queries a sentinel for the master's address, and for the epoch of the election that chose it: a
+/// partitioned sentinel keeps returning an old master.
 async fn ask(sentinel: &Node, master: &str) -> Option<(u64, Address)> {
     let until = within(TELL_TIMEOUT);
     let command = |name| redis::cmd("SENTINEL").arg(name).arg(master).to_owned();
@@ -56,8 +58,13 @@ async fn ask(sentinel: &Node, master: &str) -> Option<(u64, Address)> {
     let about = sentinel.call(&command("MASTER"), until).await.ok();
     let about: Option<HashMap<String, String>> = about.and_then(|about| redis::from_redis_value(about).ok());
     let epoch = about.and_then(|about| about.get("config-epoch")?.parse().ok()).unwrap_or_default();
+    Some((epoch, read(&reply)?))
+}
+
+/// Parses the reply of `SENTINEL GET-MASTER-ADDR-BY-NAME`: host and port.
+pub(super) fn read(reply: &Value) -> Option<Address> {
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
     let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-    Some((epoch, Address::Tcp(String::from_utf8(host.clone()).ok()?, port)))
+    Some(Address::Tcp(String::from_utf8(host.clone()).ok()?, port))
 }

@@ -1,4 +1,4 @@
-//! One server, at one address.
+//! A single server at one address.
 
 use super::routes::{Map, Routes};
 use super::url::Address;

@@ -1,17 +1,19 @@
-//! Which of a Cluster's 16,384 slots a key is in.
+//! The slot of a key, one of a Cluster's 16,384.
 
-/// Slots of a Cluster.
+/// Number of slots in a Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: CRC16 (XMODEM) of it, or of what stands between its first `{` and the next `}` where that is something.
-/// Source: the Redis Cluster specification, "Hash tags".
+/// Returns the slot of a key: the CRC16 (XMODEM) of its hash tag, or of the whole key if it has
+/// none. The hash tag is the text between the first `{` and the next `}`, unless empty. Source: the
+/// Redis Cluster specification, "Hash tags".
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16(in_braces(key).filter(|tag| !tag.is_empty()).unwrap_or(key)) % SLOTS
 }
 
-/// The bytes between the first `{` and the next `}`. Where there are none between them, Redis looks no further for a hash tag.
+/// Returns the bytes between the first `{` and the next `}`. If they are empty, Redis looks no
+/// further for a hash tag.
 pub(super) fn in_braces(key: &[u8]) -> Option<&[u8]> {
-    // Most keys have no brace, which this finds out faster than `position` does.
+    // Most keys have no brace, which `contains` finds out faster than `position` does.
     let open = key.contains(&b'{').then(|| key.iter().position(|byte| *byte == b'{')).flatten()?;
     let after = key.get(open.saturating_add(1)..)?;
     after.get(..after.iter().position(|byte| *byte == b'}')?)

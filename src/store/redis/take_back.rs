@@ -1,4 +1,5 @@
-//! Charges that turned out not to be owed: undone by receipt, after the caller has been answered.
+//! Take-backs: charges that turned out not to be due are undone by receipt, after the reply to the
+//! caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::algorithm::Receipt;
 use crate::store::background::until_sent;
 use crate::store::{Check, StoreError};
 
-/// How long one is tried.
+/// Maximum time to retry a take-back.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl RedisStore {

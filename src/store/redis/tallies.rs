@@ -1,4 +1,4 @@
-//! Who used a counter up: the tallies that stand beside its state.
+//! The tallies of a counter: hits per recorded request entry, stored beside its state.
 #![allow(clippy::wildcard_enum_match_arm, reason = "replies are another crate's enum, of which one arm is meant")]
 
 use std::time::Duration;
@@ -12,21 +12,22 @@ use crate::algorithm::tallies::{Tally, ranked};
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
 
-/// Time for the answer.
+/// Timeout for the reply.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a value's first byte has in it where tallies follow.
+/// Flag in a value's first byte: tallies follow.
 const TALLIED: u8 = 32;
 
 impl RedisStore {
-    /// The tallies of a counter, those who used most first. None where there is no counter, or nothing is recorded.
+    /// Returns the tallies of a counter, those with the most hits first. Empty if there is no
+    /// counter, or if it records nothing.
     ///
     /// # Errors
-    /// Where the store cannot be asked, or the value cannot be read.
+    /// Returns an error if the store is unreachable, or the value is malformed.
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
         for core in self.cores() {
             let node = core.routes.node(core.slot(key)).ok_or(StoreError::Unavailable)?;
             match node.call(redis::cmd("GET").arg(key_of(&core.prefix, key).as_slice()), within(PATIENCE)).await? {
-                // It may be one of those of a second.
+                // The counter may be on the servers for limits of a second.
                 Value::Nil => {}
                 Value::BulkString(value) => return read(&value).map(ranked).ok_or(StoreError::Unreadable),
                 _ => return Err(StoreError::Unreadable),
@@ -36,7 +37,7 @@ impl RedisStore {
     }
 }
 
-fn read(value: &[u8]) -> Option<Vec<Tally>> {
+pub(super) fn read(value: &[u8]) -> Option<Vec<Tally>> {
     let (tag, rest) = value.split_first()?;
     if *tag & TALLIED == 0 {
         return Some(Vec::new());

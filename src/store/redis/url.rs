@@ -1,44 +1,45 @@
-//! Where Redis is, in one line: `redis://host`, `rediss://`, `redis+unix://`, `redis-cluster://`, `redis-sentinel://`.
+//! The address of Redis as a URL: `redis://host`, `rediss://`, `redis+unix://`, `redis-cluster://`,
+//! `redis-sentinel://`.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// The port where a URL names none.
+/// Default port.
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// Where Redis is, and as whom to go there.
+/// The address of Redis and the credentials in it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// How the nodes are found.
+    /// The topology and its addresses.
     pub kind: Kind,
-    /// Whether connections are encrypted.
+    /// `true` if connections are encrypted.
     pub tls: bool,
-    /// The database; 0 unless given.
+    /// The database; 0 by default.
     pub database: i64,
     /// The ACL user; `None` is the default user.
     pub user: Option<String>,
-    /// The password, where the URL has it.
+    /// The password, if the URL contains one.
     pub password: Option<String>,
 }
 
-/// How the nodes are found.
+/// A Redis topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// There is one.
+    /// A single server.
     Single(Address),
-    /// A Cluster: any of these tells where all are.
+    /// A Cluster: any of these nodes returns the addresses of all.
     Cluster(Vec<Address>),
     /// The master of this name, which any of these sentinels knows.
     Sentinel {
-        /// The name that the sentinels have for it.
+        /// The name under which the sentinels know the master.
         master: String,
         /// The sentinels.
         sentinels: Vec<Address>,
     },
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// Host and port.
@@ -48,10 +49,10 @@ pub enum Address {
 }
 
 impl RedisUrl {
-    /// Reads a URL; `None` where it does not begin like one of ours.
+    /// Parses a URL; returns `None` if its scheme is not one of Redis.
     ///
     /// # Errors
-    /// What is wrong with one that does.
+    /// Returns a message if the scheme is one of Redis, but the rest is invalid.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let (scheme, rest) = text.split_once("://")?;
         let parse = match scheme.strip_suffix("-cluster").or(scheme.strip_suffix("-sentinel")).unwrap_or(scheme) {
@@ -63,7 +64,7 @@ impl RedisUrl {
 
     fn parse_rest(scheme: &str, rest: &str) -> Result<Self, String> {
         let tls = scheme.starts_with("rediss");
-        // A path may have an `@` in it.
+        // A path may contain an `@`.
         let (access, rest) = match rest.starts_with('/') {
             true => (None, rest),
             false => rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest)),
@@ -119,7 +120,7 @@ fn addresses(text: &str, port: u16) -> Result<Vec<Address>, String> {
     text.split(',').map(|host| Address::parse(host, port)).collect()
 }
 
-/// `%40` and the like, as a URL needs them in names and passwords.
+/// Decodes `%40` and the like, by which a URL escapes characters in names and passwords.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -133,7 +134,7 @@ fn decoded(text: &str) -> Result<String, String> {
 }
 
 impl Address {
-    /// `host`, `host:port` or `[v6]:port`.
+    /// Parses `host`, `host:port` or `[v6]:port`.
     fn parse(text: &str, port: u16) -> Result<Self, String> {
         let (host, port_text) = match text.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
@@ -150,7 +151,7 @@ impl Address {
 }
 
 impl Address {
-    /// The same; without a host, as a redirection may be, the port at another's host.
+    /// Returns this address, with the host of `other` if it has none, as in some redirections.
     pub(super) fn or_host_of(self, other: &Self) -> Self {
         match (self, other) {
             (Self::Tcp(host, port), Self::Tcp(other, _)) if host.is_empty() => Self::Tcp(other.clone(), port),
@@ -170,7 +171,7 @@ impl fmt::Display for Address {
 }
 
 impl fmt::Debug for RedisUrl {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, tls, database, user, password: _ } = self;
         let mut debug = f.debug_struct("RedisUrl");
@@ -179,7 +180,8 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// A URL as it may be shown: without the password, and without what may be one whose `@` was forgotten.
+/// Returns a URL fit for display: without the password, and without what may be one if its `@` is
+/// missing.
 pub fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     if rest.starts_with('/') {
@@ -196,7 +198,7 @@ pub fn without_password(text: &str) -> String {
     format!("{scheme}://{}{}{}", access.unwrap_or_default(), hosts.join(","), database.unwrap_or_default())
 }
 
-/// A host and its port, where that is a number.
+/// Returns a host with its port, which is masked unless it is a number.
 fn without_word(host: &str) -> String {
     match host.rsplit_once(':') {
         Some((before, after)) if !is_number(after) && !after.ends_with(']') => format!("{before}:***"),

@@ -1,8 +1,10 @@
-//! The mapping that envoyproxy/ratelimit has built in, as a mapping file: what its dashboards are made for.
+//! The built-in mapping of envoyproxy/ratelimit as a mapping file; its dashboards expect these
+//! names.
 //!
-//! Rules of one level have the labels `domain` and `key1`, deeper ones `key2` too; what is below the second level is added up.
-//! One difference: there a pattern without an end takes `over_limit_with_local_cache` of deep rules for `over_limit`, so that
-//! such hits count twice; here they keep a name of their own, as those of rules of one level do.
+//! Rules of one level get the labels `domain` and `key1`, deeper ones also `key2`; levels below the
+//! second are summed. One difference: in envoyproxy/ratelimit an unanchored pattern matches
+//! `over_limit_with_local_cache` of deep rules as `over_limit`, so such hits count twice; here they
+//! keep a name of their own, like those of rules of one level.
 
 use std::fmt::Write as _;
 
@@ -15,11 +17,12 @@ const REST: &str = r#"
 - {match: ratelimit.service.config_load_error, match_metric_type: counter, name: ratelimit_service_config_load_error}
 "#;
 
-/// The mapping. `milliseconds`: the response time stays in them, under the name that says seconds.
+/// Returns the mapping. If `milliseconds`, the response time stays in milliseconds, despite a name
+/// that ends in `seconds`.
 pub(super) fn text(milliseconds: bool) -> String {
     let mut text = "mappings:".to_owned();
-    for what in ["near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode"] {
-        // A string takes all.
+    for what in ["near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode", "total_negative_hits"] {
+        // Writing to a `String` cannot fail.
         let _ = write!(
             text,
             r#"

@@ -1,5 +1,5 @@
-//! Statistics as the text that Prometheus reads, version 0.0.4: OpenMetrics would add `_total` to the names of counters, and
-//! dashboards ask for the names without it.
+//! Statistics in the Prometheus text format, version 0.0.4. OpenMetrics would append `_total` to
+//! the names of counters, and the dashboards query the names without it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 use super::{Mapped, Mappings, Observer, kind, valid};
 use crate::telemetry::stats::{Reading, Stats};
 
-/// What a family of statistics says of itself unless its mapping does.
+/// Default help text of a family.
 const HELP: &str = "A statistic of envoyproxy/ratelimit.";
 
-/// By name and kind; `None`: nowhere.
+/// Mapped names by name and kind; `None` if the statistic is dropped.
 type Known = HashMap<(String, &'static str), Option<Arc<Mapped>>>;
 
-/// Shows statistics to Prometheus.
+/// Renders statistics for Prometheus.
 pub struct Exposition {
     stats: Arc<Stats>,
     mappings: Mappings,
-    /// Labels of everything.
+    /// Labels of every series.
     tags: Vec<(String, String)>,
-    /// Where names go; as many as there are statistics. Only those who ask for the text wait for it.
+    /// Cache of mapped names, one entry per statistic. Only scrapes take this lock.
     known: Mutex<Known>,
 }
 
@@ -31,24 +31,24 @@ pub struct Exposition {
 struct Family {
     kind: &'static str,
     help: Option<String>,
-    /// By their labels as text.
+    /// Keyed by the label text.
     series: BTreeMap<String, Value>,
 }
 
-/// What is shown of one series; what falls on the same labels is added up.
+/// The value of one series; statistics that map to the same labels are summed.
 enum Value {
     Number(f64),
     Times { buckets: Vec<(f64, f64)>, sum: f64, count: f64 },
 }
 
 impl Exposition {
-    /// `tags` become labels of every series, under names that Prometheus takes.
+    /// Creates an exposition. `tags` become labels of every series, with sanitized names.
     pub fn new(stats: Arc<Stats>, mappings: Mappings, tags: Vec<(String, String)>) -> Self {
         let tags = tags.into_iter().map(|(name, value)| (valid(&name), value)).collect();
         Self { stats, mappings, tags, known: Mutex::default() }
     }
 
-    /// The text.
+    /// Renders the text.
     pub fn render(&self) -> String {
         let mut families = BTreeMap::<String, Family>::new();
         let mut known = self.known.lock();
@@ -90,7 +90,7 @@ impl Exposition {
             }
         };
         let family = families.entry(mapped.name.clone()).or_insert_with(|| Family { kind, ..Family::default() });
-        // One name has one kind; statsd_exporter too keeps the first and drops the others.
+        // A name has a single kind; statsd_exporter, too, keeps the first and drops the others.
         if family.kind == kind {
             family.help = family.help.take().or_else(|| mapped.help.clone());
             let labels = self.labels(mapped);
@@ -101,7 +101,7 @@ impl Exposition {
         }
     }
 
-    /// Labels as text, sorted, without the braces. A mapping's own label wins.
+    /// Returns the labels as text, sorted, without braces. A mapping's own label takes precedence.
     fn labels(&self, mapped: &Mapped) -> String {
         let own = mapped.labels.iter().map(|(name, value)| (name, value));
         let all: BTreeMap<_, _> = self.tags.iter().map(|(name, value)| (name, value)).chain(own).collect();
@@ -156,7 +156,7 @@ impl Family {
 }
 
 fn line(text: &mut String, name: &str, labels: &str, number: f64) {
-    // A string takes all.
+    // Writing to a `String` cannot fail.
     let _ = match labels {
         "" => writeln!(text, "{name} {number}"),
         _ => writeln!(text, "{name}{{{labels}}} {number}"),
@@ -167,7 +167,7 @@ fn sign(value: i64) -> f64 {
     if value < 0 { -1.0 } else { 1.0 }
 }
 
-/// Exact up to 2^53; Prometheus reads no other numbers.
+/// Converts to a float, exactly up to 2^53; Prometheus values are floats.
 #[allow(clippy::cast_precision_loss, reason = "Prometheus has floats only")]
 fn float(number: u64) -> f64 {
     number as f64

@@ -1,7 +1,9 @@
-//! Names of StatsD to names and labels of Prometheus, as statsd_exporter maps them and by its files.
+//! Mapping of StatsD names to Prometheus names and labels, compatible with statsd_exporter and its
+//! mapping files.
 //!
-//! Globs are tried first, then regular expressions, each in the order of the file; the first that fits wins. A name that no
-//! mapping is for keeps its letters, with `_` for all that Prometheus does not take.
+//! Globs are tried first, then regular expressions, each in file order; the first match wins. A
+//! name without a mapping is kept, with `_` in place of every character that Prometheus does not
+//! allow.
 
 mod builtin;
 mod exposition;
@@ -15,24 +17,24 @@ use regex::{Captures, Regex};
 pub use self::exposition::Exposition;
 use super::stats::Reading;
 
-/// Upper bounds of histograms that say none.
+/// Default upper bounds of histogram buckets.
 const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The mappings of a file, or those that are built in.
+/// The mappings of a file, or the built-in ones.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
     globs: Vec<Mapping>,
     regexes: Vec<Mapping>,
-    /// For timers that no mapping is for.
+    /// Observer of timers without a mapping.
     observer: Observer,
     buckets: Box<[f64]>,
 }
 
-/// How a timer is shown.
+/// Exposed type of a timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Observer {
     Histogram,
-    /// Their sum and number: quantiles are not computed.
+    /// Sum and count; quantiles are not computed.
     #[default]
     Summary,
 }
@@ -40,11 +42,11 @@ enum Observer {
 #[derive(Clone, Debug)]
 struct Mapping {
     pattern: Regex,
-    /// The only kind of statistic that it is for.
+    /// The only kind of statistic to match, if set.
     kind: Option<String>,
     is_dropped: bool,
     name: String,
-    /// Sorted by name, without those of the process.
+    /// Sorted by name, without the labels of the process.
     labels: Vec<(String, String)>,
     help: Option<String>,
     observer: Observer,
@@ -52,7 +54,7 @@ struct Mapping {
     scale: f64,
 }
 
-/// Where a statistic goes.
+/// The exposed form of a statistic.
 #[derive(Clone, Debug, PartialEq)]
 struct Mapped {
     name: String,
@@ -60,25 +62,27 @@ struct Mapped {
     help: Option<String>,
     observer: Observer,
     buckets: Box<[f64]>,
-    /// What a value is multiplied by.
+    /// Factor applied to values.
     scale: f64,
 }
 
 impl Mappings {
-    /// Those of envoyproxy/ratelimit. `milliseconds`: the response time stays in them, under the name that says seconds.
+    /// Returns the built-in mapping of envoyproxy/ratelimit. If `milliseconds`, the response time
+    /// stays in milliseconds, despite a name that ends in `seconds`.
     pub fn builtin(milliseconds: bool) -> Self {
         read::read("built in", &builtin::text(milliseconds)).map(|(mappings, _)| mappings).unwrap_or_default()
     }
 
-    /// Those of a file called `file` with this text, and what of it is not honoured, with its line.
+    /// Parses the text of the mapping file named `file`. Returns the mappings, and a warning with
+    /// its line for everything that is not supported.
     ///
     /// # Errors
-    /// Where it is no mapping file at all.
+    /// If the text is not a mapping file at all.
     pub fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), String> {
         read::read(file, text)
     }
 
-    /// Of the timer with this name, the upper bounds of its buckets in microseconds.
+    /// Returns the upper bounds of the named timer's buckets, in microseconds.
     pub fn buckets_of(&self, timer: &str) -> Box<[u64]> {
         let Some(mapped) = self.map(timer, "timer") else { return [].into() };
         let us = |bound: &f64| micros(bound / mapped.scale);
@@ -87,7 +91,7 @@ impl Mappings {
         bounds.into()
     }
 
-    /// Where a statistic goes; `None`: nowhere.
+    /// Maps a statistic. Returns `None` if it is dropped.
     fn map(&self, name: &str, kind: &str) -> Option<Mapped> {
         let find = |mappings: &'_ [Mapping]| -> Option<Option<Mapped>> {
             let fitting = mappings.iter().filter(|mapping| mapping.kind.as_ref().is_none_or(|only| only == kind));
@@ -124,7 +128,7 @@ impl Mapping {
     }
 }
 
-/// The word for what is read, by which mappings tell kinds apart.
+/// Returns the kind by which mappings select statistics.
 fn kind(reading: &Reading<'_>) -> &'static str {
     match reading {
         Reading::Counter(_) => "counter",
@@ -133,14 +137,14 @@ fn kind(reading: &Reading<'_>) -> &'static str {
     }
 }
 
-/// A name that Prometheus takes.
+/// Sanitizes a name for Prometheus.
 fn valid(name: &str) -> String {
     let letters = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
     let begins_with_digit = name.starts_with(|letter: char| letter.is_ascii_digit());
     begins_with_digit.then_some('_').into_iter().chain(letters).collect()
 }
 
-/// Milliseconds as whole microseconds.
+/// Rounds milliseconds to whole microseconds.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! A mapping file to mappings. What cannot be honoured is said with its line, and the rest is.
+//! Parser of mapping files. Anything unsupported is reported with its line, and the rest is used.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use regex::Regex;
 use super::yaml::{self, Value};
 use super::{DEFAULT_BUCKETS, Mapping, Mappings, Observer};
 
-/// Fields that do nothing here, since nothing is forgotten and there is one matcher.
+/// Fields without effect: statistics never expire, and there is a single matcher.
 const WITHOUT_EFFECT: [&str; 5] = ["ttl", "quantiles", "summary_options", "honor_labels", "glob_disable_ordering"];
 const FIELDS: [&str; 13] = [
     "match",
@@ -25,23 +25,23 @@ const FIELDS: [&str; 13] = [
     "native_histogram",
 ];
 
-/// Reads files of one name.
+/// Parser state of one file.
 struct Reader<'a> {
     file: &'a str,
     warnings: Vec<String>,
 }
 
-/// What mappings have that do not say otherwise.
+/// Defaults of mappings that do not override them.
 struct Defaults {
     observer: Observer,
     buckets: Box<[f64]>,
     is_regex: bool,
 }
 
-/// Reads a mapping file, and what is to be said of it.
+/// Parses a mapping file. Returns the mappings and warnings.
 ///
 /// # Errors
-/// Where it is no mapping file at all.
+/// If the text is not a mapping file at all.
 pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), String> {
     let tree = yaml::read(text).map_err(|(line, what)| format!("{file}:{line}: {what}"))?;
     let mut reader = Reader { file, warnings: Vec::new() };
@@ -133,7 +133,7 @@ impl Reader<'_> {
     }
 
     fn observer(&mut self, written: &Value) -> Option<Observer> {
-        // The word of older files comes second.
+        // Older files use `timer_type`.
         let value = written.of("observer_type").or_else(|| written.of("timer_type"))?;
         match value.text() {
             Some("histogram") => Some(Observer::Histogram),
@@ -163,7 +163,7 @@ impl Reader<'_> {
 
     fn without_effect(&mut self, written: &Value, known: &[&str]) {
         for (field, value) in written.pairs().into_iter().flatten().filter(|(field, _)| !known.contains(field)) {
-            // To forget nothing is what a file asks for with this.
+            // A TTL of 0 disables expiry, so there is nothing to warn about.
             if field == "ttl"
                 && value.text().is_some_and(|ttl| ttl.trim_start_matches('0').trim_start_matches('s').is_empty())
             {
@@ -190,7 +190,7 @@ fn labels(written: &Value) -> Result<Vec<(String, String)>, String> {
     Ok(labels)
 }
 
-/// A glob as a regular expression: `*` is one level of the name.
+/// Converts a glob to a regular expression; `*` matches one level of the name.
 fn glob(pattern: &str) -> Result<String, String> {
     let level = |level: &str| match level {
         "*" => Ok("([^.]*)".to_owned()),

@@ -1,20 +1,20 @@
-//! YAML as a tree of values with the lines on which they stand. Of a mapping file nothing else is needed: no aliases, no tags.
+//! YAML as a tree of values with line numbers. Mapping files need no more: no aliases, no tags.
 
 use granit_parser::{Event, Parser};
 
-/// Levels of nesting; a mapping file has four.
+/// Maximum nesting depth; a mapping file has four levels.
 const MAX_NESTING: usize = 16;
-/// Values in one file.
+/// Maximum number of values in a file.
 const MAX_VALUES: usize = 100_000;
 
-/// A value and where it begins.
+/// A value and the line on which it begins.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub(super) line: usize,
     pub(super) content: Content,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Scalar(String),
@@ -23,7 +23,7 @@ pub(super) enum Content {
 }
 
 impl Value {
-    /// The text of a scalar.
+    /// Returns the text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar(text) => Some(text),
@@ -31,7 +31,7 @@ impl Value {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(super) fn items(&self) -> Option<&[Value]> {
         match &self.content {
             Content::List(items) => Some(items),
@@ -39,7 +39,7 @@ impl Value {
         }
     }
 
-    /// Keys and values of a map; the keys that are no text are left out.
+    /// Returns the keys and values of a map, without keys that are not scalars.
     pub(super) fn pairs(&self) -> Option<impl Iterator<Item = (&str, &Value)>> {
         match &self.content {
             Content::Map(pairs) => Some(pairs.iter().filter_map(|(key, value)| Some((key.text()?, value)))),
@@ -47,23 +47,23 @@ impl Value {
         }
     }
 
-    /// Of a map the value of a key.
+    /// Returns the value of a key in a map.
     pub(super) fn of(&self, key: &str) -> Option<&Value> {
         self.pairs()?.find_map(|(name, value)| (name == key).then_some(value))
     }
 }
 
-/// A list or a map that has begun and not ended.
+/// A list or a map whose end event is still to come.
 struct Open {
     line: usize,
     is_map: bool,
     children: Vec<Value>,
 }
 
-/// The first document of a file; `None` for an empty one.
+/// Parses the first document of a file. Returns `None` for an empty file.
 ///
 /// # Errors
-/// What is no YAML, or goes beyond what a mapping file can be, with its line.
+/// If the text is not YAML or exceeds the bounds of a mapping file; with the line.
 pub(super) fn read(text: &str) -> Result<Option<Value>, (usize, String)> {
     let (mut open, mut count): (Vec<Open>, usize) = (Vec::new(), 0);
     for event in Parser::new_from_str(text) {
@@ -94,7 +94,7 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, (usize, String)> {
             | Event::Anchor(..) => {
                 continue;
             }
-            // The parser may learn to tell more about layout.
+            // Future parser versions may add events.
             _ => continue,
         };
         match open.last_mut() {

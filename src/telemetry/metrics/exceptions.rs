@@ -1,21 +1,21 @@
-//! What breaks the promise that hits admitted never exceed a limit, as far as it can be seen.
+//! Observable exceptions to the promise that admitted hits never exceed a limit.
 //!
-//! Of the rest tell `decisions` with the outcome `presumed_allowed`, `local_decisions`, `unknown_charges`, `take_backs_lost`,
-//! `store_evicted_keys` and `store_clock_offset_seconds`.
+//! Other exceptions show in `decisions` with the outcome `presumed_allowed`, `local_decisions`,
+//! `unknown_charges`, `take_backs_lost`, `store_evicted_keys` and `store_clock_offset_seconds`.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-/// What breaks the promise that hits admitted never exceed a limit, as far as it can be seen.
+/// Counters of observable exceptions to the promise that admitted hits never exceed a limit.
 #[derive(Debug, Default)]
 pub struct Exceptions {
-    /// Hits that callers gave back.
+    /// Refunded hits.
     pub refunded_hits: Counter,
-    /// Hits that were charged past a limit of which costs are known afterwards.
+    /// Hits charged past a limit with costs that are known only afterwards.
     pub overrun_hits: Counter,
-    /// Hits that were admitted by an estimate.
+    /// Hits admitted by a weighted estimate.
     pub estimated_hits: Counter,
-    /// Restarts of servers of the store that were seen.
+    /// Observed restarts of the store's servers.
     pub store_restarts: Counter,
 }
 

@@ -1,6 +1,7 @@
-//! Two text formats, made of the text that the registry writes. OpenMetrics, with exemplars of calls that are traced: the library
-//! has none for histograms that are not its own. And the older one of Prometheus, for those who do not ask for the newer, `promtool`
-//! among them; it knows no exemplars.
+//! The two text formats, derived from the registry's OpenMetrics text. OpenMetrics, with exemplars
+//! of traced calls: the client library supports none for custom histograms. And the older
+//! Prometheus text format, for scrapers that do not request OpenMetrics, such as `promtool`; it has
+//! no exemplars.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -8,7 +9,7 @@ use std::time::SystemTime;
 
 use super::latency::{Exemplar, Exemplars};
 
-/// OpenMetrics with exemplars on the buckets of a histogram without labels.
+/// Adds exemplars to the buckets of a histogram without labels.
 pub(super) fn with_exemplars(open_metrics: &str, histogram: &str, exemplars: &Exemplars) -> String {
     if exemplars.iter().all(Option::is_none) {
         return open_metrics.to_owned();
@@ -25,16 +26,17 @@ pub(super) fn with_exemplars(open_metrics: &str, histogram: &str, exemplars: &Ex
     text
 }
 
-/// ` # {trace_id="..",span_id=".."} SECONDS TIMESTAMP`.
+/// Appends ` # {trace_id="..",span_id=".."} SECONDS TIMESTAMP`.
 fn push(exemplar: &Exemplar, text: &mut String) {
     let at = exemplar.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (trace, span) = (u128::from_be_bytes(exemplar.trace), u64::from_be_bytes(exemplar.span));
     let (seconds, at) = (exemplar.length.as_secs_f64(), at.as_secs_f64());
-    // A string takes all.
+    // Writing to a `String` cannot fail.
     let _ = write!(text, " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds} {at:.3}");
 }
 
-/// OpenMetrics in the older format, which calls a counter by the name of its samples and knows no end.
+/// Converts OpenMetrics to the older format, which names a counter like its samples and has no end
+/// marker.
 pub(super) fn plain(open_metrics: &str) -> String {
     let of_counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
     let counters: HashSet<String> = open_metrics.lines().filter_map(of_counter).collect();

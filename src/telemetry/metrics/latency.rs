@@ -1,4 +1,4 @@
-//! How long something took, as a histogram of which each worker writes a part of its own; whoever reads adds them up.
+//! Latency histograms with one part per worker; a scrape sums the parts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,16 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Upper bounds of the buckets in microseconds: finest where decisions are, and the 20 ms that Envoy waits unless told otherwise.
+/// Upper bounds of the buckets in microseconds: finest around typical decision latencies, and
+/// including 20 ms, Envoy's default timeout.
 const BOUNDS_US: [u64; 14] =
     [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 50_000, 100_000, 500_000, 1_000_000];
 
-/// How many buckets there are: one more than bounds.
+/// Number of buckets: the bounds plus the overflow bucket.
 const BUCKETS: usize = BOUNDS_US.len() + 1;
 
-/// A part of a histogram. For one worker: others may write to it, and would wait for each other's cache lines.
+/// One worker's part of a histogram. Sharing it between workers is possible, but they would contend
+/// for its cache lines.
 #[derive(Debug, Default)]
 pub struct Latency {
     counts: [AtomicU64; BUCKETS],
@@ -27,20 +29,20 @@ pub struct Latency {
     exemplars: Mutex<Exemplars>,
 }
 
-/// A call that stands for those of a bucket, and the span by which it is found.
+/// A call that exemplifies its bucket, with its trace and span IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exemplar {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
     pub(super) length: Duration,
-    /// When it was over.
+    /// End of the call.
     pub(super) at: SystemTime,
 }
 
-/// Of each bucket the latest.
+/// The latest exemplar of each bucket.
 pub(super) type Exemplars = [Option<Exemplar>; BUCKETS];
 
-/// The histograms of one name, by the value of their label; the empty value is no label.
+/// The histograms of one metric, by label value; the empty value means no label.
 #[derive(Debug)]
 pub(super) struct Latencies {
     name: &'static str,
@@ -50,7 +52,7 @@ pub(super) struct Latencies {
 }
 
 impl Latency {
-    /// Takes down a time.
+    /// Records a duration.
     pub fn record(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         if let Some(count) = self.counts.get(bucket(us)) {
@@ -59,7 +61,8 @@ impl Latency {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Remembers by which span the call is found whose time was just [taken down](Self::record), to stand for others of its bucket.
+    /// Stores the IDs of the span of a call whose duration was just [recorded](Self::record), as
+    /// the exemplar of its bucket.
     pub fn remember(&self, length: Duration, trace: [u8; 16], span: [u8; 8]) {
         let us = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
         let exemplar = Exemplar { trace, span, length, at: SystemTime::now() };
@@ -67,18 +70,18 @@ impl Latency {
     }
 }
 
-/// The bucket of a time in microseconds.
+/// Returns the bucket index of a duration in microseconds.
 fn bucket(us: u64) -> usize {
     BOUNDS_US.partition_point(|bound| *bound < us)
 }
 
 impl Latencies {
-    /// None yet.
+    /// Creates an empty set of histograms.
     pub(super) fn new(name: &'static str, help: &'static str, label: &'static str) -> Arc<Self> {
         Arc::new(Self { name, help, label, parts: Mutex::default() })
     }
 
-    /// A part of the histogram of this label's value. It counts until it is dropped.
+    /// Adds a part to the histogram of this label value. It counts until it is dropped.
     pub(super) fn part(&self, value: &str) -> Arc<Latency> {
         let part = Arc::new(Latency::default());
         let mut parts = self.parts.lock();
@@ -88,7 +91,7 @@ impl Latencies {
         part
     }
 
-    /// The latest exemplars of the histogram of this label's value.
+    /// Returns the latest exemplars of the histogram of this label value.
     pub(super) fn exemplars(&self, value: &str) -> Exemplars {
         let parts = self.parts.lock();
         let mut latest = Exemplars::default();
@@ -102,7 +105,7 @@ impl Latencies {
         latest
     }
 
-    /// The counts of buckets, not added up, and the sum in microseconds.
+    /// Returns the non-cumulative bucket counts and the sum in microseconds.
     fn read(parts: &[Arc<Latency>]) -> (Vec<u64>, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let all = |of: &dyn Fn(&Latency) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);

@@ -1,21 +1,21 @@
-//! What is taken in advance, and what becomes of it.
+//! Metrics of leases, the hits charged in advance.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Its metrics.
+/// The metrics of leases.
 #[derive(Debug, Default)]
 pub struct Leases {
-    /// Blocks of hits that were taken in advance.
+    /// Blocks of hits charged in advance.
     pub blocks: Counter,
-    /// Hits of blocks that were used, counted when their block ends.
+    /// Used hits of blocks, counted when the block ends.
     pub used: Counter,
-    /// Those that were not: given back, or gone with their window.
+    /// Unused hits of ended blocks: returned, or expired with their window.
     pub unused: Counter,
-    /// Those of which it is not known whether they were charged, and those that could not be given back.
+    /// Hits of blocks that may have been charged, and hits that could not be returned.
     pub lost: Counter,
-    /// Hits of the blocks that are held now.
+    /// Hits of the blocks held now.
     pub outstanding: Gauge,
 }
 

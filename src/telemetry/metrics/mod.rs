@@ -1,18 +1,19 @@
-//! Every metric of the process.
+//! All metrics of the process.
 //!
-//! Rules look their counters up once, when a policy is installed; a request only adds. Labels are rules, nodes of the store and
-//! words of ours, never what requests bring: the number of series is bounded.
+//! Rules resolve their counters once, when a policy is installed, so a request only increments.
+//! Label values are rules, nodes of the store and fixed words, never request data, so the number of
+//! series is bounded.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `names` | what each metric is called, and what it says |
-//! | `exceptions` | what breaks the promise, as far as it can be seen |
-//! | `rules` | the counters of rules, bounded |
-//! | `leases` | what is taken in advance |
-//! | `latency` | histograms of which each worker writes a part |
-//! | `servers` | what servers of the store report of themselves |
-//! | `process` | what the system says of this process |
-//! | `exposition` | the text formats |
+//! | `names` | names and help texts of all metrics |
+//! | `exceptions` | observable exceptions to the promise |
+//! | `rules` | counters of rules, bounded |
+//! | `leases` | hits charged in advance |
+//! | `latency` | histograms with one part per worker |
+//! | `servers` | metrics that the store's servers report |
+//! | `process` | process metrics from the operating system |
+//! | `exposition` | text formats |
 
 mod exceptions;
 mod exposition;
@@ -45,6 +46,7 @@ use self::rules::Rules;
 pub use self::servers::Servers;
 use super::candidates::Candidates;
 use super::guard::Guard;
+use super::http::HttpMetrics;
 use super::stats::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -52,29 +54,29 @@ struct ErrorLabels {
     kind: &'static str,
 }
 
-/// How long calls take.
+/// Name of the call latency histogram.
 const CALL_DURATION: &str = "call_duration";
-/// What becomes of an attempt to load.
+/// Results of a load.
 const LOADED: &str = "loaded";
 const REFUSED: &str = "refused";
 
-/// What the journal of denials takes and costs.
+/// Metrics of the journal of denials.
 #[derive(Debug, Default)]
 pub struct JournalMetrics {
-    /// Bytes that it takes.
+    /// Memory used, in bytes.
     pub bytes: Gauge,
-    /// Denials for which it had no room.
+    /// Denials dropped because the journal was full.
     pub dropped: Counter,
-    /// Keys in it that went for others.
+    /// Keys evicted in favor of others.
     pub replaced: Counter,
 }
 
-/// What metrics are kept.
+/// Options of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How many rules have series of their own.
+    /// Maximum number of rules with series of their own.
     pub max_rules: usize,
-    /// The part of a limit above which what is allowed is near it.
+    /// Fraction of a limit above which an allowed descriptor counts as near the limit.
     pub near_limit_ratio: f32,
 }
 
@@ -84,14 +86,14 @@ impl Default for Options {
     }
 }
 
-/// The process's metrics.
+/// The metrics of the process.
 pub struct Metrics {
     registry: Mutex<Registry>,
     options: Options,
     rules: Rules,
     calls: Arc<Latencies>,
     node_calls: Arc<Latencies>,
-    /// What limits that are tried out would have done.
+    /// Decisions of candidate limits.
     pub candidates: Candidates,
     store_errors: Family<ErrorLabels, Counter>,
     reloads: Family<ErrorLabels, Counter>,
@@ -101,44 +103,46 @@ pub struct Metrics {
     tls_is_refused: Gauge,
     unknown_domain: Counter,
     invalid_requests: Counter,
-    /// Charges that were undone because another slot denied or failed.
+    /// Charges that were taken back because another slot denied or failed.
     pub take_backs: Counter,
-    /// Those of them that could not be undone.
+    /// Charges that could not be taken back.
     pub take_backs_lost: Counter,
-    /// Charges of which it is not known whether they were written.
+    /// Charges that may or may not have been written.
     pub unknown_charges: Counter,
-    /// Denied hits that were to be written, and were not for too much was under way.
+    /// Denied hits that were not written because too many writes were in flight.
     pub dropped_charges: Counter,
     /// Checks that this process decided alone, by its share of the limit.
     pub local_decisions: Counter,
-    /// Checks that a remembered denial answered.
+    /// Checks answered by a cached denial.
     pub deny_cache_hits: Counter,
-    /// Checks that none did, where denials are remembered.
+    /// Checks without a cached denial, if denials are cached.
     pub deny_cache_misses: Counter,
-    /// What is taken in advance.
+    /// Hits charged in advance.
     pub leases: Leases,
-    /// 1 while there is a connection to the control plane.
+    /// 1 while connected to the control plane.
     pub xds_connected: Gauge,
-    /// Attempts to connect to it after the first.
+    /// Connection attempts to the control plane after the first.
     pub xds_reconnects: Counter,
-    /// Processes that share the store, as far as is known.
+    /// Number of replicas that share the store, as far as is known.
     pub replicas: Gauge,
     store_connections: Gauge,
     store_connects: Counter,
     /// Counters in the memory store.
     pub memory_counters: Gauge,
-    /// Bytes that they take.
+    /// Bytes used by those counters.
     pub memory_bytes: Gauge,
-    /// When policies were last put in force, in seconds since the epoch.
+    /// Time of the last successful policy load, in seconds since the epoch.
     policy_loaded_at: Gauge,
-    /// What breaks the promise.
+    /// Exceptions to the promise.
     pub exceptions: Exceptions,
-    /// What the journal of denials takes and costs.
+    /// Metrics of the journal of denials.
     pub journal: JournalMetrics,
-    /// What servers of the store report of themselves.
+    /// Metrics that the store's servers report.
     pub servers: Servers,
-    /// What is kept out.
+    /// Rejected and closed gRPC connections, rejected calls, dropped spans.
     pub guard: Guard,
+    /// HTTP connections and requests.
+    pub http: HttpMetrics,
     stats: Option<Arc<Stats>>,
 }
 
@@ -149,17 +153,17 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// All metrics, at zero.
+    /// Creates all metrics, at zero.
     pub fn new() -> Arc<Self> {
         Self::with_stats(None)
     }
 
-    /// The same, with the statistics of envoyproxy/ratelimit where somebody wants them.
+    /// Creates all metrics, with the statistics of envoyproxy/ratelimit if `stats` is set.
     pub fn with_stats(stats: Option<Stats>) -> Arc<Self> {
         Self::with(Options::default(), stats)
     }
 
-    /// The same, with options.
+    /// Creates all metrics with these options.
     pub fn with(options: Options, stats: Option<Stats>) -> Arc<Self> {
         let (deny_cache_hits, deny_cache_misses) = (Counter::default(), Counter::default());
         let store_connections = Gauge::default();
@@ -199,6 +203,7 @@ impl Metrics {
             journal: JournalMetrics::default(),
             servers: Servers::default(),
             guard: Guard::default(),
+            http: HttpMetrics::default(),
             stats,
         };
         metrics.register();
@@ -206,12 +211,13 @@ impl Metrics {
         Arc::new(metrics)
     }
 
-    /// Shows a kind of store error at zero, before there is one: a rate of what appears with its first event misses that one.
+    /// Creates the series of a store error kind at zero: a rate over a series that appears with its
+    /// first event would miss that event.
     pub fn show_store_error(&self, kind: &'static str) {
         drop(self.store_errors.get_or_create(&ErrorLabels { kind }));
     }
 
-    /// The same for what is known here.
+    /// Creates the series of the fixed kinds at zero, for the same reason.
     fn show_kinds(&self) {
         for family in [&self.reloads, &self.tls_loads] {
             for kind in [LOADED, REFUSED] {
@@ -220,32 +226,33 @@ impl Metrics {
         }
     }
 
-    /// What metrics are kept.
+    /// Returns the options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The counters of one rule; the same ones after a reload. Rules beyond the bound share one set.
+    /// Returns the counters of one rule. A reload keeps them. Rules beyond the bound share one set.
     pub fn of_rule(&self, domain: &str, rule: &str) -> RuleMetrics {
         self.rules.of(domain, rule)
     }
 
-    /// Forgets the series of all rules but these, which are domains and paths.
+    /// Removes the series of all rules except these pairs of domain and path.
     pub fn keep_rules(&self, rules: &HashSet<(&str, &str)>) {
         self.rules.keep(rules);
     }
 
-    /// Where a worker takes down how long its calls take.
+    /// Returns a worker's part of the call latency histogram.
     pub fn call_latency(&self) -> Arc<Latency> {
         self.calls.part("")
     }
 
-    /// Where a worker takes down how long a server of the store takes; the series goes when no worker has it any more.
+    /// Returns a worker's part of the latency histogram of a server of the store. The series ends
+    /// when no worker holds a part.
     pub fn node_latency(&self, node: &str) -> Arc<Latency> {
         self.node_calls.part(node)
     }
 
-    /// Counts a request of a domain that no policy is for.
+    /// Counts a request for a domain without a policy.
     pub fn unknown_domain(&self, domain: &str) {
         self.unknown_domain.inc();
         if let Some(stats) = self.stats() {
@@ -253,7 +260,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that could not be read, or asked for what cannot be.
+    /// Counts an invalid request: it cannot be decoded, or violates a bound.
     pub fn invalid_request(&self) {
         self.invalid_requests.inc();
         if let Some(stats) = self.stats() {
@@ -261,7 +268,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a connection to a server of the store, from here to [`disconnected`](Self::disconnected).
+    /// Counts a connection to a server of the store as open until
+    /// [`disconnected`](Self::disconnected).
     pub fn connected(&self) {
         self.store_connections.inc();
         self.store_connects.inc();
@@ -270,7 +278,7 @@ impl Metrics {
         }
     }
 
-    /// The connection is gone.
+    /// Counts a connection to a server of the store as closed.
     pub fn disconnected(&self) {
         self.store_connections.dec();
         if let Some(stats) = self.stats() {
@@ -278,17 +286,17 @@ impl Metrics {
         }
     }
 
-    /// Counts a check that the store could not judge.
+    /// Counts a check that failed in the store.
     pub fn store_error(&self, kind: &'static str) {
         self.store_errors.get_or_create(&ErrorLabels { kind }).inc();
     }
 
-    /// The statistics of envoyproxy/ratelimit, where they are on.
+    /// Returns the statistics of envoyproxy/ratelimit, if enabled.
     pub fn stats(&self) -> Option<&Arc<Stats>> {
         self.stats.as_ref()
     }
 
-    /// Counts an attempt to load the policies.
+    /// Counts a policy load.
     pub fn policy_load(&self, loaded: bool) {
         if let Some(stats) = self.stats() {
             let service = &stats.service;
@@ -302,27 +310,28 @@ impl Metrics {
         }
     }
 
-    /// Counts an attempt to load the certificates of the gRPC listener.
+    /// Counts a load of the gRPC listener's certificates.
     pub fn tls_load(&self, loaded: bool) {
         self.tls_loads.get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } }).inc();
         self.tls_is_refused.set(i64::from(!loaded));
     }
 
-    /// Counts a handshake that failed.
+    /// Counts a failed TLS handshake.
     pub fn tls_handshake_failed(&self, kind: &'static str) {
         self.tls_handshake_failures.get_or_create(&ErrorLabels { kind }).inc();
     }
 
-    /// All metrics in the OpenMetrics text format, with exemplars of calls that are traced.
+    /// Renders all metrics in the OpenMetrics text format, with exemplars of traced calls.
     ///
     /// # Errors
-    /// Where the text cannot be written, which a string always can.
+    /// If writing the text fails, which a `String` never does.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let name = format!("tollgate_{CALL_DURATION}_seconds");
         self.encode().map(|text| exposition::with_exemplars(&text, &name, &self.calls.exemplars("")))
     }
 
-    /// The same in the older text format of Prometheus, for readers that do not ask for the other.
+    /// Renders all metrics in the older Prometheus text format, for scrapers that do not request
+    /// OpenMetrics.
     ///
     /// # Errors
     /// As [`render`](Self::render).
@@ -337,7 +346,7 @@ impl Metrics {
     }
 }
 
-/// The statistics that show what is counted here already.
+/// Adds gauges for values that these metrics already count.
 fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gauge) -> Arc<Stats> {
     let read = |counter: &Counter| {
         let counter = counter.clone();

@@ -1,4 +1,4 @@
-//! Every metric's name and meaning.
+//! Names and help texts of all metrics.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,6 +17,7 @@ impl Metrics {
         self.candidates.register(registry);
         self.exceptions.register(registry);
         self.guard.register(registry);
+        self.http.register(registry);
         self.servers.register(registry);
         self.register_observation(registry);
         registry.register_collector(Box::new(Arc::clone(&self.calls)));

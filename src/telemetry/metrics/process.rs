@@ -1,4 +1,4 @@
-//! What the system says of this process, under the names that every client library of Prometheus has for it.
+//! Process metrics from the operating system, under the names that Prometheus client libraries use.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,29 +8,30 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// The process.
+/// Collector of process metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
-    /// When it began, since the Unix epoch.
+    /// Start time of the process, since the Unix epoch.
     pub begun: Duration,
 }
 
 impl Process {
-    /// Bytes of memory that it has now, where the system tells (Linux).
+    /// Returns the resident memory in bytes, if the system reports it (Linux).
     pub fn resident_bytes() -> Option<u64> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Files and connections that it has open.
+    /// Returns the number of open file descriptors.
     fn open_files() -> Option<u64> {
         u64::try_from(std::fs::read_dir("/proc/self/fd").ok()?.count()).ok()
     }
 
-    /// The time that its threads have run.
+    /// Returns the CPU time of the living threads.
     fn cpu() -> Option<Duration> {
-        // In nanoseconds, of each thread: the clock ticks of /proc/self/stat are of a length that only libc tells.
+        // Sums the nanoseconds of each thread: /proc/self/stat counts clock ticks, whose length
+        // only libc reports.
         let mut all = Duration::ZERO;
         for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
             let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();

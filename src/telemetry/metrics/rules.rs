@@ -1,4 +1,5 @@
-//! The counters of rules: as many series as there are rules, up to a bound, and none of a rule that is gone.
+//! Decision counters of rules: one set of series per rule, up to a bound. A reload removes the
+//! series of rules that no longer exist.
 
 use std::collections::HashSet;
 
@@ -8,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// The domain and rule under which all are counted that there is no room for.
+/// Domain and rule label of the rules beyond the bound.
 const OTHER: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,24 +45,24 @@ const OUTCOMES: [Outcome; 6] = [
     Outcome::presumed_denied,
 ];
 
-/// The counters of one rule: descriptors that came to it, by what became of them.
+/// The counters of one rule: descriptors that matched it, by outcome.
 #[derive(Debug)]
 pub struct RuleMetrics {
-    /// There was room.
+    /// Within the limit.
     pub allowed: Counter,
-    /// There was none.
+    /// Over the limit.
     pub denied: Counter,
-    /// There was none, and the rule only watches.
+    /// Over the limit of a rule in shadow mode.
     pub shadow_denied: Counter,
-    /// The rule says that there is no limit.
+    /// Matched an unlimited rule.
     pub unlimited: Counter,
-    /// The store failed, and the limit let pass.
+    /// Allowed by `on_store_error` after a store error.
     pub presumed_allowed: Counter,
-    /// The store failed, and the limit denied.
+    /// Denied by `on_store_error` after a store error.
     pub presumed_denied: Counter,
-    /// Those of the allowed that left little room.
+    /// Allowed descriptors near the limit.
     pub near: Counter,
-    /// Whether no other rule counts here.
+    /// `true` if no other rule shares these counters.
     pub is_own: bool,
 }
 
@@ -70,13 +71,13 @@ pub struct RuleMetrics {
 pub(super) struct Rules {
     decisions: Family<RuleLabels, Counter>,
     near: Family<NearLabels, Counter>,
-    /// Domains and rules with series of their own.
+    /// Domains and rules that have series of their own.
     known: Mutex<HashSet<(String, String)>>,
     max: usize,
 }
 
 impl Rules {
-    /// At most `max` rules with series of their own.
+    /// Creates the counters, with series of their own for at most `max` rules.
     pub(super) fn new(max: usize) -> Self {
         Self { decisions: Family::default(), near: Family::default(), known: Mutex::default(), max }
     }
@@ -86,7 +87,7 @@ impl Rules {
         registry.register("near_limit", "Allowed descriptors that left little room, by rule", self.near.clone());
     }
 
-    /// The counters of one rule; the same ones after a reload.
+    /// Returns the counters of one rule. A reload keeps them.
     pub(super) fn of(&self, domain: &str, rule: &str) -> RuleMetrics {
         let name = (domain.to_owned(), rule.to_owned());
         let mut known = self.known.lock();
@@ -109,7 +110,8 @@ impl Rules {
         }
     }
 
-    /// Forgets all rules but these. Requests under way that began before count where nobody looks any more.
+    /// Removes the series of all rules except these. In-flight requests of an older policy then
+    /// increment counters that are no longer exported.
     pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
         self.known.lock().retain(|(domain, rule)| {
             let is_kept = rules.contains(&(domain.as_str(), rule.as_str()));

@@ -1,4 +1,4 @@
-//! What the servers of the store report of themselves.
+//! Metrics that the store's servers report about themselves.
 
 use std::sync::atomic::AtomicU64;
 
@@ -18,7 +18,7 @@ struct ReplicaLabels {
     replica: String,
 }
 
-/// What the servers of the store report of themselves, by their addresses.
+/// Metrics that the store's servers report about themselves, by server address.
 #[derive(Debug, Default)]
 pub struct Servers {
     evicted_keys: Family<NodeLabels, Gauge>,
@@ -27,27 +27,28 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Sets the keys that a server has evicted, and the seconds by which its clock is ahead of this process's.
+    /// Sets the number of keys that a server has evicted, and the seconds by which its clock is
+    /// ahead of this process's clock.
     pub fn set(&self, node: &str, evicted_keys: u64, clock_offset: f64) {
         let labels = NodeLabels { node: node.to_owned() };
         self.evicted_keys.get_or_create(&labels).set(i64::try_from(evicted_keys).unwrap_or(i64::MAX));
         self.clock_offset.get_or_create(&labels).set(clock_offset);
     }
 
-    /// Forgets a server that is none of the store's any more.
+    /// Removes the series of a server that no longer belongs to the store.
     pub fn forget(&self, node: &str) {
         let labels = NodeLabels { node: node.to_owned() };
         self.evicted_keys.remove(&labels);
         self.clock_offset.remove(&labels);
     }
 
-    /// Sets the seconds by which the clock of a server's replica is ahead of that server's.
+    /// Sets the seconds by which a replica's clock is ahead of its server's clock.
     pub fn set_replica(&self, node: &str, replica: &str, clock_offset: f64) {
         let labels = ReplicaLabels { node: node.to_owned(), replica: replica.to_owned() };
         self.replica_clock_offset.get_or_create(&labels).set(clock_offset);
     }
 
-    /// Forgets a replica whose clock is not known any more.
+    /// Removes the series of a replica whose clock offset is no longer known.
     pub fn forget_replica(&self, node: &str, replica: &str) {
         let labels = ReplicaLabels { node: node.to_owned(), replica: replica.to_owned() };
         self.replica_clock_offset.remove(&labels);

@@ -1,4 +1,4 @@
-//! What is counted: of each rule, of the service, of each gRPC method.
+//! Counters of a rule, of the service and of a gRPC method.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,61 +6,64 @@ use std::time::Instant;
 
 use super::Timer;
 
-/// A number that only grows.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub struct Counter {
     value: AtomicU64,
-    /// The part of it that was sent on.
+    /// Value at the last call of [`unsent`](Self::unsent).
     sent: AtomicU64,
 }
 
-/// What is counted of a rule, in hits.
+/// The counters of one rule, in hits.
 #[derive(Debug, Default)]
 pub struct RuleStats {
-    /// All that was asked for, also where the store failed.
+    /// All requested hits, including those for which the store failed.
     pub total_hits: Counter,
-    /// What was denied. All hits of a denied request: how many were there before is not known of every algorithm, and
-    /// envoyproxy/ratelimit, which knows, counts those that came up to the limit as near it.
+    /// Denied hits: all hits of a denied request. envoyproxy/ratelimit counts the part that still
+    /// fits as near the limit, but the usage before the request is not known for every algorithm.
     pub over_limit: Counter,
-    /// Hits within the limit and above the ratio.
+    /// Hits within the limit but above the near-limit ratio.
     pub near_limit: Counter,
-    /// What was denied because a denial was remembered; a part of `over_limit`.
+    /// Hits denied by a cached denial; part of `over_limit`.
     pub over_limit_with_local_cache: Counter,
-    /// What there was room for.
+    /// Allowed hits.
     pub within_limit: Counter,
-    /// What would have been denied by a rule that only watches; a part of `over_limit`.
+    /// Hits that a rule in shadow mode would have denied; part of `over_limit`.
     pub shadow_mode: Counter,
+    /// Refunded hits.
+    pub total_negative_hits: Counter,
 }
 
-/// What is counted of the service.
+/// The counters of the service.
 #[derive(Debug, Default)]
 pub struct ServiceStats {
-    /// Policies that were put in force.
+    /// Policy loads that succeeded.
     pub config_load_success: Counter,
-    /// Policies that were refused.
+    /// Policy loads that were rejected.
     pub config_load_error: Counter,
-    /// Requests that were admitted only because every request is.
+    /// Requests admitted only because of global shadow mode.
     pub global_shadow_mode: Counter,
-    /// Calls that failed because the store did; those that `on_store_error` answers did not fail.
+    /// Calls that failed because of the store; calls that `on_store_error` resolves are not
+    /// failures.
     pub redis_error: Counter,
-    /// Calls that failed for another reason.
+    /// Calls that failed for any other reason.
     pub service_error: Counter,
-    /// Connections to Redis that were made.
+    /// Connections opened to Redis.
     pub cx_total: Counter,
-    /// Those of them that are gone.
+    /// Connections to Redis that have closed.
     pub cx_local_close: Counter,
 }
 
-/// What is counted of a gRPC method.
+/// The statistics of one gRPC method.
 #[derive(Debug)]
 pub struct MethodStats {
-    /// Calls that came.
+    /// Calls received.
     pub total_requests: Counter,
-    /// How long those took that were answered.
+    /// Duration of the calls that were answered.
     pub response_time: Timer,
 }
 
-/// A call of a method, under way.
+/// A call in flight.
 #[derive(Debug)]
 pub struct Call {
     method: Arc<MethodStats>,
@@ -68,32 +71,32 @@ pub struct Call {
 }
 
 impl Call {
-    /// Counts a call that begins.
+    /// Counts a call and starts its timer.
     pub(super) fn begin(method: Arc<MethodStats>) -> Self {
         method.total_requests.add(1);
         Self { method, begun: Instant::now() }
     }
 
-    /// Records how long it took; dropped instead, it was not answered.
+    /// Records the duration. A call that is dropped instead was not answered.
     pub fn answered(self) {
         self.method.response_time.record(self.begun.elapsed());
     }
 }
 
 impl Counter {
-    /// Adds.
+    /// Adds `count`.
     pub fn add(&self, count: u64) {
         if count > 0 {
             self.value.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// The count.
+    /// Returns the value.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
 
-    /// What was added since this was asked last. For one caller.
+    /// Returns the increment since the last call. For a single caller.
     pub fn unsent(&self) -> u64 {
         let value = self.get();
         value.saturating_sub(self.sent.swap(value, Ordering::Relaxed))
@@ -101,8 +104,8 @@ impl Counter {
 }
 
 impl RuleStats {
-    /// Under the last parts of their names.
-    pub(super) fn named(&self) -> [(&'static str, &Counter); 6] {
+    /// Returns the counters with the last segments of their names.
+    pub(super) fn named(&self) -> [(&'static str, &Counter); 7] {
         [
             ("total_hits", &self.total_hits),
             ("over_limit", &self.over_limit),
@@ -110,12 +113,13 @@ impl RuleStats {
             ("over_limit_with_local_cache", &self.over_limit_with_local_cache),
             ("within_limit", &self.within_limit),
             ("shadow_mode", &self.shadow_mode),
+            ("total_negative_hits", &self.total_negative_hits),
         ]
     }
 }
 
 impl ServiceStats {
-    /// Under their names.
+    /// Returns the counters with their names.
     pub(super) fn named(&self) -> [(&'static str, &Counter); 7] {
         [
             ("ratelimit.service.config_load_success", &self.config_load_success),

@@ -1,14 +1,16 @@
-//! The statistics of envoyproxy/ratelimit under the names that it sends to StatsD, for dashboards that were made for it.
+//! Statistics under the names that envoyproxy/ratelimit sends to StatsD, for dashboards built for
+//! it.
 //!
-//! Off unless somebody wants them; then nothing here exists. Rules look their counters up once, when a policy is installed, and
-//! a request only adds; only names with values of the request in them are looked up while it is decided, and they are bounded.
+//! Off by default, and then nothing here is allocated. Rules resolve their counters once, when a
+//! policy is installed, so a request only increments. Only names that contain values of the request
+//! are looked up on the request path, and their number is bounded.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `counters` | what is counted of a rule, of the service, of a method |
-//! | `name` | how text of callers becomes part of a name |
+//! | `counters` | counters of a rule, of the service, of a method |
+//! | `name` | escaping of client text in names |
 //! | `series` | counters by name, bounded |
-//! | `timer` | how long calls took |
+//! | `timer` | call durations |
 
 mod counters;
 mod name;
@@ -23,43 +25,44 @@ pub use self::name::{Name, escaped};
 use self::series::Series;
 pub use self::timer::{Histogram, Timer};
 
-/// The last part of the name under which is counted what would be one series too many.
+/// Last segment of the name that collects series beyond the bound.
 const OTHER: &str = "other";
 const RULES: &str = "ratelimit.service.rate_limit.";
-/// The methods that are counted.
+/// The methods with statistics.
 const METHODS: [&str; 2] = ["ShouldRateLimit", "Check"];
-/// What statistics are kept.
+/// Options of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The part of a limit above which hits are near it.
+    /// Fraction of a limit above which hits count as near the limit.
     pub near_limit_ratio: f32,
-    /// How many series requests may bring about.
+    /// Maximum number of series that requests can create.
     pub max_series: usize,
 }
 
-/// A statistic as it stands.
+/// The current value of a statistic.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading<'a> {
-    /// Grows only. Those at zero are not shown: envoyproxy/ratelimit tells of a counter once it has counted.
+    /// Monotonic. Consumers omit counters at zero, as envoyproxy/ratelimit exports a counter only
+    /// after its first increment.
     Counter(&'a Counter),
     /// Goes up and down.
     Gauge(i64),
-    /// How long something took.
+    /// Durations.
     Timer(&'a Timer),
 }
 
-/// A gauge that is kept elsewhere.
+/// A gauge whose value is stored elsewhere.
 struct Gauge {
     name: &'static str,
     read: Box<dyn Fn() -> i64 + Send + Sync>,
 }
 
-/// The statistics.
+/// All statistics.
 pub struct Stats {
     options: Options,
     rules: Series<RuleStats>,
     unknown_domains: Series<Counter>,
-    /// Of the service as a whole.
+    /// Service-wide counters.
     pub service: ServiceStats,
     methods: [Arc<MethodStats>; METHODS.len()],
     gauges: Vec<Gauge>,
@@ -72,7 +75,8 @@ impl std::fmt::Debug for Stats {
 }
 
 impl Stats {
-    /// All at zero. `buckets_of`: of the timer with this name, the upper bounds of its buckets in microseconds, ascending.
+    /// Creates statistics, all at zero. `buckets_of` returns the upper bounds of the named timer's
+    /// buckets, in microseconds, ascending.
     pub fn new(options: Options, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
         let method = |name| {
             let buckets = buckets_of(&format!("ratelimit_server.{name}.response_time"));
@@ -88,53 +92,57 @@ impl Stats {
         }
     }
 
-    /// The same, with a gauge that is kept elsewhere.
+    /// Adds a gauge whose value `read` returns.
     pub fn with_gauge(mut self, name: &'static str, read: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         self.gauges.push(Gauge { name, read: Box::new(read) });
         self
     }
 
-    /// What statistics are kept.
+    /// Returns the options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The counters of a rule by its metric key, which is of the policy; the same ones after a reload.
+    /// Returns the counters of a rule by its metric key, which comes from the policy. A reload
+    /// keeps them.
     pub fn of_rule(&self, key: &str) -> Arc<RuleStats> {
         self.rules.of_policy(&escaped(key))
     }
 
-    /// The counters of a metric key with values of a request in it. Where that is too long, or one series too many, those of
-    /// `other` below `above`, which is of the policy.
+    /// Returns the counters of a metric key that contains values of a request. If the key is too
+    /// long or would exceed the bound on series, returns those of `other` below `above`, which
+    /// comes from the policy.
     pub fn of_request(&self, key: &mut Name, above: &str) -> Arc<RuleStats> {
         self.rules.of_request(key.finish(), || escaped(&format!("{above}.{OTHER}")))
     }
 
-    /// Counts a request of a domain that no policy is for.
+    /// Counts a request for a domain without a policy.
     pub fn domain_not_found(&self, domain: &str) {
         let mut name = Name::default();
         name.push(domain.as_bytes());
         self.unknown_domains.of_request(name.finish(), || OTHER.to_owned()).add(1);
     }
 
-    /// The statistics of a gRPC method, of which the path ends so; `None` for those that are not counted.
+    /// Returns the statistics of the gRPC method that `path` ends with, or `None` if the method has
+    /// none.
     pub fn of_method(&self, path: &str) -> Option<&Arc<MethodStats>> {
         let name = path.rsplit('/').next()?;
         METHODS.iter().zip(&self.methods).find_map(|(method, stats)| (*method == name).then_some(stats))
     }
 
-    /// Counts a call of the method of which the path ends so; `None` for those that are not counted.
+    /// Counts a call of the gRPC method that `path` ends with. Returns `None` if the method has no
+    /// statistics.
     pub fn begin(&self, path: &str) -> Option<Call> {
         self.of_method(path).cloned().map(Call::begin)
     }
 
-    /// The timers with their names.
+    /// Returns the timers with their names.
     pub fn timers(&self) -> impl Iterator<Item = (String, &Timer)> {
         let named = |(name, method)| (format!("ratelimit_server.{name}.response_time"), method);
         METHODS.iter().zip(&self.methods).map(named).map(|(name, method)| (name, &method.response_time))
     }
 
-    /// Shows every statistic under its name, in no order.
+    /// Calls `see` with every statistic and its name, in no particular order.
     pub fn visit(&self, mut see: impl FnMut(&str, Reading<'_>)) {
         for (name, counter) in self.service.named() {
             see(name, Reading::Counter(counter));
@@ -161,8 +169,8 @@ impl Stats {
         }
     }
 
-    /// The statistics as text, `name: value` a line, sorted by name; counters at zero are left out. Of a timer the number of
-    /// calls and their mean.
+    /// Renders the statistics as `name: value` lines, sorted by name. Counters at zero are omitted;
+    /// a timer shows the number of calls and their mean.
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
         self.visit(|name, reading| match reading {
@@ -181,12 +189,12 @@ impl Stats {
     }
 }
 
-/// Microseconds as milliseconds, to read.
+/// Formats microseconds as milliseconds, with the unit.
 fn ms(us: u64) -> String {
     format!("{} ms", millis(us))
 }
 
-/// A number of microseconds in milliseconds, exactly: `1.5` for 1500.
+/// Formats microseconds as exact milliseconds: `1.5` for 1500.
 pub fn millis(us: u64) -> String {
     let (whole, rest) = (us / 1000, us % 1000);
     let text = format!("{whole}.{rest:03}");
@@ -195,7 +203,7 @@ pub fn millis(us: u64) -> String {
 
 fn write_name(name: &mut String, key: &str, what: &str) {
     name.clear();
-    // A string takes all.
+    // Writing to a `String` cannot fail.
     let _ = write!(name, "{RULES}{key}.{what}");
 }
 

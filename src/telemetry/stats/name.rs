@@ -1,11 +1,13 @@
-//! Names of statistics from text that callers choose: what would break a line of StatsD is escaped, and the length is bounded.
+//! Statistic names built from client text. Characters that would break a StatsD line are escaped,
+//! and the length is bounded.
 
 use smallvec::SmallVec;
 
-/// Bytes of a name that is made from request text; a longer one is counted with those beyond the bound of series.
+/// Maximum length in bytes of a name built from request text. A longer name is counted under
+/// `other`, like series beyond the bound.
 const MAX_BYTES: usize = 512;
 
-/// A name under construction, on the stack for as long as it is short.
+/// A name under construction; short names stay on the stack.
 #[derive(Clone, Debug, Default)]
 pub struct Name {
     bytes: SmallVec<[u8; 256]>,
@@ -13,8 +15,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// Adds text, escaped: `:` and `|`, which separate the parts of a line, control characters, which end it, and what is not
-    /// UTF-8 become `_`.
+    /// Appends text, with `_` in place of `:` and `|`, which separate the parts of a line, control
+    /// characters, which can end it, and bytes that are not UTF-8.
     pub fn push(&mut self, text: &[u8]) {
         if self.bytes.len().saturating_add(text.len()) > MAX_BYTES {
             self.too_long = true;
@@ -27,14 +29,15 @@ impl Name {
         }
     }
 
-    /// The name; `None` where it is too long. Dots within IPv4 addresses become `_`: elsewhere a dot separates levels.
+    /// Returns the name, or `None` if it is too long. Dots within IPv4 addresses become `_`, since
+    /// a dot separates levels.
     pub fn finish(&mut self) -> Option<&str> {
         escape_addresses(&mut self.bytes);
         std::str::from_utf8(&self.bytes).ok().filter(|_| !self.too_long)
     }
 }
 
-/// A name from text of a policy, escaped the same way and as long as it is.
+/// Returns a name built from policy text, with the same escapes but no length limit.
 pub fn escaped(text: &str) -> String {
     let is_plain = |letter: char| !matches!(letter, ':' | '|') && !letter.is_ascii_control();
     let mut bytes =
@@ -52,7 +55,8 @@ fn escape_addresses(name: &mut [u8]) {
     }
 }
 
-/// How long the IPv4 address is that `text` begins with: four groups of one to three digits; 0 where there is none.
+/// Returns the length of the IPv4 address at the start of `text` (four groups of one to three
+/// digits), or 0 if there is none.
 fn address_length(text: &[u8]) -> usize {
     let mut length = 0_usize;
     for group in 0..4 {

@@ -1,7 +1,7 @@
-//! Series by name: those that a policy names, and a bounded number of those that requests name.
+//! Series by name: those named by a policy, and a bounded number named by requests.
 //!
-//! Divided into shards, each behind a lock that readers share: who looks up an existing series waits for nobody but the one who
-//! is making another in the same shard.
+//! The map is sharded, each shard behind a reader-writer lock: the lookup of an existing series
+//! only waits while another series is inserted into the same shard.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -11,40 +11,41 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foldhash::quality::RandomState;
 use parking_lot::RwLock;
 
-/// Shards, a power of two.
+/// Number of shards, a power of two.
 const SHARDS: usize = 64;
 
 type Shard<T> = RwLock<HashMap<Arc<str>, Arc<T>, RandomState>>;
 
-/// Series of one kind by name.
+/// Series of one kind, by name.
 #[derive(Debug)]
 pub(super) struct Series<T> {
     shards: Box<[Shard<T>]>,
     hasher: RandomState,
-    /// How many more may be named by requests.
+    /// Number of series that requests may still create.
     room: AtomicUsize,
 }
 
 impl<T: Default> Series<T> {
-    /// None yet. `max_of_requests`: how many names requests may bring.
+    /// Creates an empty map in which requests can create up to `max_of_requests` series.
     pub(super) fn new(max_of_requests: usize) -> Self {
         let hasher = RandomState::default();
         let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::with_hasher(hasher.clone()))).collect();
         Self { shards, hasher, room: AtomicUsize::new(max_of_requests) }
     }
 
-    /// The series of a name that a policy has.
+    /// Returns the series of a name from a policy, creating it if needed.
     pub(super) fn of_policy(&self, name: &str) -> Arc<T> {
         self.find(name).unwrap_or_else(|| self.make(name))
     }
 
-    /// The series of a name that a request brought, or that of `other` where it has none and there is no more room.
+    /// Returns the series of a name from a request, creating it if the bound allows. Otherwise, or
+    /// if `name` is `None`, returns the series named by `other`.
     pub(super) fn of_request(&self, name: Option<&str>, other: impl FnOnce() -> String) -> Arc<T> {
         let found = name.and_then(|name| self.find(name).or_else(|| self.take_room().then(|| self.make(name))));
         found.unwrap_or_else(|| self.of_policy(&other()))
     }
 
-    /// All series with their names. No lock is held while they are looked at.
+    /// Returns all series with their names. No lock is held while the caller uses them.
     pub(super) fn all(&self) -> impl Iterator<Item = (Arc<str>, Arc<T>)> {
         let of = |shard: &Shard<T>| -> Vec<_> {
             shard.read().iter().map(|(name, series)| (Arc::clone(name), Arc::clone(series))).collect()
@@ -57,18 +58,19 @@ impl<T: Default> Series<T> {
     }
 
     fn make(&self, name: &str) -> Arc<T> {
-        // There is a shard for every name.
+        // Every name has a shard.
         let Some(shard) = self.shard(name) else { return Arc::default() };
         Arc::clone(shard.write().entry(name.into()).or_default())
     }
 
-    /// Two requests that bring one new name at the same time may take room twice; the bound holds.
+    /// Reserves room for one series. Two requests that create the same name concurrently may
+    /// reserve twice; the bound holds.
     fn take_room(&self) -> bool {
         self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(1)).is_ok()
     }
 
     fn shard(&self, name: &str) -> Option<&Shard<T>> {
-        // The high bits: a shard's table divides its names by the low ones.
+        // The high bits: the shard's hash table uses the low ones.
         let number = self.hasher.hash_one(name) >> 58;
         self.shards.get(usize::try_from(number).unwrap_or_default())
     }

@@ -1,44 +1,44 @@
-//! How long calls took: a histogram that is always kept, and a bounded queue of single times for who wants each.
+//! Call durations: a histogram, and a bounded queue of individual durations for one subscriber.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Times that may wait for who sends them on. They are taken out a few times a second; beyond that they are lost, and the
-/// histogram and the counter of calls have them still.
+/// Capacity of the queue of durations. The subscriber drains it a few times per second; durations
+/// beyond the capacity are dropped, but still count in the histogram and in the counter of calls.
 const QUEUE: usize = 1 << 16;
 
-/// The times of one kind of call.
+/// The durations of one kind of call.
 #[derive(Debug)]
 pub struct Timer {
     /// Upper bounds of the buckets in microseconds, ascending.
     bounds: Box<[u64]>,
-    /// Of each bucket and of what is above, not added up.
+    /// Count of each bucket and of the overflow bucket, not cumulative.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
     queue: OnceLock<SyncSender<u64>>,
 }
 
-/// A timer as it stands, in microseconds.
+/// A snapshot of a timer, in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     /// Upper bounds, ascending.
     pub bounds: Box<[u64]>,
-    /// Times up to each bound and, last, all.
+    /// Cumulative count of each bound and, last, the total.
     pub counts: Box<[u64]>,
-    /// All times together.
+    /// Sum of all durations.
     pub sum: u64,
 }
 
 impl Timer {
-    /// A timer with these upper bounds of buckets, in microseconds and ascending.
+    /// Creates a timer with these upper bounds of buckets, in microseconds, ascending.
     pub(super) fn new(bounds: Box<[u64]>) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds, counts, sum: AtomicU64::new(0), queue: OnceLock::new() }
     }
 
-    /// Takes down a time. Waits for nobody.
+    /// Records a duration. Never blocks.
     pub fn record(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         if let Some(count) = self.counts.get(self.bounds.partition_point(|bound| *bound < us)) {
@@ -50,13 +50,14 @@ impl Timer {
         }
     }
 
-    /// Single times from now on, in microseconds; `None` where another has them.
+    /// Returns the queue of individual durations, in microseconds, from now on. Returns `None` if
+    /// there is a subscriber already.
     pub fn subscribe(&self) -> Option<Receiver<u64>> {
         let (sender, receiver) = sync_channel(QUEUE);
         self.queue.set(sender).is_ok().then_some(receiver)
     }
 
-    /// As it stands.
+    /// Returns a snapshot.
     pub fn read(&self) -> Histogram {
         let mut all = 0_u64;
         let counts = self.counts.iter().map(|count| {
@@ -68,7 +69,7 @@ impl Timer {
 }
 
 impl Histogram {
-    /// How many times there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.last().copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! One statistic as one line of StatsD.
+//! Formatting of one statistic as one StatsD line.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::telemetry::stats::millis;
 
-/// What a line looks like.
+/// Format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// `name.__tag=value:1|c`: tags are part of the name, as envoyproxy/ratelimit sends them.
@@ -16,7 +16,7 @@ pub enum Dialect {
     DogStatsd,
 }
 
-/// A pattern of names, and the name and tags that those which fit have instead.
+/// A name pattern, and the name and tags that replace a matching name.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
     pattern: Regex,
@@ -24,31 +24,31 @@ pub struct Rewrite {
     tags: Vec<(String, String)>,
 }
 
-/// What a line says.
+/// The value of a line, with its metric type.
 pub(super) enum Unit {
-    /// What was added.
+    /// The increment since the last flush.
     Counter(u64),
-    /// The value.
+    /// The current value.
     Gauge(i64),
-    /// A time in microseconds.
+    /// A duration in microseconds.
     Time(u64),
 }
 
-/// Makes lines; each is the same piece of memory.
+/// Formats lines, reusing one buffer.
 pub(super) struct Lines {
     dialect: Dialect,
-    /// What every line ends or every name is followed by.
+    /// Tags of every line: the suffix of the name ([`Dialect::Plain`]) or of the line.
     tags: String,
     rewrites: Vec<Rewrite>,
     line: String,
 }
 
 impl Rewrite {
-    /// `name` and the values of `tags`, which are `key:value` with commas between, have `$1` for what the pattern's first
-    /// group takes.
+    /// Creates a rewrite. `tags` are `key:value` pairs separated by commas; in `name` and in the
+    /// values of `tags`, `$1` refers to the pattern's first capture group.
     ///
     /// # Errors
-    /// What is wrong with which of the three.
+    /// A message that describes the invalid argument.
     pub fn new(pattern: &str, name: &str, tags: &str) -> Result<Self, String> {
         let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
         if pattern.is_empty() || name.is_empty() {
@@ -63,7 +63,8 @@ impl Rewrite {
     }
 }
 
-/// A template in which only digits follow a `$`, as `$1_total` is meant: `${1}_total`.
+/// Puts braces around group numbers, so that `$1_total` reads as `${1}_total`; a `$` without digits
+/// is literal.
 fn braced(template: &str) -> String {
     let mut text = String::new();
     let mut rest = template;
@@ -88,11 +89,11 @@ impl Lines {
         Self { dialect, tags, rewrites, line: String::new() }
     }
 
-    /// The line of one statistic, without an end.
+    /// Formats one statistic, without the line terminator.
     pub(super) fn of(&mut self, name: &str, unit: &Unit) -> &str {
         self.line.clear();
         let line = &mut self.line;
-        // A string takes all.
+        // Writing to a `String` cannot fail.
         let _ = match (
             self.dialect,
             self.rewrites.iter().find_map(|rewrite| Some((rewrite, rewrite.pattern.captures(name)?))),

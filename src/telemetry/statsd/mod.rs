@@ -1,10 +1,12 @@
-//! Statistics sent to StatsD, by a thread of their own: no request waits for it, whatever becomes of the server.
+//! StatsD exporter. It runs on a thread of its own, so requests never wait for it, whatever state
+//! the server is in.
 //!
-//! Counters go as what was added since the last time, gauges as they are, once an interval; times of calls a few times a
-//! second. What is counted while the server cannot be reached is sent when it can; single times are lost.
+//! Counters are sent as increments and gauges as values, once per interval; call durations are sent
+//! a few times per second. Counter increments accumulate while the server is unreachable and are
+//! sent later; individual durations are dropped.
 //!
-//! Written here: of the crates, cadence 1.x resolves a name once and has no TCP, and of times it keeps whole milliseconds only.
-//! What would be left to it is one line of formatting.
+//! No crate is used: cadence 1.x resolves a name only once, has no TCP and keeps durations in whole
+//! milliseconds only, which would leave it one line of formatting.
 
 mod line;
 mod wire;
@@ -20,44 +22,44 @@ use self::wire::Wire;
 pub use self::wire::{Protocol, Target};
 use super::stats::{Reading, Stats};
 
-/// How often times of calls are sent on.
+/// Interval between flushes of call durations.
 const TIMES_EVERY: Duration = Duration::from_millis(250);
 
-/// Where statistics are sent, and how.
+/// Destination and format of the statistics.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server.
+    /// The StatsD server.
     pub target: Target,
-    /// What a line looks like.
+    /// Format of lines.
     pub dialect: Dialect,
-    /// How often counters and gauges are sent.
+    /// Interval at which counters and gauges are sent.
     pub interval: Duration,
-    /// Tags of everything, sorted.
+    /// Tags of every statistic, sorted.
     pub tags: Vec<(String, String)>,
-    /// Names that become others, with tags. For DogStatsD.
+    /// Rewrites of names into other names and tags. DogStatsD only.
     pub rewrites: Vec<Rewrite>,
 }
 
-/// A thread that sends statistics.
+/// Handle of the exporter thread.
 #[derive(Debug)]
 pub struct Sending {
     stop: mpsc::Sender<()>,
-    /// Closed when the thread has ended.
+    /// Disconnected when the thread has ended.
     ended: Receiver<()>,
 }
 
 struct Sender {
     stats: Arc<Stats>,
-    /// Single times, by the timer's name.
+    /// Individual durations, by timer name.
     times: Vec<(String, Receiver<u64>)>,
     lines: Lines,
     wire: Wire,
 }
 
-/// Begins to send.
+/// Starts the exporter.
 ///
 /// # Errors
-/// Where there is no thread to be had.
+/// If the thread cannot be spawned.
 pub fn start(stats: Arc<Stats>, options: Options) -> io::Result<Sending> {
     let ((stop, stopped), (running, ended)) = (channel(), channel());
     let times = stats.timers().filter_map(|(name, timer)| Some((name, timer.subscribe()?))).collect();
@@ -72,7 +74,8 @@ pub fn start(stats: Arc<Stats>, options: Options) -> io::Result<Sending> {
 }
 
 impl Sending {
-    /// Sends what is left, and ends; says whether that was done within `timeout`, for which it blocks.
+    /// Flushes and stops the thread, blocking for up to `timeout`. Returns `true` if it finished in
+    /// time.
     pub fn stop(self, timeout: Duration) -> bool {
         let _ = self.stop.send(());
         self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
@@ -96,11 +99,11 @@ impl Sender {
         }
     }
 
-    /// Sends the times that are waiting and, where that `is_due`, everything else.
+    /// Sends pending durations and, if `is_due`, all other statistics.
     fn send(&mut self, is_due: bool) {
         let (lines, wire) = (&mut self.lines, &mut self.wire);
         if !wire.is_ready(is_due) {
-            // What nobody can be told would be told as if it had just been.
+            // Durations have no timestamp: sent later, they would count as new.
             self.times.iter().for_each(|(_, times)| times.try_iter().for_each(drop));
             return;
         }
@@ -109,7 +112,7 @@ impl Sender {
         }
         if is_due {
             self.stats.visit(|name, reading| match reading {
-                // Left as it is where it cannot be sent.
+                // Counters keep their unsent increments while the link is down.
                 Reading::Counter(counter) if wire.is_open() => match counter.unsent() {
                     0 => {}
                     more => wire.push(lines.of(name, &Unit::Counter(more))),

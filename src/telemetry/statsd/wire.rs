@@ -1,4 +1,4 @@
-//! The way to a StatsD server: packets over UDP, or a stream over TCP that is made anew whenever it is lost.
+//! Connection to a StatsD server: UDP packets, or a TCP stream that is reopened whenever it breaks.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -6,30 +6,31 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-/// Bytes that go into a packet: what a network of 1500 carries in one piece. A longer line is a packet of its own.
+/// Maximum packet size in bytes: fits an MTU of 1500 without fragmentation. A longer line is sent
+/// as a packet of its own.
 const MAX_PACKET: usize = 1_432;
-/// Bytes that are written to a stream at once.
+/// Maximum number of bytes per write to a stream.
 const MAX_WRITE: usize = 1 << 16;
-/// Time for a connection, and for a write to be taken.
+/// Timeout for connecting, and for each write.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Time from one attempt to connect to the next.
+/// Minimum time between two connection attempts, except when a flush is due.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// How lines travel.
+/// Transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Packets of lines.
+    /// Lines in packets.
     Udp,
-    /// A stream of lines.
+    /// Lines in a stream.
     Tcp,
 }
 
 /// A StatsD server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// How lines travel.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// Host and port; a name is resolved whenever it is connected to.
+    /// Host and port; a host name is resolved on every connect.
     pub address: String,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Wire {
     link: Option<Link>,
     buffer: Vec<u8>,
     tried: Option<Instant>,
-    /// Whether it was said that the server cannot be reached.
+    /// Set when an outage is logged, so that it is logged once; cleared when TCP reconnects.
     complained: bool,
 }
 
@@ -52,8 +53,9 @@ impl Wire {
         Self { target, link: None, buffer: Vec::new(), tried: None, complained: false }
     }
 
-    /// Whether lines can be sent; connects where nothing is connected. `renew`: resolves the name again where that costs
-    /// nothing, as the address behind it may be another.
+    /// Returns `true` if lines can be sent, connecting if there is no connection. With `renew`, the
+    /// name of a UDP server is resolved again, since its address may have changed; for TCP, that
+    /// would cost the connection.
     pub(super) fn is_ready(&mut self, renew: bool) -> bool {
         let is_good = match &self.link {
             Some(Link::Udp(_)) => !renew,
@@ -70,7 +72,7 @@ impl Wire {
         self.tried = Some(Instant::now());
         match connect(&self.target) {
             Ok(link) => {
-                // Of UDP it is not known whether anybody is there.
+                // Opening a UDP socket does not prove that the server is reachable.
                 if matches!(link, Link::Tcp(_)) && std::mem::take(&mut self.complained) {
                     info!(address = self.target.address, "statsd is reached");
                 }
@@ -81,12 +83,12 @@ impl Wire {
         self.is_open()
     }
 
-    /// Whether what is pushed will be sent, as far as is known.
+    /// Returns `true` if pushed lines will be sent, as far as is known.
     pub(super) fn is_open(&self) -> bool {
         self.link.is_some()
     }
 
-    /// Adds a line; sends those before it where they are enough.
+    /// Buffers a line, and first sends the buffer if the line does not fit.
     pub(super) fn push(&mut self, line: &str) {
         let most = match self.target.protocol {
             Protocol::Udp => MAX_PACKET,
@@ -99,7 +101,7 @@ impl Wire {
         self.buffer.push(b'\n');
     }
 
-    /// Sends what was pushed. What cannot be sent is lost.
+    /// Sends the buffered lines. Lines that cannot be sent are lost.
     pub(super) fn send(&mut self) {
         let sent = match &mut self.link {
             None => Ok(()),
@@ -113,7 +115,7 @@ impl Wire {
         self.buffer.clear();
         if let Err(error) = sent {
             self.complain(&error);
-            // A packet that nobody took says nothing of the next one.
+            // A failed UDP packet does not affect the next one.
             if self.target.protocol == Protocol::Tcp {
                 self.link = None;
             }
@@ -158,7 +160,8 @@ fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Whether the server has closed the stream; a write would be taken still, and lost.
+/// Returns `true` if the server has closed the stream. A write would still succeed, and its data
+/// would be lost.
 fn is_closed(stream: &TcpStream) -> bool {
     let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let is_quiet = matches!(&peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);

@@ -1,4 +1,4 @@
-//! Answers written, as far as windows and the socket allow (RFC 9113, sections 5.2 and 8.1).
+//! Writes answers as far as windows and the socket allow (RFC 9113, sections 5.2 and 8.1).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,13 +21,13 @@ const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
 const GRPC_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
 
 impl<S: Service> Connection<S> {
-    /// Answers a call all of which has come, or whose stream is known.
+    /// Answers a call, which has arrived completely if it has no entry in `streams`.
     pub(super) fn answer(&mut self, id: u32, answer: Answer<S::Body>, now: Instant) {
         let is_whole = self.streams.get(&id).is_none_or(Stream::is_remote_closed);
         self.answer_of(id, answer, is_whole, now);
     }
 
-    /// Answers a call. `is_whole`: all of it has come.
+    /// Answers a call. `is_whole` is set if its whole request has arrived.
     pub(super) fn answer_of(&mut self, id: u32, answer: Answer<S::Body>, is_whole: bool, now: Instant) {
         match answer {
             Answer::Message(exchange) => self.answer_message(id, exchange, is_whole, now),
@@ -71,7 +71,7 @@ impl<S: Service> Connection<S> {
         self.send(id, Bytes::new(), Then::Body(body), is_whole, now);
     }
 
-    /// Sends a body as its client has room for it.
+    /// Sends a body as the client's windows allow.
     fn send(&mut self, id: u32, data: Bytes, then: Then<S::Body>, is_whole: bool, now: Instant) {
         if !self.streams.contains_key(&id) {
             let input = if is_whole { Input::Ended } else { Input::Discarding };
@@ -90,7 +90,7 @@ impl<S: Service> Connection<S> {
         self.pump(id, now);
     }
 
-    /// Gives back what the message of a unary call was charged with: it is answered.
+    /// Releases what the message of a unary call was charged: the call is answered.
     fn release_request(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id) {
             self.account.release(stream.charged.saturating_sub(STREAM_COST));
@@ -98,13 +98,13 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Bytes of DATA that may be sent on a stream now.
+    /// Returns the number of bytes of DATA that may be sent on a stream now.
     fn room(&self, id: u32) -> i64 {
         let window = self.streams.get(&id).map_or(self.peer.initial_window, |stream| stream.send_window);
         window.min(self.send_window).min(length(MAX_UNSENT.saturating_sub(self.out.len())))
     }
 
-    /// Takes bytes that were sent off both windows.
+    /// Subtracts sent bytes from both windows.
     fn spend(&mut self, id: u32, bytes: usize) {
         self.send_window = self.send_window.saturating_sub(length(bytes));
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -130,10 +130,17 @@ impl<S: Service> Connection<S> {
         });
     }
 
-    /// An answer is written in full. What may still come of its request is not wanted.
+    /// Ends a stream whose answer is written in full. The rest of its request, if any, is not
+    /// wanted.
     fn finish(&mut self, id: u32, is_whole: bool) {
-        self.strikes.record_answer();
-        if is_whole { self.remove(id) } else { self.reset(id, Reason::NO_ERROR) }
+        if is_whole {
+            self.strikes.record_answer();
+            self.remove(id);
+        } else {
+            // Not recorded as an answer, which would offset strikes: this costs the client less
+            // than a call.
+            self.reset(id, Reason::NO_ERROR);
+        }
     }
 
     /// Writes what a stream can send now.
@@ -171,7 +178,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Takes more of an answer from its body. Returns whether there is something to send.
+    /// Polls an answer's body for more. Returns `true` if there is something to send.
     fn poll_body(&mut self, id: u32, mut body: S::Body) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let slot = *stream.slot.get_or_insert_with(|| self.slots.take(id));
@@ -201,7 +208,8 @@ impl<S: Service> Connection<S> {
         is_charged
     }
 
-    /// Notes that an answer waits: for the window of its stream, or in turn for what all share.
+    /// Marks an answer as waiting for its stream's window, or queues it for the connection's window
+    /// or the socket.
     fn wait(&mut self, id: u32, now: Instant) {
         let is_shared = self.send_window <= 0 || self.out.len() >= MAX_UNSENT;
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -211,14 +219,14 @@ impl<S: Service> Connection<S> {
         if stream.deadline.is_none() {
             self.set_deadline(id, now);
         }
-        // Streams that were reset leave theirs behind.
+        // Streams that were reset leave entries behind.
         if self.blocked.len() > self.streams.len().saturating_mul(2).saturating_add(64) {
             let streams = &self.streams;
             self.blocked.retain(|id| streams.contains_key(id));
         }
     }
 
-    /// Writes answers that waited for the window of the connection or for the socket, in turn.
+    /// Writes answers that waited for the connection's window or for the socket, in turn.
     pub(super) fn pump_blocked(&mut self, now: Instant) {
         for _ in 0..self.blocked.len() {
             if self.send_window <= 0 || self.out.len() >= MAX_UNSENT {
@@ -239,7 +247,8 @@ impl<S: Service> Connection<S> {
         waiting.into_iter().for_each(|id| self.pump(id, now));
     }
 
-    /// Answers a call whose header list is too large: with a status of HTTP, before any service is asked.
+    /// Refuses a call whose header list is too large with an HTTP status, before it reaches a
+    /// service.
     pub(super) fn refuse_list(&mut self, id: u32, is_whole: bool) -> Result<(), Failure> {
         let encoder = &mut self.encoder;
         frame::write_block(&mut self.out, flag::END_STREAM, id, |out| {

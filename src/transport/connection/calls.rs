@@ -1,4 +1,4 @@
-//! HEADERS and DATA: calls begun, their bodies collected (RFC 9113, sections 5.1, 6.1, 6.2 and 8.1).
+//! HEADERS and DATA: begins calls, collects bodies (RFC 9113, sections 5.1, 6.1, 6.2 and 8.1).
 
 use std::time::Instant;
 
@@ -13,7 +13,8 @@ use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
 use crate::transport::stream::{Input, Output, STREAM_COST, Stream};
 
 impl<S: Service> Connection<S> {
-    /// Takes HEADERS, and the DATA behind it where that is all of a unary call. Returns the bytes of `after` that this took.
+    /// Handles HEADERS, and the DATA that follows if that is the whole body of a unary call.
+    /// Returns the number of bytes of `after` consumed.
     pub(super) fn headers(
         &mut self,
         head: FrameHead,
@@ -41,7 +42,7 @@ impl<S: Service> Connection<S> {
         self.header_block(stream, is_end_of_stream, depends_on_itself, block, after, now)
     }
 
-    /// Takes a whole header block: trailers of a call that is under way, or the beginning of one.
+    /// Handles a whole header block: the trailers of a call under way, or the start of a new call.
     pub(super) fn header_block(
         &mut self,
         stream: u32,
@@ -57,7 +58,7 @@ impl<S: Service> Connection<S> {
         self.last_stream = stream;
         let routed = self.route(block)?;
         if self.life.refuses_streams() {
-            // GOAWAY named the last stream that is taken up.
+            // GOAWAY named the last stream that is processed.
             self.forget(stream);
             return Ok(0);
         }
@@ -89,7 +90,8 @@ impl<S: Service> Connection<S> {
         Ok(0)
     }
 
-    /// Finds the whole body of a call right behind its HEADERS. Returns it and the bytes that it takes there.
+    /// Returns the whole body of a call if it directly follows the HEADERS, and the number of bytes
+    /// that it takes there.
     fn whole_body<'a>(&mut self, stream: u32, max_body: usize, after: &'a [u8]) -> Option<(&'a [u8], usize)> {
         let (head, rest) = after.split_first_chunk::<HEAD>()?;
         let head = FrameHead::read(head);
@@ -104,7 +106,7 @@ impl<S: Service> Connection<S> {
         Some((data, HEAD.saturating_add(data.len())))
     }
 
-    /// Begins a unary call, and answers it where that need not wait.
+    /// Begins a unary call, and answers it if it completes at once.
     fn begin_unary(
         &mut self,
         stream: u32,
@@ -124,7 +126,8 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Begins a unary call. What it holds while it waits is charged before, and taken back where it need not wait.
+    /// Begins a unary call. Charges what it holds while pending up front, and releases that if the
+    /// call completes at once.
     fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
         let is_known = self.streams.contains_key(&stream);
         let cost = size_of::<Call<S>>().saturating_add(if is_known {
@@ -137,6 +140,7 @@ impl<S: Service> Connection<S> {
         }
         let slot = self.slots.take(stream);
         let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
+        self.work = self.work.saturating_add(self.service.take_work());
         if let std::task::Poll::Ready(answer) = polled {
             self.slots.free(slot);
             self.account.release(cost);
@@ -151,7 +155,7 @@ impl<S: Service> Connection<S> {
         waiting.charged = waiting.charged.saturating_add(cost);
     }
 
-    /// Adds a stream that stays. `false` where memory is used up.
+    /// Adds a stream that outlives the current frame. Returns `false` if memory is exhausted.
     pub(super) fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
         if self.account.charge(STREAM_COST).is_err() {
             return false;
@@ -162,7 +166,7 @@ impl<S: Service> Connection<S> {
         true
     }
 
-    /// Waits for the body of a unary call.
+    /// Opens a stream to collect the body of a unary call.
     fn collect(&mut self, stream: u32, head: S::Head, max: usize, announced: Option<u64>, now: Instant) {
         if self.open(stream, Input::Collecting { head, max, body: Vec::new() }, announced) {
             self.set_deadline(stream, now);
@@ -183,6 +187,7 @@ impl<S: Service> Connection<S> {
         if is_end_of_stream && announced.is_some_and(|announced| announced != 0) {
             return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
         }
+        self.begun = self.begun.saturating_add(1);
         let slot = self.slots.take(stream);
         let (sender, body) = body::channel(self.slots.waker(slot));
         let input = if is_end_of_stream {
@@ -210,7 +215,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Takes trailers, or HEADERS of a stream that is over.
+    /// Handles trailers, or HEADERS on a closed stream.
     fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), Failure> {
         self.decode(block)?;
         let Some(stream) = self.streams.get(&id) else {
@@ -240,7 +245,7 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         let data = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
-        // Padding counts (RFC 9113, 6.1), and is given back at once.
+        // Padding counts towards the windows (RFC 9113, 6.1), and is returned at once.
         self.receive_window = self.receive_window.saturating_sub(length(payload.len()));
         if self.receive_window < 0 {
             return Err(Reason::FLOW_CONTROL_ERROR.into());
@@ -270,7 +275,7 @@ impl<S: Service> Connection<S> {
         if is_end { self.end_input(id, None, now) } else { Ok(()) }
     }
 
-    /// Hands bytes of a body on. `counted`: what they took of windows.
+    /// Passes on bytes of a body. `counted` is the number of bytes that they took from the windows.
     fn take_data(&mut self, id: u32, data: &[u8], counted: usize, now: Instant) {
         let Some(stream) = self.streams.get(&id) else { return };
         let is_answered = matches!(stream.output, Output::Sending { .. });
@@ -293,15 +298,15 @@ impl<S: Service> Connection<S> {
             }
             return self.refuse(id, refusal, false, now);
         }
-        // The window of a stream is given back as its reader reads, that of the connection at once: one reader that is slow
-        // must not hold up other calls.
+        // The stream's window is replenished as its reader reads, the connection's at once: one
+        // slow reader must not hold up other calls.
         self.give_back(counted);
         self.give_back_of(id, if is_streaming { counted.saturating_sub(data.len()) } else { counted });
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match &mut stream.input {
             Input::Collecting { body, .. } => body.extend_from_slice(data),
             Input::Streaming(sender) if !data.is_empty() => {
-                // Of a body that nobody reads any more, all counts as read.
+                // If the reader was dropped, all bytes count as read.
                 sender.send(data);
                 self.give_back_read(id);
             }
@@ -309,7 +314,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// The request is whole: a collected call begins, a reader is told.
+    /// Ends the request: begins a collected call, or ends the body that a service reads.
     fn end_input(&mut self, id: u32, trailers: Option<http::HeaderMap>, now: Instant) -> Result<(), Failure> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         if stream.expected.is_some_and(|left| left != 0) {
@@ -329,7 +334,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Gives back what a reader took of a body.
+    /// Releases what a reader took of a body, and returns it to the stream's window.
     pub(super) fn give_back_read(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Input::Streaming(sender) = &stream.input else { return };
@@ -339,7 +344,7 @@ impl<S: Service> Connection<S> {
         self.give_back_of(id, read);
     }
 
-    /// Answers a call without its service. `is_whole`: nothing more of it comes.
+    /// Answers a call without its service. `is_whole` is set if the whole request has arrived.
     pub(super) fn refuse(&mut self, id: u32, refusal: Refusal, is_whole: bool, now: Instant) {
         if let Some(stream) = self.streams.get_mut(&id) {
             if let Some(slot) = stream.slot.take() {
@@ -354,7 +359,7 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// A length as windows count.
+/// Converts a length to the type of the windows.
 pub(super) fn length(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Time: signs of life, deadlines of streams, shutdown.
+//! Timers of a connection: keepalive, deadlines of streams, shutdown.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,41 +8,44 @@ use crate::transport::frame::{self, MAX_STREAM, Reason, kind};
 use crate::transport::service::{Refusal, Service};
 use crate::transport::stream::{Input, Output};
 
-/// Time for the client's preface and settings.
+/// Timeout for the client's preface and SETTINGS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time to acknowledge the first GOAWAY. A client that does not is gone, or as good as gone.
+/// Timeout for the acknowledgement of the first GOAWAY. A client that exceeds it is gone, or as
+/// good as gone.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time without calls after which memory is given back.
+/// Time without bytes from the client after which memory is released.
 const SHRINK_AFTER: Duration = Duration::from_secs(1);
-/// Bytes of the output buffer that are kept for later answers.
+/// Capacity of the output buffer kept for later answers, in bytes.
 const KEPT_OUT: usize = 64 << 10;
 /// Payloads of the pings that this side sends.
 const KEEPALIVE_PING: [u8; 8] = *b"tollgate";
 const GOAWAY_PING: [u8; 8] = *b"goaway\0\0";
 
-/// Instants of a connection.
+/// Timers and shutdown state of a connection.
 #[derive(Debug)]
 pub(in crate::transport) struct Life {
     opened_at: Instant,
     handshake: Handshake,
     heard_at: Instant,
-    /// End of the time for an answer to a ping.
+    /// Deadline for the answer to a ping.
     pong_due: Option<Instant>,
-    /// The socket has taken nothing since.
+    /// Time since which the socket has accepted nothing of the pending output.
     unsent_since: Option<Instant>,
     is_shrunk: bool,
     shutdown: Shutdown,
-    /// Calls that may be under way no longer than this.
+    /// Time until which calls may remain under way.
     grace_end: Option<Instant>,
-    /// Ends of the time that streams have, in order. Those of streams that are over, or have more time, are skipped.
+    /// Deadlines of streams, in order. Entries of streams that are closed or have a later deadline
+    /// are skipped.
     deadlines: VecDeque<(Instant, u32)>,
-    /// Length of `deadlines` at which those that are skipped are removed.
+    /// Length of `deadlines` at which skipped entries are removed.
     deadlines_bound: usize,
-    /// The client has said that it will take no more streams of this side, and mostly that it is about to close.
+    /// Set when the client sent GOAWAY: it accepts no more streams of this side, and is usually
+    /// about to close.
     is_leaving: bool,
 }
 
-/// Entries of a list that is looked through, to remove what is over.
+/// Minimum of [`Life::deadlines_bound`].
 const MIN_BOUND: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +55,12 @@ enum Handshake {
     Done,
 }
 
-/// Progress of the connection's end (RFC 9113, 6.8).
+/// Progress of the connection's shutdown (RFC 9113, 6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     No,
-    /// GOAWAY is sent, for no stream in particular, and a ping behind it: streams that the client opened before it knew are
-    /// answered.
+    /// GOAWAY is sent without naming a stream, followed by a ping: streams that the client opened
+    /// before it received them are answered.
     Announced {
         at: Instant,
     },
@@ -106,32 +109,34 @@ impl Life {
         self.heard_at
     }
 
-    /// Notes GOAWAY of the client. It binds this side, which opens no streams; the client may go on (RFC 9113, 6.8).
+    /// Handles GOAWAY from the client. It binds only this side, which opens no streams; the client
+    /// may open more (RFC 9113, 6.8).
     pub(super) fn on_goaway(&mut self) {
         self.is_leaving = true;
     }
 
-    /// Returns whether new streams are ignored: the last one that is answered was named.
+    /// Returns `true` if new streams are ignored: GOAWAY has named the last one that is answered.
     pub(super) fn refuses_streams(&self) -> bool {
         self.shutdown == Shutdown::Final
     }
 
-    /// End of the time for the client's preface and settings.
+    /// Returns the deadline for the client's preface and SETTINGS.
     fn handshake_end(&self) -> Option<Instant> {
         if self.handshake == Handshake::Done { None } else { self.opened_at.checked_add(HANDSHAKE_TIMEOUT) }
     }
 
-    /// End of the time for the client's next bytes: then it is pinged, or closed.
+    /// Returns the deadline for the client's next bytes, after which it is pinged, or the
+    /// connection closed.
     fn sign_due(&self, limits: &Limits) -> Option<Instant> {
         self.pong_due.or_else(|| self.heard_at.checked_add(limits.keepalive_interval))
     }
 
-    /// End of the time for the client to read something.
+    /// Returns the deadline for the client to read something.
     fn read_due(&self, limits: &Limits) -> Option<Instant> {
         self.unsent_since?.checked_add(limits.keepalive_interval.saturating_mul(2))
     }
 
-    /// Returns the number of deadlines that are kept.
+    /// Returns the number of entries in the queue of deadlines.
     #[cfg(any(test, fuzzing))]
     pub(super) fn deadlines(&self) -> usize {
         self.deadlines.len()
@@ -150,7 +155,7 @@ impl Life {
 }
 
 impl<S: Service> Connection<S> {
-    /// Returns when [`Self::on_time`] has something to do next.
+    /// Returns the next time at which [`Self::on_time`] has work.
     pub(in crate::transport) fn next_time(&self) -> Option<Instant> {
         let life = &self.life;
         let deadline = life.deadlines.front().map(|(at, _)| *at);
@@ -166,7 +171,7 @@ impl<S: Service> Connection<S> {
         times.into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub(in crate::transport) fn on_time(&mut self, now: Instant) {
         if self.end.is_some() {
             return;
@@ -199,7 +204,7 @@ impl<S: Service> Connection<S> {
         self.expire(now);
     }
 
-    /// Removes bytes that the socket took, and writes answers that waited for that.
+    /// Removes bytes that the socket accepted, and writes answers that waited for it.
     pub(in crate::transport) fn on_written(&mut self, bytes: usize, now: Instant) {
         if bytes >= self.out.len() {
             self.out.clear();
@@ -209,7 +214,7 @@ impl<S: Service> Connection<S> {
         }
         self.pump_blocked(now);
         if bytes > 0 && !self.out.is_empty() {
-            self.life.heard_at = now; // nothing may be read of it meanwhile, and it is there
+            self.life.heard_at = now; // the client is alive, though reading may be paused
         }
         self.life.unsent_since = match self.life.unsent_since {
             _ if self.out.is_empty() => None,
@@ -218,23 +223,26 @@ impl<S: Service> Connection<S> {
         };
     }
 
-    /// Returns whether the client has spoken HTTP/2.
+    /// Returns `true` if the client has completed the HTTP/2 handshake.
     pub(in crate::transport) fn has_shaken_hands(&self) -> bool {
         self.life.handshake == Handshake::Done
     }
 
-    /// Begins to end the connection: the client is told, and what is under way is finished, within `grace` if there is one.
+    /// Begins a graceful shutdown: sends GOAWAY, and finishes the calls under way, within `grace`
+    /// if set. May be called again to shorten the grace period.
     pub(in crate::transport) fn shut_down(&mut self, grace: Option<Duration>, now: Instant) {
+        let grace_end = grace.and_then(|grace| now.checked_add(grace));
+        self.life.grace_end = [self.life.grace_end, grace_end].into_iter().flatten().min();
         if self.life.shutdown != Shutdown::No || self.end.is_some() {
             return;
         }
-        self.life.grace_end = grace.and_then(|grace| now.checked_add(grace));
         self.life.shutdown = Shutdown::Announced { at: now };
         self.write_goaway(MAX_STREAM, Reason::NO_ERROR);
         frame::write(&mut self.out, kind::PING, 0, 0, &GOAWAY_PING);
     }
 
-    /// Notes the answer to a ping: behind the one after GOAWAY come no streams that were opened before it was known.
+    /// Handles a ping acknowledgement. No stream that the client opened before it received GOAWAY
+    /// arrives after its answer to the ping that follows GOAWAY.
     pub(super) fn on_pong(&mut self, payload: &[u8]) {
         if payload == GOAWAY_PING && matches!(self.life.shutdown, Shutdown::Announced { .. }) {
             self.finish_shutdown();
@@ -254,7 +262,8 @@ impl<S: Service> Connection<S> {
         self.write_goaway(self.last_stream, Reason::NO_ERROR);
     }
 
-    /// Ends a connection that is told to go, once nothing is under way.
+    /// Closes a connection that is shutting down, once all calls are finished and all output is
+    /// sent.
     pub(in crate::transport) fn end_if_finished(&mut self) {
         let is_going = self.life.shutdown == Shutdown::Final || self.life.is_leaving;
         let is_finished = is_going && self.streams.is_empty();
@@ -267,7 +276,7 @@ impl<S: Service> Connection<S> {
         self.end.get_or_insert(end);
     }
 
-    /// Gives a stream `--message-timeout` from now.
+    /// Sets a stream's deadline to `--message-timeout` from now.
     pub(super) fn set_deadline(&mut self, id: u32, now: Instant) {
         let Some(at) = now.checked_add(self.limits.message_timeout) else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -275,7 +284,7 @@ impl<S: Service> Connection<S> {
         if stream.scheduled.replace(at) == Some(at) {
             return;
         }
-        // Streams that are over, or have another deadline, leave theirs behind.
+        // Streams that are closed or have another deadline leave entries behind.
         if self.life.deadlines.len() >= self.life.deadlines_bound {
             let streams = &self.streams;
             self.life.deadlines.retain(|(at, id)| streams.get(id).is_some_and(|stream| stream.deadline == Some(*at)));
@@ -284,7 +293,7 @@ impl<S: Service> Connection<S> {
         self.life.deadlines.push_back((at, id));
     }
 
-    /// Ends streams whose time is over.
+    /// Ends streams whose deadline has passed.
     fn expire(&mut self, now: Instant) {
         while let Some((at, id)) = self.life.deadlines.front().copied().filter(|(at, _)| *at <= now) {
             self.life.deadlines.pop_front();

@@ -1,12 +1,12 @@
-//! A server's end of an HTTP/2 connection, without IO: bytes come in, bytes go out, time is given.
+//! The server side of an HTTP/2 connection, without IO: bytes and the time in, bytes out.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `receive` | frames in, one after the other; frames of the connection itself |
-//! | `routes` | header blocks read, or recognized |
-//! | `calls` | HEADERS and DATA: calls begun, bodies collected |
-//! | `answers` | answers written, as far as windows allow |
-//! | `life` | time: keepalive, deadlines, age, shutdown |
+//! | `receive` | received frames, in order; frames of the connection itself |
+//! | `routes` | header blocks, decoded or recognized |
+//! | `calls` | HEADERS and DATA: the start of calls, and their bodies |
+//! | `answers` | answers, written as far as windows allow |
+//! | `life` | timers: keepalive, deadlines, age, shutdown |
 
 mod answers;
 mod calls;
@@ -34,39 +34,43 @@ use super::slots::Slots;
 use super::stream::Stream;
 use super::strikes::{Abuse, Strikes};
 
-/// Bytes that a client may send ahead, on one stream and on all together: far more than any request.
+/// Receive window of each stream and of the connection, in bytes: far larger than any request.
 const WINDOW: u32 = 1 << 20;
-/// The window of a connection before it is changed (RFC 9113, 6.9.2).
+/// Initial window of a connection (RFC 9113, 6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
-/// Bytes of a header list, as RFC 9113, 6.5.2 counts.
+/// Maximum size of a header list, in bytes as RFC 9113, 6.5.2 counts.
 const MAX_HEADER_LIST: usize = 16 << 10;
-/// Bytes of the dynamic table for what the client sends: the protocol's initial value.
+/// Size of the dynamic table for the client's blocks, in bytes: the protocol's initial value.
 const HEADER_TABLE: usize = 4096;
-/// Bytes of frames that wait for the socket, above which answers wait in their streams and nothing more is read.
+/// Bytes of pending output above which answers wait in their streams and reading pauses.
 const MAX_UNSENT: usize = 256 << 10;
-/// Bytes of them that may wait where memory is used up.
+/// Bytes of pending output allowed when memory is exhausted.
 const MAX_UNCHARGED: usize = 16 << 10;
-/// Buffers of finished calls that are kept for later ones.
+/// Maximum number of buffers of finished calls kept for reuse.
 const MAX_SPARE: usize = 64;
-/// Bytes that a kept buffer may have.
+/// Calls of `Route::Stream` begun in one turn: each costs as much as tens of unary calls.
+const MAX_BEGUN: usize = 8;
+/// Bytes of [work](Service::take_work) before other connections run: four times the largest read.
+const MAX_WORK: usize = 64 << 10;
+/// Maximum capacity of a buffer kept for reuse, in bytes.
 const MAX_SPARE_BYTES: usize = 4 << 10;
-/// Streams that this side ended first, of which frames may still be under way.
+/// Maximum number of streams in `forgotten`: those of which frames may still arrive.
 const MAX_FORGOTTEN: usize = 64;
 
-/// Bounds of a connection.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls that may be under way at once.
+    /// Maximum number of concurrent calls.
     pub max_streams: u32,
-    /// Time for a request's message to come, and for an answer to be taken.
+    /// Timeout for a request's message to arrive, and for an answer to be read.
     pub message_timeout: Duration,
-    /// Time without a sign of life after which the client is asked for one.
+    /// Time without bytes from the client after which it is pinged.
     pub keepalive_interval: Duration,
-    /// Time to give one, before the connection is closed.
+    /// Timeout for the answer to the ping, after which the connection is closed.
     pub keepalive_timeout: Duration,
 }
 
-/// A server's end of a connection.
+/// The server side of a connection.
 pub(super) struct Connection<S: Service> {
     service: S,
     limits: Limits,
@@ -74,42 +78,46 @@ pub(super) struct Connection<S: Service> {
     decoder: Decoder,
     encoder: Encoder,
     fields: Fields,
-    /// The last header block that left the decoder's table as it was, and the route that it led to.
+    /// The last header block that left the decoder's table unchanged, and its route.
     known: Option<KnownBlock<S::Head>>,
-    /// A header block that is continued.
+    /// An incomplete header block.
     block: Option<PartialBlock>,
     streams: HashMap<u32, Stream<S>, RandomState>,
     slots: Slots<Call<S>>,
-    /// Streams whose answers wait for the window of the connection, or for the socket.
+    /// Streams whose answers wait for the connection's window or for the socket.
     blocked: VecDeque<u32>,
-    /// Streams that this side ended first.
+    /// Streams closed by this side first.
     forgotten: VecDeque<u32>,
     /// The last stream that the client opened.
     last_stream: u32,
-    /// The last stream that the latest GOAWAY named.
+    /// The last stream named in the latest GOAWAY.
     goaway_stream: u32,
     peer: Peer,
-    /// Bytes that this side may send on all streams.
+    /// Bytes that this side may send on all streams together.
     send_window: i64,
-    /// Bytes that the client may send on all streams.
+    /// Bytes that the client may send on all streams together.
     receive_window: i64,
-    /// Bytes that were taken and not given back to the client's window.
+    /// Bytes received and not yet returned to the client's window.
     unacknowledged: usize,
+    /// Calls of `Route::Stream` begun by the latest bytes.
+    begun: usize,
+    /// Bytes of work done by calls since then.
+    work: usize,
     strikes: Strikes,
     spare: Vec<Exchange>,
     out: Vec<u8>,
-    /// Bytes charged for the beginning of a frame and for `out`.
+    /// Bytes charged for a partial frame and for `out`.
     buffered: usize,
-    /// True if they could not be.
+    /// `true` if they could not be charged.
     is_over_budget: bool,
     life: Life,
     end: Option<End>,
 }
 
-/// A call's future.
+/// The future of a call.
 type Call<S> = Either<<S as Service>::Unary, ResponseFuture<<S as Service>::Body>>;
 
-/// A header block whose meaning is known.
+/// A header block whose route is known.
 struct KnownBlock<H> {
     block: Vec<u8>,
     head: H,
@@ -117,7 +125,7 @@ struct KnownBlock<H> {
     content_length: Option<u64>,
 }
 
-/// The beginning of a header block.
+/// The received part of a header block.
 struct PartialBlock {
     stream: u32,
     is_end_of_stream: bool,
@@ -125,34 +133,45 @@ struct PartialBlock {
     bytes: Vec<u8>,
 }
 
-/// The client's settings that matter here.
+/// The client's settings that this side uses.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     initial_window: i64,
 }
 
-/// The way in which a connection ended.
+/// Load of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Load {
+    /// `true` if calls are under way.
+    pub(super) is_busy: bool,
+    /// The last stream that the client opened.
+    pub(super) last_stream: u32,
+    /// Bytes that calls and buffers hold.
+    pub(super) held: usize,
+}
+
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// All calls are over, and there will be no more.
+    /// All calls are finished, and no more will come.
     Finished,
     /// The client broke the protocol.
     Error(Reason),
-    /// The client reset one call after the other before it was answered.
+    /// The client kept resetting calls before they were answered.
     ResetFlood,
-    /// The client sent more of some frame than anybody needs.
+    /// The client sent more frames of some kind than any client needs.
     Flood,
-    /// The client did not read what it was sent.
+    /// The client did not read its answers.
     Unread,
-    /// The client gave no sign of life.
+    /// The client did not answer a ping in time.
     Silent,
-    /// The client did not speak HTTP/2 in time.
+    /// The client did not complete the HTTP/2 handshake in time.
     HandshakeTimeout,
-    /// Calls were under way when the time for them was over.
+    /// Calls were still under way when the grace period ended.
     GraceExceeded,
 }
 
-/// The failure of a connection: the reason for its peer, and the end for this side.
+/// Failure of a connection: the reason sent to the client, and the end for this side.
 struct Failure {
     reason: Reason,
     end: End,
@@ -175,7 +194,7 @@ impl From<Abuse> for Failure {
 }
 
 impl<S: Service> Connection<S> {
-    /// Begins a connection. The server's preface is the first of what it sends.
+    /// Creates a connection. Its first output is the server's preface.
     pub(super) fn new(service: S, limits: Limits, budget: &Arc<Budget>, now: Instant) -> Self {
         let mut connection = Self {
             service,
@@ -196,6 +215,8 @@ impl<S: Service> Connection<S> {
             send_window: DEFAULT_WINDOW.into(),
             receive_window: WINDOW.into(),
             unacknowledged: 0,
+            begun: 0,
+            work: 0,
             strikes: Strikes::new(now),
             spare: Vec::new(),
             out: Vec::new(),
@@ -221,7 +242,7 @@ impl<S: Service> Connection<S> {
         frame::write(&mut self.out, kind::WINDOW_UPDATE, 0, 0, &wider.to_be_bytes());
     }
 
-    /// Polls the calls that were woken, and writes what they answer.
+    /// Polls the calls that were woken, and writes their answers.
     pub(super) fn poll_calls(&mut self, cx: &mut Context<'_>, now: Instant) {
         let ready = self.slots.take_ready(cx.waker());
         for slot in ready.iter().copied() {
@@ -235,14 +256,14 @@ impl<S: Service> Connection<S> {
         self.slots.give_back(ready);
     }
 
-    /// Returns the bytes that are to be sent.
+    /// Returns the bytes to send.
     pub(super) fn out(&self) -> &[u8] {
         &self.out
     }
 
-    /// Charges the beginning of a frame that the caller of [`Self::receive`] keeps, and the bytes that wait for the socket, in the
-    /// place of those before. Where memory is used up, nothing more is read until the socket has taken what waits; a client that
-    /// lets much wait then is cut off. A frame that has come in part is small, and no reason for that.
+    /// Charges the partial frame kept by the caller of [`Self::receive`], and the pending output,
+    /// in place of the previous charge. If memory is exhausted, reading pauses until the socket has
+    /// accepted the output; only much pending output cuts the client off.
     pub(super) fn charge_buffers(&mut self, partial: usize) {
         self.account.release(std::mem::take(&mut self.buffered));
         let buffered = partial.saturating_add(self.out.len());
@@ -254,23 +275,33 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Returns whether more is to be read: not while the client does not take what waits for it.
+    /// Returns `true` if more is to be read: not while the client does not read its pending output.
     pub(super) fn wants_bytes(&self) -> bool {
         let is_affordable = self.out.is_empty() || !self.is_over_budget;
         self.end.is_none() && is_affordable && self.out.len() < MAX_UNSENT
     }
 
-    /// Returns how the connection ended, if it has.
+    /// Returns `true` if frames were left for the next turn.
+    pub(super) fn is_behind(&self) -> bool {
+        (self.begun >= MAX_BEGUN || self.work >= MAX_WORK) && self.end.is_none()
+    }
+
+    /// Returns the load of the connection.
+    pub(super) fn load(&self) -> Load {
+        Load { is_busy: !self.streams.is_empty(), last_stream: self.last_stream, held: self.account.used() }
+    }
+
+    /// Returns the reason for the connection's end, if it has ended.
     pub(super) fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// The socket was closed.
+    /// Records that the socket was closed.
     pub(super) fn on_closed(&mut self) {
         self.end.get_or_insert(End::Finished);
     }
 
-    /// Ends the connection for what the client did, and tells it why.
+    /// Ends the connection because of a client error, and sends the reason.
     fn fail(&mut self, failure: &Failure) {
         if self.end.is_none() {
             self.write_goaway(self.last_stream, failure.reason);
@@ -280,7 +311,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Writes GOAWAY. No stream is named that an earlier one excluded (RFC 9113, 6.8): the client may have sent it elsewhere.
+    /// Writes GOAWAY. Names no stream that an earlier one excluded (RFC 9113, 6.8): the client may
+    /// have sent it elsewhere.
     fn write_goaway(&mut self, last_stream: u32, reason: Reason) {
         self.goaway_stream = self.goaway_stream.min(last_stream);
         let [a, b, c, d] = self.goaway_stream.to_be_bytes();
@@ -288,14 +320,14 @@ impl<S: Service> Connection<S> {
         frame::write(&mut self.out, kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
     }
 
-    /// Resets a stream, and remembers that frames of it may still come.
+    /// Resets a stream, and remembers that frames on it may still arrive.
     fn reset(&mut self, stream: u32, reason: Reason) {
         frame::write(&mut self.out, kind::RST_STREAM, 0, stream, &reason.0.to_be_bytes());
         self.forget(stream);
         self.remove(stream);
     }
 
-    /// Remembers that frames of a stream may still come, which are to be passed over.
+    /// Remembers that frames on a stream may still arrive, which are ignored.
     fn forget(&mut self, stream: u32) {
         if self.forgotten.len() >= MAX_FORGOTTEN {
             self.forgotten.pop_front();
@@ -303,13 +335,13 @@ impl<S: Service> Connection<S> {
         self.forgotten.push_back(stream);
     }
 
-    /// Resets a stream for an error of the client.
+    /// Resets a stream because of a client error.
     fn reset_for_error(&mut self, stream: u32, reason: Reason) -> Result<(), Failure> {
         self.reset(stream, reason);
         Ok(self.strikes.record_error()?)
     }
 
-    /// Removes a stream that is over, and ends its call.
+    /// Removes a closed stream, and drops its call.
     fn remove(&mut self, stream: u32) {
         if let Some(removed) = self.streams.remove(&stream) {
             self.account.release(removed.charged);
@@ -319,7 +351,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Keeps the buffers of a finished call for a later one.
+    /// Keeps the buffers of a finished call for reuse.
     fn recycle(&mut self, exchange: Exchange) {
         let is_small = exchange.request.capacity().max(exchange.answer.capacity()) <= MAX_SPARE_BYTES;
         if is_small && self.spare.len() < MAX_SPARE {
@@ -327,7 +359,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Gives back memory that a connection without calls does not need. A watch of health may be open for ever.
+    /// Releases memory that an idle connection does not need. A health watch may be open for ever.
     fn shrink(&mut self) {
         self.spare = Vec::new();
         self.slots.shrink();
@@ -344,7 +376,7 @@ impl<S: Service> Connection<S> {
 #[cfg(any(test, fuzzing))]
 #[allow(clippy::arithmetic_side_effects, clippy::panic, reason = "a check that panics has found something")]
 impl<S: Service> Connection<S> {
-    /// Asserts what holds between any two events: charges are those of what is held, and lists are bounded by the bound of streams.
+    /// Asserts invariants between events: charges match what is held, and all lists are bounded.
     pub(super) fn check(&self) {
         if self.end.is_some() {
             return;

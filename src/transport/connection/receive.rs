@@ -1,4 +1,4 @@
-//! Frames in, one after the other; frames of the connection itself (RFC 9113, sections 3.4, 4 and 6).
+//! Received frames, and frames of the connection itself (RFC 9113, sections 3.4, 4 and 6).
 
 use std::time::Instant;
 
@@ -6,14 +6,15 @@ use super::{Connection, DEFAULT_WINDOW, End, Failure, PartialBlock};
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::Service;
 
-/// The first bytes of a client.
+/// The client's connection preface.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest window (RFC 9113, 6.9.1).
+/// Maximum window (RFC 9113, 6.9.1).
 const MAX_WINDOW: i64 = (1 << 31) - 1;
-/// Bytes of a header block that is sent in pieces. Twice a list of the largest size fits, Huffman coded or not.
+/// Maximum size of a header block in several frames, in bytes. Fits twice a list of the maximum
+/// size, Huffman-coded or not.
 const MAX_BLOCK: usize = 64 << 10;
 
-/// Settings that are read (RFC 9113, 6.5.2).
+/// Identifiers of the settings that this side reads (RFC 9113, 6.5.2).
 mod setting {
     pub(super) const HEADER_TABLE_SIZE: u16 = 1;
     pub(super) const ENABLE_PUSH: u16 = 2;
@@ -22,10 +23,13 @@ mod setting {
 }
 
 impl<S: Service> Connection<S> {
-    /// Takes bytes that the client sent: all frames that are whole. Returns how many bytes were taken; what is left is to come
-    /// again, with more behind it.
+    /// Handles the complete frames in bytes from the client, until the connection [is
+    /// behind](Self::is_behind). Returns the number of bytes consumed; the caller passes the rest
+    /// again, followed by more.
     pub(in crate::transport) fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
         self.life.on_heard(now);
+        self.begun = 0;
+        self.work = 0;
         let mut at = 0;
         if self.life.awaits_preface() {
             let length = bytes.len().min(PREFACE.len());
@@ -39,7 +43,7 @@ impl<S: Service> Connection<S> {
             self.life.on_preface();
             at = length;
         }
-        while self.end.is_none() {
+        while self.end.is_none() && !self.is_behind() {
             let rest = bytes.get(at..).unwrap_or_default();
             let Some(head) = rest.first_chunk::<HEAD>().map(FrameHead::read) else { break };
             if head.length > MAX_PAYLOAD {
@@ -59,7 +63,7 @@ impl<S: Service> Connection<S> {
         if self.end.is_some() { bytes.len() } else { at }
     }
 
-    /// Takes one frame. Returns the bytes of `after` that were taken along with it.
+    /// Handles one frame. Returns the number of bytes of `after` consumed with it.
     fn frame(&mut self, head: FrameHead, payload: &[u8], after: &[u8], now: Instant) -> Result<usize, Failure> {
         let is_continued = self.block.as_ref().is_some_and(|block| block.stream == head.stream);
         if (self.block.is_some() || head.kind == kind::CONTINUATION)
@@ -86,13 +90,13 @@ impl<S: Service> Connection<S> {
                 self.life.on_goaway();
             }
             kind::PUSH_PROMISE => return Err(Reason::PROTOCOL_ERROR.into()),
-            // Others are to be ignored (RFC 9113, 5.5).
+            // Unknown frame types are ignored (RFC 9113, 5.5).
             _ => self.strikes.record_control(now)?,
         }
         Ok(0)
     }
 
-    /// Keeps the beginning of a header block.
+    /// Keeps the start of a header block.
     pub(super) fn begin_block(&mut self, block: PartialBlock) -> Result<(), Failure> {
         self.account.charge(block.bytes.len()).map_err(|_| Reason::ENHANCE_YOUR_CALM)?;
         self.block = Some(block);
@@ -115,7 +119,7 @@ impl<S: Service> Connection<S> {
         }
         self.account.release(block.bytes.len());
         let PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes } = block;
-        // DATA comes by itself: a block in pieces is rare.
+        // DATA is handled separately: a block in several frames is rare.
         self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop)
     }
 
@@ -126,7 +130,8 @@ impl<S: Service> Connection<S> {
         if payload.len() != 4 {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        if self.streams.contains_key(&head.stream) {
+        // Includes a stream that was answered before its whole request arrived.
+        if self.streams.contains_key(&head.stream) || self.forgotten.contains(&head.stream) {
             self.remove(head.stream);
             self.strikes.record_reset()?;
         } else {
@@ -156,7 +161,7 @@ impl<S: Service> Connection<S> {
                 setting::INITIAL_WINDOW_SIZE if i64::from(value) > MAX_WINDOW => {
                     return Err(Reason::FLOW_CONTROL_ERROR.into());
                 }
-                // It touches every stream: once a frame, however often it is in it.
+                // Touches every stream: applied once per frame, however often it occurs there.
                 setting::INITIAL_WINDOW_SIZE => initial_window = Some(value),
                 name => self.setting(name, value)?,
             }
@@ -176,13 +181,14 @@ impl<S: Service> Connection<S> {
             setting::MAX_FRAME_SIZE if !(16_384..=16_777_215).contains(&value) => {
                 return Err(Reason::PROTOCOL_ERROR.into());
             }
-            // A list of header fields is never longer than any client takes; frames are as small as they always may be.
+            // Other settings need no action: header lists of answers are short enough for any
+            // client, and frames are no larger than every client accepts.
             _ => {}
         }
         Ok(())
     }
 
-    /// Changes the windows of all streams by what the initial one changes (RFC 9113, 6.9.2).
+    /// Adjusts the windows of all streams by the change of the initial window (RFC 9113, 6.9.2).
     fn set_initial_window(&mut self, value: u32) -> Result<(), Failure> {
         let value = i64::from(value);
         let change = value.saturating_sub(self.peer.initial_window);
@@ -242,7 +248,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Priorities are checked and not followed: RFC 9113, 5.3.2 deprecates them.
+    /// Validates a PRIORITY frame, and ignores it: RFC 9113, 5.3.2 deprecates priorities.
     fn priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
         if head.stream == 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
@@ -258,7 +264,7 @@ impl<S: Service> Connection<S> {
         if head.stream > self.last_stream { Err(reason.into()) } else { self.reset_for_error(head.stream, reason) }
     }
 
-    /// Gives the client's window of the connection back what was taken, once that is worth a frame.
+    /// Returns consumed bytes to the client's connection window, once they are worth a frame.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.unacknowledged = self.unacknowledged.saturating_add(bytes);
         if let Some(increment) = worth_a_frame(self.unacknowledged) {
@@ -268,7 +274,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// The same for the window of a stream of which more is to come.
+    /// Returns consumed bytes to the window of a stream that has more to come.
     pub(super) fn give_back_of(&mut self, id: u32, bytes: usize) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.is_remote_closed()) else { return };
         stream.unacknowledged = stream.unacknowledged.saturating_add(bytes);
@@ -279,7 +285,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Charges a stream that stays with what it takes.
+    /// Charges an open stream. Returns `false` if memory is exhausted.
     pub(super) fn charge_stream(&mut self, id: u32, bytes: usize) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let is_charged = self.account.charge(bytes).is_ok();
@@ -290,7 +296,7 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// Half of a window is worth a frame.
+/// Returns the increment for these bytes if they are worth a frame: half of a window.
 fn worth_a_frame(bytes: usize) -> Option<u32> {
     u32::try_from(bytes).ok().filter(|bytes| *bytes >= super::WINDOW.div_euclid(2))
 }

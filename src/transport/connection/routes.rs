@@ -1,23 +1,23 @@
-//! Header blocks read: their lists, and the routes that those lead to.
+//! Decodes header blocks, and finds the routes of their lists.
 
 use super::{Connection, Failure, KnownBlock, MAX_HEADER_LIST};
 use crate::transport::fields::Verdict;
 use crate::transport::frame::Reason;
 use crate::transport::service::{Route, Service};
 
-/// Bytes of a header block that is remembered.
+/// Maximum size of a header block that is remembered, in bytes.
 const MAX_KNOWN_BLOCK: usize = 2 << 10;
 
-/// The meaning of a request's header block.
+/// Result of reading a request's header block.
 pub(super) enum Routed<H> {
-    /// A route, and the length of the body if the client announced it.
+    /// The route, and the length of the body if the client announced it.
     To(Route<H>, Option<u64>),
     Malformed,
     TooLarge,
 }
 
 impl<S: Service> Connection<S> {
-    /// Decodes a request's block, or recognizes it, and finds its route.
+    /// Decodes or recognizes a request's header block, and returns its route.
     pub(super) fn route(&mut self, block: &[u8]) -> Result<Routed<S::Head>, Failure> {
         if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
             return Ok(Routed::To(known.route(), known.content_length));
@@ -38,7 +38,7 @@ impl<S: Service> Connection<S> {
         Ok(Routed::To(route, content_length))
     }
 
-    /// Decodes a block into `fields`. Returns whether the decoder's table is as before.
+    /// Decodes a block into `fields`. Returns `true` if the decoder's table is unchanged.
     pub(super) fn decode(&mut self, block: &[u8]) -> Result<bool, Failure> {
         let fields = &mut self.fields;
         fields.clear();

@@ -1,4 +1,4 @@
-//! Connections without IO: frames by hand against a service that echoes.
+//! Connections without IO: handwritten frames against a service that echoes.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod frames;
@@ -6,6 +6,7 @@ mod life;
 mod memory;
 mod windows;
 
+use std::cell::Cell;
 use std::future::{Pending, Ready, pending, ready};
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -21,7 +22,7 @@ use super::super::fields::Fields;
 use super::super::frame::{FrameHead, HEAD, Reason, flag, kind, write, write_block};
 use super::super::hpack::{Decoder, Encoder};
 use super::super::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
-use super::{Connection, Limits};
+use super::{Connection, End, Limits, MAX_WORK};
 use crate::transport::body::RequestBody;
 
 const LIMITS: Limits = Limits {
@@ -31,8 +32,14 @@ const LIMITS: Limits = Limits {
     keepalive_timeout: Duration::from_secs(20),
 };
 
-/// Answers `/echo` by what it was sent, `/wait` and `/unread` never, `/big` by the length that the body names, `/stream` by a stream.
-pub(super) struct Echo;
+/// Answers `/echo` with its input, `/wait` and `/unread` never, `/big` with the length that the
+/// body names, `/stream` with a stream, `/early` with a stream before its body has arrived, and
+/// `/work` with work of half a turn.
+#[derive(Default)]
+pub(super) struct Echo {
+    /// Work of the calls of `/work` that is not taken yet.
+    work: Cell<usize>,
+}
 
 impl Service for Echo {
     type Head = Arc<[u8]>;
@@ -41,12 +48,19 @@ impl Service for Echo {
 
     fn route(&self, fields: &Fields) -> Route<Arc<[u8]>> {
         match fields.path() {
-            b"/stream" | b"/unread" => Route::Stream { cost: 1_000 },
+            b"/stream" | b"/unread" | b"/early" => Route::Stream { cost: 1_000 },
             path => Route::Unary { head: path.into(), max_body: 100_000 },
         }
     }
 
+    fn take_work(&self) -> usize {
+        self.work.take()
+    }
+
     fn unary(&self, head: Arc<[u8]>, mut exchange: Exchange) -> Self::Unary {
+        if &*head == b"/work" {
+            self.work.set(MAX_WORK / 2);
+        }
         match &*head {
             b"/wait" => Either::Right(pending()),
             b"/big" => {
@@ -68,6 +82,9 @@ impl Service for Echo {
                 let _body = request.into_body();
                 return pending().await;
             }
+            if request.uri().path() == "/early" {
+                return Answer::Response(Box::new(Response::new(Full::default())));
+            }
             let collected = request.into_body().collect().await;
             let body = collected.map_or_else(|error| Bytes::from(error.to_string()), |body| body.to_bytes());
             Answer::Response(Box::new(Response::new(Full::new(body))))
@@ -79,7 +96,7 @@ impl Service for Echo {
     }
 }
 
-/// A client of one connection, with a clock of its own.
+/// The client of one connection, with a clock of its own.
 pub(super) struct Peer {
     pub(super) connection: Connection<Echo>,
     pub(super) now: Instant,
@@ -92,7 +109,7 @@ pub(super) struct Peer {
 /// A frame that the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// Fields, and whether the stream ends.
+    /// Stream, fields, and whether the stream ends.
     Headers(u32, Vec<(String, String)>, bool),
     Data(u32, Vec<u8>, bool),
     Reset(u32, u32),
@@ -104,7 +121,7 @@ pub(super) enum Sent {
 }
 
 impl Peer {
-    /// A client that has shaken hands.
+    /// Creates a client that has completed the handshake.
     pub(super) fn new() -> Self {
         Self::with(LIMITS, 1 << 20)
     }
@@ -113,10 +130,10 @@ impl Peer {
         Self::of(limits, Arc::new(Budget::new(budget)))
     }
 
-    /// A client of a server that has others.
+    /// Creates a client of a server whose budget may be shared with other clients.
     pub(super) fn of(limits: Limits, budget: Arc<Budget>) -> Self {
         let now = Instant::now();
-        let connection = Connection::new(Echo, limits, &budget, now);
+        let connection = Connection::new(Echo::default(), limits, &budget, now);
         let (encoder, decoder) = (Encoder::new(), Decoder::new(4096));
         let mut peer = Self { connection, now, budget, encoder, decoder, unread: Vec::new() };
         peer.bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -127,8 +144,13 @@ impl Peer {
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
-        let taken = self.connection.receive(&self.unread, self.now);
-        self.unread.drain(..taken);
+        loop {
+            let taken = self.connection.receive(&self.unread, self.now);
+            self.unread.drain(..taken);
+            if !self.connection.is_behind() {
+                break;
+            }
+        }
         self.connection.poll_calls(&mut Context::from_waker(Waker::noop()), self.now);
     }
 
@@ -138,7 +160,7 @@ impl Peer {
         self.bytes(&bytes);
     }
 
-    /// HEADERS of a call.
+    /// Returns the HEADERS of a call.
     pub(super) fn headers(&mut self, stream: u32, path: &str, is_end: bool) -> Vec<u8> {
         let usual = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a|b")];
         self.list(stream, &usual, is_end)
@@ -153,7 +175,7 @@ impl Peer {
         bytes
     }
 
-    /// A whole call.
+    /// Makes a whole call.
     pub(super) fn call(&mut self, stream: u32, path: &str, body: &[u8]) {
         let mut bytes = self.headers(stream, path, false);
         write(&mut bytes, kind::DATA, flag::END_STREAM, stream, body);
@@ -166,7 +188,7 @@ impl Peer {
         self.connection.poll_calls(&mut Context::from_waker(Waker::noop()), self.now);
     }
 
-    /// Takes all that the server has to send.
+    /// Takes everything that the server has to send.
     pub(super) fn sent(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         while !self.connection.out().is_empty() {
@@ -202,13 +224,13 @@ impl Peer {
         }
     }
 
-    /// The reason of the GOAWAY with which the server ended the connection.
+    /// Returns the reason of the GOAWAY that ended the connection.
     pub(super) fn goaway(&mut self) -> Option<u32> {
         self.sent().into_iter().find_map(|sent| if let Sent::GoAway(_, reason) = sent { Some(reason) } else { None })
     }
 }
 
-/// The three frames of an echo.
+/// Returns the three frames of an echo.
 pub(super) fn echo(stream: u32, body: &[u8]) -> Vec<Sent> {
     vec![head(stream), Sent::Data(stream, body.to_vec(), false), trailers(stream)]
 }

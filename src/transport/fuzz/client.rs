@@ -1,15 +1,16 @@
-//! A client that checks what it is sent: frames, their order on each stream, windows, header blocks, answers.
+//! A client that checks what it receives: frames, their order on each stream, windows, header
+//! blocks, answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::service::{Behaviour, FILL};
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, flag, kind};
 use crate::transport::hpack::{Decoder, Encoder};
 
-/// The window of a connection and of each stream before it is changed.
+/// Initial window of a connection and of each stream.
 const DEFAULT_WINDOW: i64 = 65_535;
 
-/// An answer as far as it has come.
+/// Progress of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     #[default]
@@ -23,13 +24,13 @@ enum Progress {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) behaviour: Behaviour,
-    /// The body as far as it was sent.
+    /// The part of the body sent so far.
     body: Vec<u8>,
     pub(super) is_ended: bool,
     pub(super) is_reset: bool,
     answer: Vec<u8>,
     is_refused: bool,
-    /// Bytes that the server may send, and bytes that this client may.
+    /// Bytes that the server may send; `send_window` has those that this client may send.
     window: i64,
     pub(super) send_window: i64,
 }
@@ -38,21 +39,24 @@ pub(super) struct Client {
     encoder: Encoder,
     decoder: Decoder,
     unread: Vec<u8>,
-    /// Stream, end of stream, block.
+    /// A continued header block: stream, end of stream, bytes.
     continued: Option<(u32, bool, Vec<u8>)>,
     pub(super) calls: BTreeMap<u32, Call>,
     progress: BTreeMap<u32, Progress>,
     pub(super) last_stream: u32,
-    /// The client has sent arbitrary frames: answers and windows are not checked any more.
+    /// Set when the client has sent arbitrary frames: answers and windows are no longer checked.
     pub(super) is_wild: bool,
     window: i64,
     pub(super) send_window: i64,
     initial_window: i64,
+    /// Settings that the server has not acknowledged, including the preface's: the window of
+    /// streams that each sets.
+    unacknowledged: VecDeque<Option<u32>>,
     is_greeted: bool,
-    /// The last stream that the server takes up.
+    /// The last stream that the server processes.
     pub(super) last_accepted: u32,
     errors: u32,
-    /// Pings of the server that are not answered.
+    /// Pings of the server that have no answer yet.
     pub(super) pings: Vec<Vec<u8>>,
 }
 
@@ -70,6 +74,7 @@ impl Client {
             window: DEFAULT_WINDOW,
             send_window: DEFAULT_WINDOW,
             initial_window: DEFAULT_WINDOW,
+            unacknowledged: [None].into(),
             is_greeted: false,
             last_accepted: u32::MAX,
             errors: 0,
@@ -77,14 +82,14 @@ impl Client {
         }
     }
 
-    /// The first bytes of a connection.
+    /// Returns the first bytes of a connection.
     pub(super) fn preface() -> Vec<u8> {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame::write(&mut bytes, kind::SETTINGS, 0, 0, &[]);
         bytes
     }
 
-    /// HEADERS of a new call, with a field that the server's table takes up.
+    /// Returns the HEADERS of a new call, with a field that the server inserts into its table.
     pub(super) fn begin(&mut self, behaviour: Behaviour, inserted: &[u8], is_end: bool) -> Vec<u8> {
         self.last_stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
         let (stream, path, encoder, mut bytes) = (self.last_stream, behaviour.path(), &mut self.encoder, Vec::new());
@@ -115,7 +120,7 @@ impl Client {
         bytes
     }
 
-    /// DATA of a call, as much as windows allow.
+    /// Returns DATA of a call, as much as the windows allow.
     pub(super) fn data(&mut self, stream: u32, length: usize, is_end: bool) -> Vec<u8> {
         let Some(call) = self.calls.get_mut(&stream).filter(|call| !call.is_ended && !call.is_reset) else {
             return Vec::new();
@@ -139,7 +144,7 @@ impl Client {
         bytes
     }
 
-    /// Widens the window of a stream, or of the connection.
+    /// Widens the window of a stream or of the connection.
     pub(super) fn widen(&mut self, stream: u32, bytes: u32) -> Vec<u8> {
         match self.calls.get_mut(&stream) {
             Some(call) => call.window += i64::from(bytes),
@@ -151,22 +156,35 @@ impl Client {
         out
     }
 
-    /// Sets the window of streams. To be sent and taken before anything else is.
+    /// Sets the window of streams. Frames in flight follow the previous one until the server
+    /// acknowledges this.
     pub(super) fn set_initial_window(&mut self, bytes: u32) -> Vec<u8> {
+        self.unacknowledged.push_back(Some(bytes));
+        Self::setting_frame(4, bytes)
+    }
+
+    pub(super) fn setting(&mut self, name: u16, value: u32) -> Vec<u8> {
+        self.unacknowledged.push_back(None);
+        Self::setting_frame(name, value)
+    }
+
+    fn on_settings_ack(&mut self) {
+        let acknowledged = self.unacknowledged.pop_front();
+        assert!(self.is_wild || acknowledged.is_some(), "settings that were not sent");
+        let Some(bytes) = acknowledged.flatten() else { return };
         let change = i64::from(bytes) - self.initial_window;
         self.initial_window = bytes.into();
         self.calls.values_mut().for_each(|call| call.window += change);
-        Self::setting(4, bytes)
     }
 
-    pub(super) fn setting(name: u16, value: u32) -> Vec<u8> {
+    fn setting_frame(name: u16, value: u32) -> Vec<u8> {
         let ([n0, n1], [v0, v1, v2, v3]) = (name.to_be_bytes(), value.to_be_bytes());
         let mut out = Vec::new();
         frame::write(&mut out, kind::SETTINGS, 0, 0, &[n0, n1, v0, v1, v2, v3]);
         out
     }
 
-    /// Reads what the server wrote.
+    /// Reads and checks what the server wrote.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
         let unread = std::mem::take(&mut self.unread);
@@ -191,6 +209,9 @@ impl Client {
                         && if head.flags == 0 { payload.len().is_multiple_of(6) } else { payload.is_empty() }
                 );
                 self.is_greeted = true;
+                if head.has(flag::ACK) {
+                    self.on_settings_ack();
+                }
             }
             kind::PING => {
                 assert_eq!((head.stream, payload.len()), (0, 8));
@@ -290,7 +311,7 @@ impl Client {
         assert!((call.is_ended || !needs_all) && call.answer == expected, "{stream}: {:?}", call.behaviour);
     }
 
-    /// Streams of calls that are neither over nor wait for anything but the server.
+    /// Returns the streams of unfinished calls that wait only for the server.
     pub(super) fn unanswered(&self) -> Vec<u32> {
         let is_due = |call: &Call| {
             !call.is_reset && (call.is_ended && call.behaviour != Behaviour::Never || call.behaviour == Behaviour::Fail)

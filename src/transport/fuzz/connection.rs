@@ -1,4 +1,5 @@
-//! A whole connection with a simulated clock: calls of every kind, windows, resets, a slow socket, time, shutdown, wild frames.
+//! A whole connection with a simulated clock: calls of every kind, windows, resets, a slow socket,
+//! time, shutdown, arbitrary frames.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use super::wire::Wire;
 use crate::transport::connection::End;
 use crate::transport::frame::{self, flag, kind};
 
-/// Steps of one input.
+/// Maximum number of steps of one input.
 const MAX_STEPS: usize = 400;
-/// Openings of the gate after which the largest answer in pieces is whole.
+/// Number of gate openings after which the largest answer in pieces is complete.
 const LAST_OPENINGS: usize = 20;
 
-/// Each step is a byte, and what it needs behind it.
+/// Runs an input: each step is a byte, followed by its parameters.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let (mut wire, mut client) = (Wire::new(), Client::new());
@@ -27,7 +28,7 @@ pub fn run(bytes: &[u8]) {
         }
         let step = input.u8();
         if step % 16 == 8 {
-            // What was sent before is answered before: a smaller window is not for it.
+            // Earlier bytes are answered first: a smaller window does not apply to them.
             wire.send(&std::mem::take(&mut held));
             client.read(&wire.turn(usize::MAX));
         }
@@ -39,7 +40,7 @@ pub fn run(bytes: &[u8]) {
             _ => 0,
         };
         server_step(step % 16, &mut input, &mut wire);
-        // Some steps come with the next one, or stop within a frame.
+        // Some steps arrive together with the next one, or stop within a frame.
         let kept = if step & 0xf0 == 0x70 { held.len() / 2 } else { 0 };
         if step & 0x80 == 0 || step % 16 == 8 {
             wire.send(&held);
@@ -82,7 +83,7 @@ fn client_step(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> 
             client.widen(stream, bytes)
         }
         8 if input.u8().is_multiple_of(2) => client.set_initial_window(u32::try_from(input.size()).unwrap()),
-        8 => Client::setting(1, u32::try_from(input.size()).unwrap()),
+        8 => client.setting(1, u32::try_from(input.size()).unwrap()),
         13 => {
             let mut bytes = Vec::new();
             for ping in std::mem::take(&mut client.pings) {
@@ -101,7 +102,7 @@ fn client_step(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> 
     }
 }
 
-/// Begins a call: whole, begun only, or its header block in pieces.
+/// Begins a call: whole, only begun, or with its header block in pieces.
 fn begin(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
     let behaviour = match input.u8() % 10 {
         0 | 1 => Behaviour::Echo,
@@ -126,7 +127,7 @@ fn begin(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
     }
 }
 
-/// A stream of a call; mostly one of the latest.
+/// Returns the stream of a call, usually of a recent one.
 fn stream(input: &mut Input<'_>, client: &Client) -> u32 {
     client.last_stream.saturating_sub(u32::from(input.u8() % 16) * 2)
 }
@@ -143,7 +144,8 @@ fn server_step(step: u8, input: &mut Input<'_>, wire: &mut Wire) {
     }
 }
 
-/// Gives every call what it waits for: each is answered or reset, and a client that kept to the protocol is told of no error.
+/// Unblocks every call: each is answered or reset, and a client that followed the protocol receives
+/// no error.
 fn finish(wire: &mut Wire, client: &mut Client) {
     if wire.end().is_none() && !client.is_wild {
         wire.send(&client.widen(0, 1 << 30));

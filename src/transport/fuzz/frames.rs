@@ -1,10 +1,11 @@
-//! Any bytes as what a client sends, in pieces of any size.
+//! Arbitrary bytes from a client, in pieces of any size.
 
 use super::Input;
 use super::client::Client;
 use super::wire::Wire;
 
-/// The first byte tells whether the client shakes hands before, the second how large pieces are.
+/// Runs an input. Its first byte selects whether the client completes the handshake first, its
+/// second byte the size of the pieces.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let (begin, piece) = (input.u8(), usize::from(input.u8()).pow(2).max(1));

@@ -1,9 +1,9 @@
-//! Any blocks to a decoder, and header lists through an encoder to a decoder.
+//! Arbitrary blocks through a decoder, and header lists through an encoder and a decoder.
 
 use super::Input;
 use crate::transport::hpack::{Decoder, Encoder};
 
-/// Fields that the encoder may insert. Their addresses do not change, as it wants.
+/// Fields that the encoder may insert. Their addresses are stable, as it requires.
 const REPEATED: [(&[u8], &[u8]); 4] = [
     (b"content-type", b"application/grpc"),
     (b"grpc-status", b"0"),
@@ -11,13 +11,13 @@ const REPEATED: [(&[u8], &[u8]); 4] = [
     (b"x-huge", &[b'h'; 2100]),
 ];
 
-/// The first byte chooses one of the two.
+/// Runs an input; its first byte selects decoding or encoding.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     if input.u8().is_multiple_of(2) { decode(input) } else { encode(input) }
 }
 
-/// Each block has its length in front of it.
+/// Decodes blocks, each preceded by its length.
 fn decode(mut input: Input<'_>) {
     let max = [0, 64, 4096, 65_536][usize::from(input.u8() % 4)];
     let (mut decoder, mut twin) = (Decoder::new(max), Decoder::new(max));
@@ -29,7 +29,7 @@ fn decode(mut input: Input<'_>) {
         let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
         assert_eq!((decoded, &fields), (again, &others));
         match decoded {
-            // The same block means the same.
+            // The same block decodes to the same fields.
             Ok(true) => {
                 others.clear();
                 let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));

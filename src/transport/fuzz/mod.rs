@@ -1,7 +1,9 @@
-//! Fuzz targets of connections without IO and of HPACK: run by cargo-fuzz, and for seconds by the tests below.
+//! Fuzz targets for connections without IO and for HPACK: run by cargo-fuzz, and for seconds by the
+//! tests below.
 //!
-//! They are compiled into the crate, for tests and fuzzing only, because connections are private: no caller needs one without
-//! its socket, and a public type for tests alone would be one more promise to keep.
+//! They are compiled into the crate, for tests and fuzzing only, because connections are private:
+//! no caller needs one without its socket, and a public type for tests alone would be one more API
+//! to keep stable.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -22,7 +24,7 @@ pub(super) mod service;
 mod tests;
 mod wire;
 
-/// Input of a target, read as numbers; zeros behind its end.
+/// Input of a target, read as numbers; zeros after its end.
 #[derive(Clone, Copy, Debug)]
 struct Input<'a>(&'a [u8]);
 
@@ -43,13 +45,13 @@ impl<'a> Input<'a> {
         u32::from(self.u16()) << 16 | u32::from(self.u16())
     }
 
-    /// A number below 2^16 of which small ones are as frequent as large ones.
+    /// Returns a number below 2^16; small ones are as frequent as large ones.
     fn size(&mut self) -> usize {
         let bits = self.u8() % 17;
         usize::from(self.u16()) & ((1 << bits) - 1)
     }
 
-    /// At most `length` bytes.
+    /// Returns at most `length` bytes.
     fn bytes(&mut self, length: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;

@@ -1,4 +1,5 @@
-//! A service whose calls are answered at once, later, never, in pieces or largely, as their paths say.
+//! A service whose calls are answered at once, later, never, in pieces or with large bodies,
+//! depending on their paths.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,29 +15,30 @@ use crate::transport::body::RequestBody;
 use crate::transport::fields::Fields;
 use crate::transport::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
 
-/// Bytes of a body that a unary call may have.
+/// Maximum size of a unary call's body, in bytes.
 pub(in crate::transport) const MAX_BODY: usize = 100_000;
-/// Byte that generated answers consist of.
+/// The byte that fills generated answers.
 pub(in crate::transport) const FILL: u8 = b'x';
 
-/// The way in which a call is answered.
+/// Behaviour of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport) enum Behaviour {
-    /// Unary, by its own body.
+    /// Unary; answered with its own body.
     Echo,
-    /// The same, once the gate was opened.
+    /// Unary; answered with its own body once the gate opens.
     Later,
-    /// Unary, never.
+    /// Unary; never answered.
     Never,
-    /// Unary, by this many bytes.
+    /// Unary; answered with this many bytes.
     Large(usize),
-    /// A stream that echoes its body while it comes.
+    /// Stream; echoes its body as it arrives.
     StreamEcho,
-    /// A stream that reads its body, then answers without one.
+    /// Stream; reads its body, then answers without one.
     Status,
-    /// A stream of this many bytes in pieces, one for each time that the gate is opened. Its body is not read.
+    /// Stream; answers with this many bytes in pieces, one each time that the gate opens. Its body
+    /// is not read.
     Pieces(usize),
-    /// A stream that fails after some bytes.
+    /// Stream; fails after some bytes.
     Fail,
 }
 
@@ -54,7 +56,7 @@ impl Behaviour {
         }
     }
 
-    /// The behaviour of a path. Unknown ones are echoed.
+    /// Returns the behaviour of a path. Unknown paths echo.
     fn of(path: &[u8]) -> Self {
         let path = std::str::from_utf8(path).unwrap_or_default();
         let number = |prefix: &str| path.strip_prefix(prefix).and_then(|number| number.parse::<u16>().ok());
@@ -73,7 +75,7 @@ impl Behaviour {
     }
 }
 
-/// Holds calls up until it is opened; closes behind those that waited.
+/// A gate that holds calls until it is opened, and closes again behind those that waited.
 #[derive(Clone, Debug, Default)]
 pub(in crate::transport) struct Gate(Arc<Mutex<GateState>>);
 
@@ -96,7 +98,7 @@ impl Gate {
         self.0.lock().opened
     }
 
-    /// Ready once the gate was opened since `seen`.
+    /// Polls for an opening of the gate since `seen`.
     fn poll(&self, seen: u64, cx: &Context<'_>) -> Poll<u64> {
         let mut state = self.0.lock();
         if state.opened > seen {

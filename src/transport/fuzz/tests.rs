@@ -1,4 +1,4 @@
-//! Each target for seconds, on frames well- and ill-formed and on any bytes.
+//! Runs of each target for seconds, on valid and invalid frames and on arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::wire::Wire;
 use super::{connection, frames, hpack};
 use crate::transport::frame;
 
-/// Bytes as a client might send them: frames, of which some bytes are changed.
+/// Generates bytes as a client might send them: frames, some bytes of which are changed.
 fn sent() -> impl Strategy<Value = Vec<u8>> {
     let one = (0u8..12, any::<u8>(), 0u32..32, prop::collection::vec(any::<u8>(), 0..60));
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
@@ -46,6 +46,11 @@ proptest! {
     ) {
         connection::run(&bytes);
     }
+}
+
+#[test]
+fn a_window_that_is_lowered_is_not_for_what_is_under_way() {
+    connection::run(include_bytes!("../../../fuzz/seeds/connection/window-lowered-under-way"));
 }
 
 #[test]

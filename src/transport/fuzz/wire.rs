@@ -1,4 +1,5 @@
-//! A connection between a simulated socket and a simulated clock, driven as [`super::super::io::Driver`] drives it.
+//! A connection between a simulated socket and a simulated clock, driven as
+//! [`super::super::io::Driver`] drives it.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -8,11 +9,12 @@ use super::service::{Gate, Scripted};
 use crate::transport::budget::Budget;
 use crate::transport::connection::{Connection, End, Limits};
 
-/// Bytes that all clients may hold; few, so that inputs reach the bound.
+/// Memory budget of all clients, in bytes; small, so that inputs reach the bound.
 pub(super) const BUDGET: usize = 1 << 20;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
-/// More than the bytes that answers to one read can take, each with its head, besides what waits for the socket already.
+/// More bytes than answers to one read can take, frame headers included, in addition to pending
+/// output.
 const MAX_OUT: usize = 2 << 20;
 pub(super) const LIMITS: Limits = Limits {
     max_streams: 16,
@@ -26,9 +28,9 @@ pub(super) struct Wire {
     pub(super) gate: Gate,
     pub(super) now: Instant,
     budget: Arc<Budget>,
-    /// Bytes that the client sent and the server did not read.
+    /// Bytes that the client sent and the server has not read.
     inbox: Vec<u8>,
-    /// The beginning of a frame, which the server has read.
+    /// A partial frame that the server has read.
     partial: Vec<u8>,
     /// Bytes of the connection's output that [`Self::turn`] has returned.
     seen: usize,
@@ -46,8 +48,8 @@ impl Wire {
         self.inbox.extend_from_slice(bytes);
     }
 
-    /// Runs the connection until it waits for its peer. The socket takes `room` bytes. Returns what was written since the last
-    /// turn, whether or not the socket took it.
+    /// Runs the connection until it waits for its peer. The socket accepts `room` bytes. Returns
+    /// the output since the last turn, whether or not the socket accepted it.
     pub(super) fn turn(&mut self, mut room: usize) -> Vec<u8> {
         let mut written = Vec::new();
         loop {
@@ -78,17 +80,19 @@ impl Wire {
     }
 
     fn read(&mut self) -> bool {
-        if !self.connection.wants_bytes() || self.inbox.is_empty() {
+        if !self.connection.wants_bytes() || (self.inbox.is_empty() && !self.connection.is_behind()) {
             return false;
         }
-        self.partial.extend(self.inbox.drain(..READ_BYTES.min(self.inbox.len())));
+        if !self.connection.is_behind() {
+            self.partial.extend(self.inbox.drain(..READ_BYTES.min(self.inbox.len())));
+        }
         let taken = self.connection.receive(&self.partial, self.now);
         self.partial.drain(..taken);
         self.connection.charge_buffers(self.partial.len());
         true
     }
 
-    /// Lets time pass; the connection does what is due in the next turn.
+    /// Advances the clock; the connection runs due timers in the next turn.
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += time;
     }
@@ -101,7 +105,7 @@ impl Wire {
         self.connection.end()
     }
 
-    /// Drops the connection, which gives back all that it holds.
+    /// Drops the connection, which releases everything that it holds.
     pub(super) fn close(self) {
         drop(self.connection);
         assert_eq!(self.budget.used(), 0);

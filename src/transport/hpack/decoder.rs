@@ -4,13 +4,13 @@ use super::dynamic_table::DynamicTable;
 use super::integer::{BlockReader, StringLiteral};
 use super::{HpackError, huffman, static_table};
 
-/// Bytes of the buffer for decoded strings that are kept from block to block.
+/// Capacity of the buffer for decoded strings kept from block to block, in bytes.
 const KEPT_SCRATCH: usize = 4096;
-/// Size updates that a block may begin with, RFC 7541 4.2.
+/// Maximum number of size updates at the start of a block, RFC 7541 4.2.
 const MAX_SIZE_UPDATES: usize = 2;
 
-/// First octets of the representations, RFC 7541 6. Lower ones are literals that are not inserted;
-/// the bit that forbids proxies to index them makes no difference to a decoder.
+/// First octets of the representations, RFC 7541 6. Lower values are literals that are not
+/// inserted; the bit that forbids proxies to index them makes no difference to a decoder.
 const INDEXED: u8 = 0x80;
 const LITERAL_INSERTED: u8 = 0x40;
 const SIZE_UPDATE: u8 = 0x20;
@@ -21,11 +21,11 @@ const INSERTED_MASK: u8 = 0x3f;
 const SIZE_UPDATE_MASK: u8 = 0x1f;
 const LITERAL_MASK: u8 = 0x0f;
 
-/// Decodes header blocks of one connection; holds its dynamic table.
+/// A decoder for the header blocks of one connection, with its dynamic table.
 pub(crate) struct Decoder {
     table: DynamicTable,
-    /// The name and the value of one field, if they are Huffman-coded in the block or the name
-    /// is that of an entry.
+    /// Name and value of one field, if they are Huffman-coded in the block or the name is an
+    /// entry's.
     scratch: Vec<u8>,
 }
 
@@ -39,13 +39,13 @@ impl Decoder {
     /// Decodes one whole header block (HEADERS and its CONTINUATIONs joined). Calls `see` with the
     /// name and the value of each field, in order.
     ///
-    /// Returns whether the block left the dynamic table as it was, that is: it has no size update
-    /// and no literal to be inserted. Then the same bytes mean the same fields until the next block
-    /// that changes the table.
+    /// Returns `true` if the block left the dynamic table unchanged, that is, if it has no size
+    /// update and no literal to be inserted. The same bytes then decode to the same fields until a
+    /// block changes the table.
     ///
     /// # Errors
-    /// The connection has to end with COMPRESSION_ERROR. `see` has been called
-    /// with the fields before the fault.
+    /// The connection must end with COMPRESSION_ERROR. `see` has been called with the fields before
+    /// the fault.
     pub(crate) fn decode(&mut self, block: &[u8], mut see: impl FnMut(&[u8], &[u8])) -> Result<bool, HpackError> {
         let mut input = BlockReader::new(block);
         let mut is_unchanged = !self.apply_size_updates(&mut input)?;
@@ -67,7 +67,7 @@ impl Decoder {
         Ok(is_unchanged)
     }
 
-    /// Reads the size updates at the beginning of a block. Returns whether there was one.
+    /// Reads the size updates at the start of a block. Returns `true` if there was one.
     #[inline]
     fn apply_size_updates(&mut self, input: &mut BlockReader<'_>) -> Result<bool, HpackError> {
         let mut updates: usize = 0;
@@ -116,7 +116,7 @@ impl Decoder {
         } else if let Some((name, _)) = static_table::get(index) {
             Some(name)
         } else {
-            // A copy: the insertion may evict the entry whose name this is (RFC 7541 4.4).
+            // A copy: the insertion may evict the entry that has this name (RFC 7541 4.4).
             self.scratch.extend_from_slice(field_at(&self.table, index)?.0);
             None
         };
@@ -127,7 +127,7 @@ impl Decoder {
     }
 }
 
-/// Finds the field at an index of the two tables, RFC 7541 2.3.3.
+/// Returns the field at an index of the two tables, RFC 7541 2.3.3.
 #[inline]
 fn field_at(table: &DynamicTable, index: usize) -> Result<(&[u8], &[u8]), HpackError> {
     if let Some(field) = static_table::get(index) {
@@ -137,7 +137,7 @@ fn field_at(table: &DynamicTable, index: usize) -> Result<(&[u8], &[u8]), HpackE
     table.get(age).ok_or(HpackError::IndexOutOfRange)
 }
 
-/// Reads the value of a field. Returns it with the name; `None` stands for a name that is all of
+/// Reads the value of a field and returns it with the name. If `name` is `None`, the name is all of
 /// `scratch`.
 fn read_value<'a, 'block: 'a>(
     name: Option<&'a [u8]>,
@@ -150,7 +150,7 @@ fn read_value<'a, 'block: 'a>(
     Ok((name.unwrap_or(unpacked_name), value.unwrap_or(unpacked_value)))
 }
 
-/// Returns a plain string as it is. Appends a Huffman-coded one to `scratch` and returns `None`.
+/// Returns a plain string unchanged. Appends a Huffman-coded one to `scratch` and returns `None`.
 #[inline]
 fn unpack<'a>(text: &StringLiteral<'a>, scratch: &mut Vec<u8>) -> Result<Option<&'a [u8]>, HpackError> {
     if !text.is_huffman {
@@ -165,7 +165,7 @@ mod tests {
     use super::super::integer::write_integer;
     use super::*;
 
-    /// A literal whose value decodes to `octets / 5 * 8` symbols.
+    /// Returns a literal whose value decodes to `octets / 5 * 8` symbols.
     fn literal(octets: usize) -> Vec<u8> {
         let mut block = vec![0x04];
         write_integer(octets, 0x7f, 0x80, &mut block);

@@ -1,4 +1,4 @@
-//! Differential tests with other implementations, in both directions: the crate h2, over whole
+//! Differential tests against other implementations, in both directions: the crate h2, over whole
 //! connections of its client, and Python's hpack, which `tests/run` installs.
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::tests::{OwnedField, decode};
 use super::{Decoder, Encoder};
 
-/// Fields that every response has.
+/// Fields of every response.
 const REPEATED: [(&[u8], &[u8]); 3] =
     [(b"content-type", b"application/grpc"), (b"server", b"tollgate"), (b"grpc-status", b"0")];
 
@@ -20,7 +20,7 @@ const REPEATED: [(&[u8], &[u8]); 3] =
 struct ClientField {
     name: String,
     value: Vec<u8>,
-    /// Never indexed.
+    /// `true` if the field is never indexed.
     is_sensitive: bool,
 }
 
@@ -30,7 +30,7 @@ impl ClientField {
     }
 }
 
-/// Names and values that HTTP permits: a few that repeat, and many that do not.
+/// Generates fields that HTTP permits: a few that repeat, and many that do not.
 fn fields() -> impl Strategy<Value = Vec<ClientField>> {
     let frequent = &["user-agent", "accept-encoding", "x-a", "x-b", "grpc-timeout", "authorization"][..];
     let names = prop_oneof![proptest::sample::select(frequent).prop_map(str::to_owned), "x-[a-z0-9-]{0,30}"];
@@ -44,12 +44,12 @@ fn fields() -> impl Strategy<Value = Vec<ClientField>> {
     vec(sent.prop_map(|(name, value, is_sensitive)| ClientField { name, value, is_sensitive }), 0..8)
 }
 
-/// Replaces octets that the value of a field must not have, or not at its ends.
+/// Replaces octets that a field value must not contain, or not at its ends.
 fn visible(octets: Vec<u8>) -> Vec<u8> {
     octets.into_iter().map(|octet| if matches!(octet, 0..0x21 | 0x7f) { b'a' } else { octet }).collect()
 }
 
-/// Writes a response with these fields, and returns all that it has.
+/// Writes a response with these fields. Returns all of its fields.
 fn write_response(encoder: &mut Encoder, fields: &[ClientField], block: &mut Vec<u8>) -> Vec<OwnedField> {
     encoder.begin(block);
     encoder.field(b":status", b"200", block);

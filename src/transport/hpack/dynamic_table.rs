@@ -1,8 +1,8 @@
 //! The dynamic table of a decoder (RFC 7541 2.3.2 and 4).
 //!
-//! Names and values are in one buffer in the order of insertion. Evicted bytes stay at its
-//! beginning until the space is needed; then the live ones move there. An entry has its position in
-//! the sequence of all bytes ever inserted, so that no entry changes when they move.
+//! Names and values are in one buffer, in insertion order. Evicted bytes stay at its start until
+//! the space is needed; then the live ones move there. The position of an entry counts all bytes
+//! ever inserted, so that no entry changes when they move.
 
 use std::collections::VecDeque;
 
@@ -11,42 +11,42 @@ use super::{DEFAULT_MAX_TABLE, ENTRY_OVERHEAD};
 /// A table of at most `max` bytes, as RFC 7541 4.1 counts. Allocates nothing before the first
 /// insertion.
 pub(super) struct DynamicTable {
-    /// Names and values of the entries, after those of evicted ones. Its capacity is at most `max`.
+    /// Names and values of the entries, preceded by evicted bytes. Its capacity is at most `max`.
     bytes: Vec<u8>,
-    /// Position of the first byte of `bytes` among all that were ever inserted, modulo 2^32.
+    /// Position of the first byte of `bytes` among all bytes ever inserted, modulo 2^32.
     base: u32,
-    /// From the oldest to the newest. At most `max / 32`.
+    /// Entries from oldest to newest; at most `max / 32`.
     entries: VecDeque<TableEntry>,
     /// Sum of the sizes of the entries.
     size: usize,
-    /// Bound of `size`, as the encoder chose it.
+    /// Bound on `size`, chosen by the encoder.
     limit: usize,
-    /// Bound of `limit`.
+    /// Bound on `limit`.
     max: usize,
 }
 
-/// A name and, right after it, its value.
+/// A name, immediately followed by its value.
 struct TableEntry {
-    /// Position of the name, counted as `base` is.
+    /// Position of the name, counted like `base`.
     start: u32,
     name_len: u32,
     value_len: u32,
 }
 
 impl DynamicTable {
-    /// Creates an empty table of the default size or, if that is less, `max`. An encoder that uses
-    /// more has to send a size update first.
+    /// Creates an empty table of the default size, or of `max` if that is smaller. An encoder that
+    /// uses more must send a size update first.
     pub(super) fn new(max: usize) -> Self {
         let limit = max.min(DEFAULT_MAX_TABLE);
         Self { bytes: Vec::new(), base: 0, entries: VecDeque::new(), size: 0, limit, max }
     }
 
-    /// The bound of what a size update may ask for.
+    /// Returns the maximum that a size update may set.
     pub(super) fn max(&self) -> usize {
         self.max
     }
 
-    /// Returns the field that was inserted as the last but `age`.
+    /// Returns a field by its age; 0 is the newest.
     #[inline]
     pub(super) fn get(&self, age: usize) -> Option<(&[u8], &[u8])> {
         let newest = self.entries.len().checked_sub(1)?;
@@ -56,13 +56,13 @@ impl DynamicTable {
         Some((name, bytes.get(..to_usize(entry.value_len))?))
     }
 
-    /// Inserts a field, and evicts as many of the oldest entries as needed. A field larger than the
+    /// Inserts a field, evicting as many of the oldest entries as needed. A field larger than the
     /// table empties it and is not inserted (RFC 7541 4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         let length = name.len().saturating_add(value.len());
         let size = length.saturating_add(ENTRY_OVERHEAD);
         self.evict_to(self.limit.saturating_sub(size));
-        // No table has 4 GiB: its size is a setting of 32 bits.
+        // No table has 4 GiB: its size is a 32-bit setting.
         let (Ok(name_len), Ok(value_len)) = (u32::try_from(name.len()), u32::try_from(value.len())) else { return };
         if size > self.limit {
             return;
@@ -75,7 +75,7 @@ impl DynamicTable {
         self.size = self.size.saturating_add(size);
     }
 
-    /// Sets the bound, at most `max`, and evicts the oldest entries above it.
+    /// Sets the bound, capped at `max`, and evicts the oldest entries above it.
     pub(super) fn resize(&mut self, limit: usize) {
         self.limit = limit.min(self.max);
         self.evict_to(self.limit);
@@ -89,9 +89,8 @@ impl DynamicTable {
         }
     }
 
-    /// Makes space for `length` more bytes in the buffer; the caller has made sure that the table
-    /// permits them. A new buffer has twice the space needed, up to `max`, so that bytes move
-    /// seldom.
+    /// Makes space for `length` more bytes in the buffer; the caller ensures that the table permits
+    /// them. A new buffer has twice the space needed, up to `max`, so that bytes rarely move.
     fn make_room(&mut self, length: usize) {
         if self.bytes.capacity().saturating_sub(self.bytes.len()) >= length {
             return;
@@ -119,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// An insertion of a name and a value of these lengths, or a new limit.
+    /// The insertion of a name and a value of these lengths, or a new limit.
     #[derive(Clone, Debug)]
     enum TableChange {
         Insert(usize, usize),

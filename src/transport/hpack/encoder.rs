@@ -4,23 +4,23 @@ use super::integer::{write_integer, write_text};
 use super::static_table::{self, StaticMatch};
 use super::{DEFAULT_MAX_TABLE, ENTRY_OVERHEAD};
 
-/// First octets of the representations, RFC 7541 6, and the bits of the integers in them.
+/// First octets of the representations, RFC 7541 6, and the masks of the integers in them.
 const INDEXED: (u8, u8) = (0x80, 0x7f);
 const LITERAL_INSERTED: (u8, u8) = (0x40, 0x3f);
 const SIZE_UPDATE: (u8, u8) = (0x20, 0x1f);
 const LITERAL: (u8, u8) = (0x00, 0x0f);
 
-/// Encodes header blocks. Never uses Huffman. Its dynamic table holds only fields that are sent
-/// with every response, and none of them twice.
+/// An encoder of header blocks. Never uses Huffman coding. Its dynamic table holds only fields that
+/// repeat in every response, each once.
 ///
-/// All blocks have to be sent, in the order in which they were encoded: a block that the peer does
-/// not decode leaves its table different from this one.
+/// All blocks must be sent, in the order in which they were encoded: a block that the peer does not
+/// decode leaves its table different from this one.
 pub(crate) struct Encoder {
-    /// The dynamic table, from the oldest to the newest entry.
+    /// The dynamic table, from oldest to newest entry.
     fields: Vec<RepeatedField>,
     /// Sum of the sizes of the entries, as RFC 7541 4.1 counts.
     size: usize,
-    /// Bound of `size`, as announced to the peer.
+    /// Bound on `size`, as announced to the peer.
     limit: usize,
     /// Changes of `limit` that the next block announces.
     due: Option<LimitChange>,
@@ -56,16 +56,16 @@ impl Encoder {
         }
     }
 
-    /// Begins a block: writes the size updates that are due. Must be called before the first field
-    /// of each block.
+    /// Begins a block by writing pending size updates. Must be called before the first field of
+    /// each block.
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some(due) = self.due.take() {
             self.resize(due, out);
         }
     }
 
-    /// Writes a field: as an index if the static table has its name and value, else as a literal
-    /// that is not inserted.
+    /// Writes a field: as an index if the static table has its name and value, otherwise as a
+    /// literal that is not inserted.
     pub(crate) fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let found = static_table::find(name, value);
         if let StaticMatch::Field(index) = found {
@@ -75,8 +75,8 @@ impl Encoder {
         write_text(value, out);
     }
 
-    /// Writes a field that every response has: as an index from its second use on. Its first use
-    /// inserts it if all such fields together fit into half of the peer's table.
+    /// Writes a field of every response: as an index from its second use on. Its first use inserts
+    /// it if all such fields together fit into half of the peer's table.
     pub(crate) fn repeated(&mut self, name: &'static [u8], value: &'static [u8], out: &mut Vec<u8>) {
         let is_same = |field: &RepeatedField| std::ptr::eq(field.name, name) && std::ptr::eq(field.value, value);
         match self.fields.iter().rposition(is_same) {
@@ -85,7 +85,7 @@ impl Encoder {
         }
     }
 
-    /// Writes a field whose address is not in the table: the same bytes may be at another.
+    /// Writes a field whose address is not in the table; an equal field at another address may be.
     fn first_use(&mut self, field: RepeatedField, out: &mut Vec<u8>) {
         let RepeatedField { name, value } = field;
         let is_equal = |field: &RepeatedField| field.name == name && field.value == value;
@@ -116,7 +116,7 @@ impl Encoder {
         }
     }
 
-    /// Returns the index of the entry at a position of `fields`: the newest comes right after the
+    /// Returns the index of the entry at a position of `fields`: the newest directly follows the
     /// static table.
     fn index(&self, position: usize) -> usize {
         static_table::LEN.saturating_add(self.fields.len()).saturating_sub(position)

@@ -7,16 +7,16 @@ use std::slice::IterMut;
 
 use super::HpackError;
 
-/// Symbols: the 256 octets, and EOS.
+/// Number of symbols: the 256 octets, and EOS.
 const SYMBOLS: usize = 257;
 /// The symbol that no string may contain.
 const EOS: u16 = 256;
-/// Bits of the longest code.
+/// Length of the longest code, in bits.
 const LONGEST: u32 = 30;
-/// Bits that the table of short codes is indexed by. The next longer code has 10.
+/// Number of bits that index the table of short codes. The next longer code has 10.
 const SHORT: u32 = 8;
 
-/// Bits of the code of each symbol.
+/// Length of the code of each symbol, in bits.
 #[rustfmt::skip]
 pub(super) const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -48,20 +48,20 @@ struct SymbolCode {
 /// The codes of one length.
 #[derive(Clone, Copy)]
 struct CodeRange {
-    /// The first code, in the upper bits of 32.
+    /// The first code, left-aligned in 32 bits.
     first: u32,
-    /// The last code of this length or a shorter one, in the upper bits of 32, and ones below.
+    /// The last code of this length or shorter, left-aligned in 32 bits and padded with ones.
     last: u32,
-    /// Position in `HuffmanTables::symbols` of the symbol that has the first code.
+    /// Index in `HuffmanTables::symbols` of the symbol that has the first code.
     position: usize,
 }
 
 struct HuffmanTables {
-    /// By the next 8 bits: the symbol whose code they begin with; length 0 if the code is longer.
+    /// Symbols by the next 8 bits, which begin with their code; length 0 if the code is longer.
     short: [SymbolCode; 1 << SHORT],
-    /// By the length of a code.
+    /// Ranges of codes, by length.
     rows: [CodeRange; LONGEST as usize + 1],
-    /// Symbols in the order of their codes.
+    /// Symbols, in the order of their codes.
     symbols: [u16; SYMBOLS],
 }
 
@@ -70,7 +70,7 @@ static TABLES: HuffmanTables = tables();
 /// Appends the decoded string to `out`.
 ///
 /// # Errors
-/// If the string has EOS in it, or does not end with less than 8 ones after the last symbol.
+/// If the string contains EOS, or does not end with fewer than 8 ones after the last symbol.
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let begin = out.len();
     // The shortest code has 5 bits.
@@ -97,20 +97,20 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> 
 #[inline]
 fn put(code: SymbolCode, slots: &mut IterMut<'_, u8>) -> Result<(), HpackError> {
     let symbol = u8::try_from(code.symbol).map_err(|_| HpackError::HuffmanEos)?;
-    // There is a slot: each code has 5 bits or more of the input.
+    // A slot is left: each code takes at least 5 bits of the input.
     if let Some(slot) = slots.next() {
         *slot = symbol;
     }
     Ok(())
 }
 
-/// Decodes the last symbols and the padding: less than [`LONGEST`] bits, all of them in `bits`.
+/// Decodes the last symbols and the padding: fewer than [`LONGEST`] bits, all of them in `bits`.
 #[inline]
 fn decode_end(bits: &BitReader<'_>, slots: &mut IterMut<'_, u8>) -> Result<(), HpackError> {
-    // Ones beyond the end, so that what remains of the padding looks like the beginning of EOS.
+    // Ones beyond the end, so that the remaining padding looks like the start of EOS.
     let mut next = bits.next | u64::MAX.wrapping_shr(bits.count);
     let mut count = bits.count;
-    // No symbol but EOS has a code of ones only, and that is too long to be here.
+    // Only EOS has a code of ones alone, and that code is too long to occur here.
     while next != u64::MAX {
         let code = code_of(next);
         let length = code.length.into();
@@ -124,19 +124,19 @@ fn decode_end(bits: &BitReader<'_>, slots: &mut IterMut<'_, u8>) -> Result<(), H
     if count < 8 { Ok(()) } else { Err(HpackError::HuffmanPaddingTooLong) }
 }
 
-/// Input that is decoded from the highest bit on.
+/// A reader of bits, from the highest of each octet.
 struct BitReader<'a> {
-    /// The next bits, the first of them highest.
+    /// The next bits, left-aligned.
     next: u64,
-    /// Number of bits of `next` that are valid.
+    /// Number of valid bits in `next`.
     count: u32,
-    /// The octets that are not in `next`.
+    /// Octets that are not in `next`.
     rest: &'a [u8],
 }
 
 impl BitReader<'_> {
-    /// Moves as many whole octets into `next` as fit. Of one more octet, the bits that fit are
-    /// there too; the next call writes the same bits again.
+    /// Moves as many whole octets into `next` as fit. The bits of one more octet that fit are there
+    /// too; the next call writes the same bits again.
     #[inline]
     fn refill(&mut self) {
         self.next |= first_octets(self.rest).wrapping_shr(self.count);
@@ -146,13 +146,13 @@ impl BitReader<'_> {
     }
 }
 
-/// Returns the first 8 octets, the first of them highest, and zeros if there are fewer.
+/// Returns the first 8 octets as a big-endian number, padded with zeros if there are fewer.
 #[inline]
 fn first_octets(octets: &[u8]) -> u64 {
     if let Some(all) = octets.first_chunk::<8>() {
         u64::from_be_bytes(*all)
     } else if let (Some(first), Some(last)) = (octets.first_chunk::<4>(), octets.last_chunk::<4>()) {
-        // The two halves overlap if there are fewer than 8 octets; both have the same bits there.
+        // The halves overlap if there are fewer than 8 octets; both have the same bits there.
         let [first, last] = [first, last].map(|half| u64::from(u32::from_be_bytes(*half)));
         let bits = u32::try_from(octets.len()).unwrap_or(0).saturating_mul(8);
         first.wrapping_shl(32) | last.wrapping_shl(u64::BITS.saturating_sub(bits))
@@ -162,7 +162,7 @@ fn first_octets(octets: &[u8]) -> u64 {
     }
 }
 
-/// Returns the code that `bits` begin with. There is one for any bits.
+/// Returns the code at the start of `bits`. All bits begin with some code.
 #[inline]
 fn code_of(bits: u64) -> SymbolCode {
     let [first, ..] = bits.to_be_bytes();
@@ -182,18 +182,18 @@ fn long_code_of(bits: u32) -> SymbolCode {
             return SymbolCode { symbol, length };
         }
     }
-    // Not reached: the last row ends with 32 ones.
+    // Unreachable: the last row ends with 32 ones.
     SymbolCode { symbol: EOS, length: 0 }
 }
 
 /// Derives the tables from the lengths.
 #[expect(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
 const fn tables() -> HuffmanTables {
-    // Evaluated at compile time only: a wrong index or an overflow is an error of the build.
+    // Evaluated only at compile time: a wrong index or an overflow fails the build.
     let mut short = [SymbolCode { symbol: 0, length: 0 }; 1 << SHORT];
     let mut rows = [CodeRange { first: 0, last: 0, position: 0 }; LONGEST as usize + 1];
     let mut symbols = [0; SYMBOLS];
-    // The next code in the upper bits of 32, and how many symbols have one.
+    // The next code, left-aligned in 32 bits, and the number of symbols that have one.
     let mut code: u64 = 0;
     let mut position = 0;
     let mut length = 1;

@@ -2,21 +2,22 @@
 
 use super::HpackError;
 
-/// Shifts of the continuation octets of an integer. Five hold 35 bits, more than any value has.
+/// Shifts of the continuation octets of an integer. Five octets hold 35 bits, more than any value
+/// has.
 const SHIFTS: [u32; 5] = [0, 7, 14, 21, 28];
-/// The bit by which a continuation octet announces another.
+/// Bit of a continuation octet that announces another.
 const MORE: u8 = 0x80;
-/// The bit by which a string is Huffman-coded.
+/// Bit that marks a string as Huffman-coded.
 const HUFFMAN: u8 = 0x80;
-/// The bits of a string's first octet that are its length.
+/// Mask of the length in a string's first octet.
 const LENGTH: u8 = 0x7f;
 
-/// Reads a header block from its beginning to its end.
+/// A reader of one header block.
 pub(super) struct BlockReader<'a> {
     rest: &'a [u8],
 }
 
-/// A string as it is in the block.
+/// A string as encoded in the block.
 pub(super) struct StringLiteral<'a> {
     pub(super) is_huffman: bool,
     pub(super) bytes: &'a [u8],
@@ -41,11 +42,11 @@ impl<'a> BlockReader<'a> {
         Some(*octet)
     }
 
-    /// Reads the rest of an integer of which `first` is the first octet; `mask` has the bits of its
+    /// Reads the rest of an integer whose first octet is `first`; `mask` has the bits of its
     /// prefix.
     ///
     /// # Errors
-    /// If it is truncated, above `u32::MAX`, or has more than 5 octets after the first.
+    /// If it is truncated, exceeds `u32::MAX`, or has more than 5 octets after the first.
     #[inline]
     pub(super) fn integer(&mut self, first: u8, mask: u8) -> Result<usize, HpackError> {
         let prefix = first & mask;
@@ -68,7 +69,7 @@ impl<'a> BlockReader<'a> {
     /// Reads a string.
     ///
     /// # Errors
-    /// If it is longer than the rest of the block, or its length is no integer.
+    /// If it is longer than the rest of the block, or its length is not a valid integer.
     #[inline]
     pub(super) fn text(&mut self) -> Result<StringLiteral<'a>, HpackError> {
         let first = self.octet().ok_or(HpackError::Truncated)?;

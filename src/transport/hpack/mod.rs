@@ -1,4 +1,4 @@
-//! HPACK (RFC 7541): the compression of header fields in HTTP/2, as a server needs it.
+//! HPACK (RFC 7541): header compression in HTTP/2, as a server needs it.
 //!
 //! [`Decoder`] reads the header blocks of requests, [`Encoder`] writes those of responses; each has
 //! the state of one direction of one connection. Names and values are bytes: the caller checks
@@ -19,41 +19,41 @@ mod tests;
 pub(crate) use self::decoder::Decoder;
 pub(crate) use self::encoder::Encoder;
 
-/// SETTINGS_HEADER_TABLE_SIZE before a peer sends one (RFC 9113 6.5.2), in bytes.
+/// Initial SETTINGS_HEADER_TABLE_SIZE (RFC 9113 6.5.2), in bytes.
 pub(crate) const DEFAULT_MAX_TABLE: usize = 4096;
 
-/// Bytes that an entry of a dynamic table counts beside its name and value (RFC 7541 4.1).
+/// Bytes that an entry of a dynamic table counts in addition to its name and value (RFC 7541 4.1).
 const ENTRY_OVERHEAD: usize = 32;
 
-/// A fault in a header block. The connection has to end with COMPRESSION_ERROR: the two dynamic
+/// A fault in a header block. The connection must end with COMPRESSION_ERROR: the two dynamic
 /// tables may differ from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HpackError {
-    /// The block ends inside of a field or a size update.
+    /// The block ends within a field or a size update.
     #[error("header block is truncated")]
     Truncated,
     /// An integer is longer than any value needs, RFC 7541 5.1.
     #[error("integer has more than 5 continuation octets")]
     IntegerTooLong,
-    /// An integer exceeds what any index, length or size may be, RFC 7541 5.1.
+    /// An integer exceeds any valid index, length or size, RFC 7541 5.1.
     #[error("integer exceeds 2^32 - 1")]
     IntegerOverflow,
     /// An indexed field has the index 0, RFC 7541 6.1.
     #[error("field index is 0")]
     IndexZero,
-    /// An index is that of no entry, RFC 7541 2.3.3.
+    /// An index refers to no entry, RFC 7541 2.3.3.
     #[error("field index is beyond the dynamic table")]
     IndexOutOfRange,
-    /// A size update comes after a field, RFC 7541 4.2.
+    /// A size update follows a field, RFC 7541 4.2.
     #[error("dynamic table size update after a field")]
     LateSizeUpdate,
-    /// A block has more size updates than two, RFC 7541 4.2.
+    /// A block has more than two size updates, RFC 7541 4.2.
     #[error("more than two dynamic table size updates in a header block")]
     TooManySizeUpdates,
-    /// A size update asks for more than the decoder advertises, RFC 7541 6.3.
+    /// A size update exceeds the size that the decoder advertises, RFC 7541 6.3.
     #[error("dynamic table size update exceeds SETTINGS_HEADER_TABLE_SIZE")]
     SizeUpdateTooLarge,
-    /// A string has the code of EOS in it, RFC 7541 5.2.
+    /// A string contains the code of EOS, RFC 7541 5.2.
     #[error("Huffman-coded string contains EOS")]
     HuffmanEos,
     /// A string ends with 8 or more bits of EOS, RFC 7541 5.2.

@@ -1,23 +1,23 @@
-//! The static table (RFC 7541 Appendix A) and the search for a field in it.
+//! The static table (RFC 7541 Appendix A) and the lookup of fields in it.
 
-/// Entries of the table; the first index of the dynamic table is one higher.
+/// Number of entries; the first index of the dynamic table is one higher.
 pub(super) const LEN: usize = 61;
 
 /// Length of the longest name, `access-control-allow-origin`.
 const LONGEST_NAME: usize = 27;
 
-/// The field at an index, which counts from 1.
+/// Returns the field at an index, counted from 1.
 #[inline]
 pub(super) fn get(index: usize) -> Option<(&'static [u8], &'static [u8])> {
     FIELDS.get(index.checked_sub(1)?).copied()
 }
 
-/// The best reference to a field that the static table has.
+/// The best match for a field in the static table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StaticMatch {
-    /// The index of an entry with this name and value.
+    /// Index of an entry with this name and value.
     Field(usize),
-    /// The index of the first entry with this name.
+    /// Index of the first entry with this name.
     Name(usize),
     /// No entry has this name.
     Nothing,
@@ -28,7 +28,7 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> StaticMatch {
     let mut found = StaticMatch::Nothing;
     let mut index = LENGTH_CHAINS.first.get(name.len()).copied().unwrap_or(0);
     while let Some((known_name, known_value)) = get(usize::from(index)) {
-        // The last octet tells most names of one length apart, without a call.
+        // The last octet distinguishes most names of one length without a call.
         if known_name.last() == name.last() && known_name == name {
             if known_value == value {
                 return StaticMatch::Field(usize::from(index));
@@ -42,11 +42,12 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> StaticMatch {
     found
 }
 
-/// Lists of the entries whose names have the same length, in ascending order of index; 0 ends one.
+/// Lists of the entries whose names have the same length, in ascending order of index; 0 ends a
+/// list.
 struct LengthChains {
-    /// The first entry whose name has the length that is the position here.
+    /// First entry for each length of a name.
     first: [u8; LONGEST_NAME + 1],
-    /// The entry after the one whose index is the position here.
+    /// Next entry for each index.
     next: [u8; LEN + 1],
 }
 
@@ -54,7 +55,7 @@ static LENGTH_CHAINS: LengthChains = length_chains();
 
 #[expect(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
 const fn length_chains() -> LengthChains {
-    // Evaluated at compile time only: a wrong index is an error of the build.
+    // Evaluated only at compile time: a wrong index fails the build.
     let mut chains = LengthChains { first: [0; LONGEST_NAME + 1], next: [0; LEN + 1] };
     let mut index = LEN;
     while index > 0 {

@@ -16,21 +16,21 @@ pub(super) fn field(name: &str, value: &str) -> OwnedField {
     (name.into(), value.into())
 }
 
-/// The bytes of digits, between which there may be spaces.
+/// Parses hexadecimal digits, which spaces may separate.
 pub(super) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<char> = digits.chars().filter(|digit| !digit.is_whitespace()).collect();
     let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).unwrap();
     digits.chunks(2).map(byte).collect()
 }
 
-/// The fields of a block, and whether it left the table as it was.
+/// Returns the fields of a block, and `true` if it left the table unchanged.
 pub(super) fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<(Vec<OwnedField>, bool), HpackError> {
     let mut fields = Vec::new();
     let is_unchanged = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))?;
     Ok((fields, is_unchanged))
 }
 
-/// The entries of the dynamic table from the newest on, as references to them show it.
+/// Returns the entries of the dynamic table, newest first, read through references to them.
 fn entries(decoder: &mut Decoder) -> Vec<OwnedField> {
     let mut entries = Vec::new();
     for index in 62.. {
@@ -45,7 +45,7 @@ fn entries(decoder: &mut Decoder) -> Vec<OwnedField> {
     entries
 }
 
-/// Bytes of entries, as RFC 7541 4.1 counts.
+/// Returns the size of entries, as RFC 7541 4.1 counts.
 fn size(entries: &[OwnedField]) -> usize {
     entries.iter().map(|(name, value)| name.len() + value.len() + ENTRY_OVERHEAD).sum()
 }
@@ -56,7 +56,7 @@ fn indexed(index: usize) -> Vec<u8> {
     block
 }
 
-/// The block that an encoder writes for one field that it does not insert.
+/// Returns the block that an encoder writes for one field that it does not insert.
 fn block_of(encoder: &mut Encoder, name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut block = Vec::new();
     encoder.begin(&mut block);

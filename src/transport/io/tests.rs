@@ -1,19 +1,26 @@
-//! Whole connections of the crate h2's client with random schedules, through a socket that takes few bytes at a time.
+//! Whole connections of h2's client with random schedules, through a socket that accepts few bytes
+//! at a time.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
-use std::pin::pin;
+use std::cell::Cell;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, Reason, RecvStream};
 use proptest::prelude::*;
-use tokio::io::duplex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, duplex};
 
-use super::{Driver, now};
+use super::{Driver, READ_BYTES, READS_AT_ONCE, Usage, now};
 use crate::transport::budget::Budget;
 use crate::transport::connection::{Connection, Limits};
+use crate::transport::frame;
 use crate::transport::fuzz::service::{Behaviour, FILL, Gate, Scripted};
 
 const LIMITS: Limits = Limits {
@@ -24,15 +31,16 @@ const LIMITS: Limits = Limits {
 };
 const TICK: Duration = Duration::from_millis(1);
 
-/// A call, and what its client does with it.
+/// A call, and the client's behaviour.
 #[derive(Clone, Debug)]
 struct Plan {
     behaviour: Behaviour,
     pieces: Vec<usize>,
     values: Vec<String>,
-    /// Turns for which the client keeps flow control to itself, between pieces of either side.
+    /// Turns between pieces of either side, for which the client withholds window updates.
     lateness: u32,
-    /// The client resets the call: before its body has ended, or once its answer has begun.
+    /// Set if the client resets the call: `false` before its body ends, `true` once its answer has
+    /// begun.
     is_given_up: Option<bool>,
 }
 
@@ -92,10 +100,59 @@ proptest! {
     }
 }
 
+/// A socket whose input has all arrived, and that accepts all output.
+struct Arrived {
+    bytes: Vec<u8>,
+    taken: Rc<Cell<usize>>,
+}
+
+impl AsyncRead for Arrived {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let taken = self.taken.get();
+        let more = buffer.remaining().min(self.bytes.len() - taken);
+        buffer.put_slice(&self.bytes[taken..taken + more]);
+        self.taken.set(taken + more);
+        if more == 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+}
+
+impl AsyncWrite for Arrived {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_turn_takes_a_bounded_part_of_what_a_client_has_sent() {
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    frame::write(&mut bytes, SETTINGS, 0, 0, &[]);
+    (0..5_000).for_each(|_| frame::write(&mut bytes, PING, 0, 0, b"whatever"));
+    let (sent, taken) = (bytes.len(), Rc::<Cell<usize>>::default());
+    let socket = Arrived { bytes, taken: Rc::clone(&taken) };
+    let budget = Arc::new(Budget::new(64 << 20));
+    let connection = Connection::new(Scripted(Gate::default()), LIMITS, &budget, now());
+    let mut driver = Driver::new(connection, Usage::unregistered(), socket);
+    for turn in 1..=3 {
+        assert!(driver.run(pin!(std::future::pending::<()>())).now_or_never().is_none());
+        assert_eq!(taken.get(), turn * READS_AT_ONCE * READ_BYTES, "of {sent}");
+    }
+}
+
 async fn run(schedule: Schedule, budget: Arc<Budget>) {
     let (here, there) = duplex(schedule.socket);
     let gate = Gate::default();
-    let mut driver = Driver::new(Connection::new(Scripted(gate.clone()), LIMITS, &budget, now()), there);
+    let mut driver =
+        Driver::new(Connection::new(Scripted(gate.clone()), LIMITS, &budget, now()), Usage::unregistered(), there);
     tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
     tokio::spawn(async move {
         loop {
@@ -131,7 +188,7 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
     let mut sent = Vec::new();
     for (number, length) in plan.pieces.iter().enumerate() {
         let piece = vec![u8::try_from(number).unwrap(); *length];
-        // A call whose answer does not depend on all of its body may be over before.
+        // A call whose answer does not depend on its whole body may be over already.
         if sender.send_data(piece.clone().into(), false).is_err() {
             break;
         }
@@ -156,7 +213,7 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
     assert!(answer == expected, "{:?}: {} bytes for {}", plan.behaviour, answer.len(), expected.len());
 }
 
-/// Reads an answer, and gives its bytes back to the windows late.
+/// Reads an answer, and returns its bytes to the windows late.
 async fn read(mut body: RecvStream, lateness: u32) -> Vec<u8> {
     let mut answer = Vec::new();
     while let Some(piece) = body.data().await {
@@ -169,7 +226,7 @@ async fn read(mut body: RecvStream, lateness: u32) -> Vec<u8> {
     answer
 }
 
-/// Lets others go first: some turns, or some time.
+/// Yields to other tasks: for some turns, or for some time.
 async fn turns(count: u32) {
     for _ in 0..count {
         tokio::task::yield_now().await;

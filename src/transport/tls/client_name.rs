@@ -1,4 +1,4 @@
-//! A verifier of clients that asks for a name as well, once their authority is known to be the right one.
+//! A verifier of client certificates that also checks a name, once their authority is verified.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::names;
 
-/// Certificates of an authority that are for a name.
+/// A verifier that accepts a certificate of an authority only if it is issued for a name.
 #[derive(Debug)]
 pub(super) struct ClientName {
     authority: Arc<dyn ClientCertVerifier>,

@@ -1,6 +1,8 @@
-//! TLS of listeners: what the files say, as a configuration that can be exchanged under running connections.
+//! TLS of listeners: turns files into a configuration that can be replaced under running
+//! connections.
 //!
-//! All files are read and judged together: certificate and key are either both exchanged or not at all.
+//! All files are read and validated together: certificate and key are either both replaced or not
+//! at all.
 
 mod client_name;
 pub mod names;
@@ -27,26 +29,29 @@ use tokio_rustls::server::TlsStream;
 
 use self::client_name::ClientName;
 use self::names::Name;
+use crate::tls::trusting_itself;
 
-/// Time for a handshake.
+/// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes that a file may have.
+/// Suffix of the error for a key that cannot be read.
+const KNOWN_KEYS: &str = "; a key is RSA, ECDSA on P-256 or P-384, or Ed25519";
+/// Maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Where certificates and keys are, in PEM.
+/// Paths of certificates and keys, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain that is shown to clients, their own first.
+    /// The chain presented to clients, the server's own certificate first.
     pub certificate: PathBuf,
-    /// Its key: PKCS#8, PKCS#1 or SEC1.
+    /// The certificate's key: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
-    /// Who has to come with a certificate; `None`: clients show none.
+    /// Requirements on client certificates; `None` if none are requested.
     pub clients: Option<Clients>,
-    /// What is spoken.
+    /// Protocol above TLS.
     pub speaks: Speaks,
 }
 
-/// What is spoken above TLS.
+/// Protocol above TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// gRPC.
@@ -55,16 +60,16 @@ pub enum Speaks {
     Http1,
 }
 
-/// Which clients are let in.
+/// Requirements on client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// The authorities whose certificates are taken; those of the system are not.
+    /// Trusted authorities; those of the system are not trusted.
     pub authorities: PathBuf,
-    /// A DNS name or URI that the certificate has to be for.
+    /// A DNS name or URI that the certificate must be issued for.
     pub name: Option<String>,
 }
 
-/// What the files held at one time.
+/// Contents of the files at one time.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
     certificate: FileContents,
@@ -72,18 +77,18 @@ pub struct Contents {
     authorities: Option<FileContents>,
 }
 
-/// Bytes, or why there are none.
+/// Bytes, or the reason why there are none.
 type FileContents = Result<Vec<u8>, String>;
 
 impl fmt::Debug for Contents {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Contents")
     }
 }
 
 impl TlsFiles {
-    /// Reads these files and no other; blocks.
+    /// Reads these files and no others; blocks.
     pub fn read(&self) -> Contents {
         let authorities = self.clients.as_ref().map(|clients| &clients.authorities);
         Contents {
@@ -93,10 +98,10 @@ impl TlsFiles {
         }
     }
 
-    /// The configuration that the contents of these files make.
+    /// Builds the configuration from the contents of these files.
     ///
     /// # Errors
-    /// All that is wrong, with the file that it is in.
+    /// All problems, each with the file that it is in.
     pub fn configure(&self, contents: &Contents) -> Result<ServerConfig, Vec<String>> {
         let provider = Arc::new(default_provider());
         let mut problems = Vec::new();
@@ -113,8 +118,11 @@ impl TlsFiles {
             };
             builder.with_single_cert(chain, key)
         });
-        let mut config = configured
-            .map_err(|error| vec![format!("{} and {}: {error}", self.certificate.display(), self.key.display())])?;
+        let mut config = configured.map_err(|error| {
+            // A key that ring cannot read, for example on P-521.
+            let known = if matches!(error, rustls::Error::General(_)) { KNOWN_KEYS } else { "" };
+            vec![format!("{} and {}: {error}{known}", self.certificate.display(), self.key.display())]
+        })?;
         config.alpn_protocols = match self.speaks {
             Speaks::Http2 => vec![b"h2".to_vec()],
             Speaks::Http1 => vec![b"http/1.1".to_vec()],
@@ -130,14 +138,15 @@ impl TlsFiles {
     ) -> Option<Arc<dyn ClientCertVerifier>> {
         let (clients, contents) = (self.clients.as_ref()?, contents.authorities.as_ref()?);
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(&clients.authorities, contents, problems)? {
-            if let Err(error) = roots.add(certificate) {
+        let trusted = certificates(&clients.authorities, contents, problems)?;
+        for certificate in &trusted {
+            if let Err(error) = roots.add(certificate.clone()) {
                 problems.push(format!("{}: {error}", clients.authorities.display()));
             }
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
         let verifier = verifier.map_err(|error| problems.push(format!("{}: {error}", clients.authorities.display())));
-        let verifier: Arc<dyn ClientCertVerifier> = verifier.ok()?;
+        let verifier = trusting_itself(verifier.ok()?, trusted);
         Some(match &clients.name {
             Some(name) => Arc::new(ClientName::new(verifier, name.clone())),
             None => verifier,
@@ -145,7 +154,7 @@ impl TlsFiles {
     }
 }
 
-/// At most [`MAX_BYTES`].
+/// Reads at most [`MAX_BYTES`].
 fn read(path: &Path) -> FileContents {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes));
@@ -179,43 +188,45 @@ fn key(path: &Path, contents: &FileContents, problems: &mut Vec<String>) -> Opti
     found.map_err(|problem| problems.push(problem)).ok()
 }
 
-/// The configuration in force. Clones share it.
+/// The active configuration. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Tls(Arc<ArcSwap<ServerConfig>>);
 
 impl Tls {
-    /// Handshakes by `config`, until it is replaced.
+    /// Creates a configuration that handshakes use until it is replaced.
     pub fn new(config: ServerConfig) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(config)))
     }
 
-    /// Handshakes that begin from now on are by `config`; those that were before stay as they are.
+    /// Replaces the configuration of handshakes that begin from now on; earlier ones are not
+    /// affected.
     pub fn replace(&self, config: ServerConfig) {
         self.0.store(Arc::new(config));
     }
 
-    /// Shakes hands, within a bounded time.
+    /// Performs the handshake, within a timeout.
     ///
     /// # Errors
-    /// Where the client is not who it should be, speaks otherwise, or takes too long.
+    /// If the client's certificate is not accepted, the client speaks another protocol, or it takes
+    /// too long.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
         let handshake = TlsAcceptor::from(self.0.load_full()).accept(stream);
         tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await?
     }
 }
 
-/// Returns the certificate that a client has shown, verified.
+/// Returns the verified certificate of a client.
 pub(super) fn client_certificate<S>(stream: &TlsStream<S>) -> Option<&CertificateDer<'static>> {
     stream.get_ref().1.peer_certificates()?.first()
 }
 
-/// Returns the first name that a client's certificate is for, where it has shown one.
+/// Returns the first name that a client's certificate is issued for, if it presented one.
 pub fn client_name<S>(stream: &TlsStream<S>) -> Option<String> {
     let name = names::names(client_certificate(stream)?).next();
     Some(name.map_or("a certificate without a name", Name::text).to_owned())
 }
 
-/// What kept a handshake from its end, as metrics have it.
+/// Returns the reason for a failed handshake, as a metric label.
 pub(super) fn kind(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::TimedOut {
         return "timeout";

@@ -1,29 +1,30 @@
-//! The names that a certificate is for: what its subjectAltName says (RFC 5280, 4.2.1.6).
+//! The names that a certificate is issued for, from its subjectAltName (RFC 5280, 4.2.1.6).
 //!
-//! webpki, which has verified the certificate, passes over wildcards with one label behind them, such as `*.gateway`; those are
-//! what Envoy Gateway's certificates have. A parser of all that X.509 knows would bring fifteen crates for this one list.
+//! webpki, which has verified the certificate, ignores wildcards followed by a single label, such
+//! as `*.gateway`, which Envoy Gateway's certificates have. A full parser of X.509 would add
+//! fifteen crates for this one list.
 
-/// DER's tags for what is on the way.
+/// DER tags on the path to the names.
 const SEQUENCE: u8 = 0x30;
 const OID: u8 = 0x06;
 const OCTET_STRING: u8 = 0x04;
 const EXTENSIONS: u8 = 0xa3;
 const DNS_NAME: u8 = 0x82;
 const URI: u8 = 0x86;
-/// 2.5.29.17.
+/// Object identifier 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// A name that a certificate is for.
+/// A name that a certificate is issued for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
-    /// A DNS name; a wildcard as it is written.
+    /// A DNS name; wildcards are kept as written.
     Dns(&'a str),
     /// A URI.
     Uri(&'a str),
 }
 
 impl<'a> Name<'a> {
-    /// Returns the name as it is written.
+    /// Returns the name as written.
     pub fn text(self) -> &'a str {
         match self {
             Self::Dns(text) | Self::Uri(text) => text,
@@ -31,7 +32,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The DNS names and URIs of a certificate, in DER.
+/// Returns the DNS names and URIs of a certificate in DER.
 pub fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
     elements(alternative_names(certificate).unwrap_or_default()).filter_map(|(tag, text)| {
         let text = std::str::from_utf8(text).ok()?;
@@ -43,8 +44,8 @@ pub fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
     })
 }
 
-/// Returns whether a certificate is for `name`: one of its URIs, one of its DNS names or one that its wildcards stand for. A wildcard
-/// stands for one label, the first.
+/// Returns `true` if a certificate is issued for `name`: as a URI, as a DNS name, or by a wildcard.
+/// A wildcard matches one label, the first.
 pub fn is_for(certificate: &[u8], name: &str) -> bool {
     names(certificate).any(|found| match found {
         Name::Dns(dns) => covers(dns, name),
@@ -59,7 +60,7 @@ fn covers(dns: &str, name: &str) -> bool {
     dns.eq_ignore_ascii_case(name) || dns.strip_prefix("*.").is_some_and(stands_for)
 }
 
-/// The list of general names.
+/// Returns the list of general names.
 fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
     let to_be_signed = find(find(certificate, SEQUENCE)?, SEQUENCE)?;
     let extensions = find(find(to_be_signed, EXTENSIONS)?, SEQUENCE)?;
@@ -68,16 +69,16 @@ fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
     find(find(extension, OCTET_STRING)?, SEQUENCE)
 }
 
-/// What the first element of a tag holds.
+/// Returns the content of the first element with a tag.
 fn find(bytes: &[u8], wanted: u8) -> Option<&[u8]> {
     elements(bytes).find(|(tag, _)| *tag == wanted).map(|(_, content)| content)
 }
 
-/// Tags with what they hold, up to what is no DER.
+/// Iterates over tags and contents, up to the first bytes that are not DER.
 fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (&[tag, first], rest) = bytes.split_first_chunk()?;
-        // Below 128 it is the length; above, how many bytes have it.
+        // Below 128, this is the length; above, the number of bytes that hold it.
         let (length, rest) = match first.checked_sub(0x80) {
             None => (usize::from(first), rest),
             Some(count) => {

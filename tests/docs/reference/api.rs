@@ -1,4 +1,4 @@
-//! `reference/api.md`, from the document that a running service gives of itself.
+//! `reference/api.md`, generated from the API document of a running service.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ async fn the_api_is_what_the_service_says_of_it() {
     is_written("reference/api.md", &(page.trim_end().to_owned() + "\n"));
 }
 
-/// A method of a path.
+/// Describes an operation of a path.
 fn told(operation: &Value) -> String {
     let mut told = cell(text_of(operation, "summary")) + "\n\n";
     let more = cell(text_of(operation, "description"));
@@ -72,7 +72,7 @@ fn fields(schema: &Value) -> String {
     table(["field", "is", "meaning"], rows)
 }
 
-/// What a value is, in words.
+/// Describes the type of a value in words.
 fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! `reference/settings.md` and `reference/commands.md`, from the command line as `clap` knows it.
+//! `reference/settings.md` and `reference/commands.md`, generated from the `clap` definition of the
+//! command line.
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use tollgate::cli::Cli;
@@ -59,7 +60,7 @@ fn built() -> Command {
     cli
 }
 
-/// The headings of a command's help, in the order of their first flags.
+/// Returns the headings of a command's help, in the order of their first flags.
 fn headings(command: &Command) -> Vec<Option<String>> {
     let mut headings = Vec::new();
     for heading in command.get_arguments().map(|argument| argument.get_help_heading().map(str::to_owned)) {
@@ -70,7 +71,7 @@ fn headings(command: &Command) -> Vec<Option<String>> {
     headings
 }
 
-/// Help is not, nor is what can be given in no way that is meant for people.
+/// Returns `false` for help flags, and for hidden arguments without an environment variable.
 fn is_for_people(argument: &Arg) -> bool {
     let is_help = matches!(argument.get_action(), ArgAction::Help | ArgAction::HelpLong | ArgAction::HelpShort);
     !is_help && (!argument.is_hide_set() || argument.get_env().is_some())
@@ -87,7 +88,7 @@ fn argument(argument: &Arg) -> [String; 3] {
     [code(&shown(argument)), code(&default(argument)), meaning(argument)]
 }
 
-/// `--flag VALUE`, or `VALUE` of what has no flag.
+/// Returns `--flag VALUE`, or `VALUE` for a positional argument.
 fn shown(argument: &Arg) -> String {
     let takes = argument.get_num_args().is_some_and(|number| number.takes_values());
     let values = argument.get_value_names().unwrap_or_default().join(" ");
@@ -119,7 +120,7 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }
 
-/// Text of help, line breaks and all, as paragraphs.
+/// Converts help text with line breaks to paragraphs.
 fn paragraphs(text: &str) -> String {
     text.split("\n\n").map(cell).collect::<Vec<_>>().join("\n\n")
 }

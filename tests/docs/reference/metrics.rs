@@ -1,19 +1,20 @@
-//! `reference/metrics.md`, from the metrics themselves, each family with a series.
+//! `reference/metrics.md`, generated from the metrics themselves, with a series of each family.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use tollgate::store::StoreError;
 use tollgate::telemetry::candidates::From;
+use tollgate::telemetry::http::{HttpCut, HttpPort, HttpRefusal};
 use tollgate::telemetry::metrics::Metrics;
 
 use super::super::{is_written, project};
 use super::{cell, head, table};
 
-/// What stands for a value that policies or addresses bring.
+/// Placeholder for a label value that comes from policies or addresses.
 const SOME: &str = "…";
 
-/// A metric: what it is, what it means, and its labels with their values.
+/// A metric: its type, help text, and labels with their values.
 #[derive(Default)]
 struct Metric {
     kind: String,
@@ -41,7 +42,8 @@ fn the_metrics_are_those_of_the_process() {
     is_written("reference/metrics.md", &page);
 }
 
-/// A family without a series shows nothing, and would be missed above.
+/// Every registered metric has a series above; without one it is not exposed, and would be missing
+/// from the page.
 #[test]
 fn every_metric_that_is_registered_is_in_the_reference() {
     let known: Vec<String> = all().into_keys().collect();
@@ -69,7 +71,7 @@ fn every_metric_that_is_registered_is_in_the_reference() {
     assert!(registered > 20, "only {registered} were found");
 }
 
-/// All metrics by their names.
+/// Returns all metrics by name.
 fn all() -> BTreeMap<String, Metric> {
     let metrics = Metrics::new();
     let _rule = metrics.of_rule(SOME, SOME);
@@ -81,6 +83,9 @@ fn all() -> BTreeMap<String, Metric> {
     metrics.servers.set(SOME, 0, 0.0);
     metrics.servers.set_replica(SOME, SOME, 0.0);
     metrics.tls_handshake_failed(SOME);
+    drop(metrics.http.connections(HttpPort::Stats));
+    metrics.http.cut(HttpPort::Stats, HttpCut::Full);
+    metrics.http.refused(HttpPort::Stats, HttpRefusal::Busy);
     [true, false].into_iter().for_each(|loaded| metrics.tls_load(loaded));
     read(&metrics.render_plain().unwrap())
 }

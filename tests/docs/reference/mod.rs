@@ -1,4 +1,4 @@
-//! The pages of `docs/reference`: made from the code's own tables, so that they cannot say anything else.
+//! The pages of `docs/reference`, generated from the code's own tables so that they cannot diverge.
 
 mod api;
 mod commands;
@@ -7,7 +7,7 @@ mod policy;
 
 use serde_json::Value;
 
-/// A table in Markdown, of rows that each have as many cells as the head.
+/// Formats a Markdown table; each row has as many cells as the header.
 fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rows: Vec<_> = rows.into_iter().collect();
@@ -16,7 +16,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
     head + &rule + &rows.iter().map(|row| line(row)).collect::<String>()
 }
 
-/// Text that stands in a table: on one line, and nothing of it is Markdown or HTML but for `code`.
+/// Formats text for a table cell: on one line, with Markdown and HTML escaped except for `code`.
 fn cell(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts = words.split('`').enumerate().map(|(part, text)| match part % 2 {
@@ -26,18 +26,18 @@ fn cell(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// The same as code, or nothing where there is none.
+/// Formats text as inline code; empty text stays empty.
 fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) }
 }
 
-/// The types that a JSON Schema allows.
+/// Returns the types that a JSON Schema permits.
 fn types(schema: &Value) -> Vec<&str> {
     let many = schema["type"].as_array().into_iter().flatten().filter_map(Value::as_str);
     schema["type"].as_str().into_iter().chain(many).collect()
 }
 
-/// The head of a page that is made.
+/// Returns the header of a generated page.
 fn head(title: &str, text: &str) -> String {
     format!("# {title}\n\n<!-- Made from the code: {} -->\n\n{text}\n\n", super::WRITE)
 }

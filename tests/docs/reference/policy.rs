@@ -1,11 +1,11 @@
-//! `reference/policy.md`, from the vocabulary of policies as `tollgate schema` tells it.
+//! `reference/policy.md`, generated from the policy vocabulary of `tollgate schema`.
 
 use serde_json::Value;
 
 use super::super::is_written;
 use super::{cell, head, table, types};
 
-/// Where mappings are told of, in this order: their name in the schema, and what they are.
+/// The documented mappings, in this order: name in the schema, and description.
 const MAPPINGS: [(&str, &str); 18] = [
     ("defaults", "Options for all limits of the file; the option of a rule wins."),
     ("rule", "An item of `descriptors`: matches one entry of a descriptor. [How rules match](../matching.md)."),
@@ -54,7 +54,7 @@ fn words(mapping: &Value) -> String {
     table(["word", "takes", "meaning"], rows)
 }
 
-/// What a word takes, in words. A form that is not known here has to be written here.
+/// Describes the permitted values of a word. New kinds of values must be added here.
 fn takes(word: &Value) -> String {
     if let Some(words) = word["enum"].as_array() {
         return words.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");

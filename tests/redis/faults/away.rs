@@ -1,4 +1,4 @@
-//! One server that is not there, yet or any more.
+//! One server that is not there, at the start or later.
 
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ async fn half_of_a_limit_is_left_to_each_of_two_replicas_until_the_store_is_back
         admitted += usize::from(service.ask("alone", "ann").await == Said::Ok);
     }
     assert_eq!(admitted, 5);
-    // What a share denies is not remembered.
+    // Denials by a local share are not cached.
     assert_eq!(service.web.metric("tollgate_local_decisions_total").await, before + 10);
 
     redis.restart().await;
@@ -116,7 +116,7 @@ async fn half_of_a_limit_is_left_to_each_of_two_replicas_until_the_store_is_back
     tell("local, the store decides again", format!("after {:.1?}", back.elapsed()));
 }
 
-/// Each kind of `on_store_error` says what it is told to; local admits half.
+/// Asserts the answer of each kind of `on_store_error`; local admits half.
 async fn answers_by_on_store_error(service: &Service, value: &str) {
     assert_eq!(service.ask("user", value).await, Said::Unavailable);
     assert_eq!(service.ask("lenient", value).await, Said::Ok);

@@ -1,4 +1,4 @@
-//! A master of several that dies, hangs or is cut off.
+//! One of several masters that dies, hangs or is partitioned.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::support::rls::{descriptor, request};
 use crate::support::{PATIENCE, becomes};
 use tollgate::grpc::proto::RateLimitRequest;
 
-/// Masters and replicas of which a dead one stops its own keys alone.
+/// Returns masters and replicas; a dead master stops only its own keys.
 fn layout() -> Layout {
     Layout { needs_all_slots: false, ..Layout::default() }
 }
 
-/// Values of `key` whose counters are at a node, and the others, after one hit of each.
+/// Returns the values of `key` whose counters are on a node, and the others, after one hit of each.
 pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<String>, Vec<String>) {
     let all: Vec<String> = values(60).iter().map(|value| format!("{key}-{value}")).collect();
     for value in &all {
@@ -28,7 +28,7 @@ pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<Str
     (here, others)
 }
 
-/// A load of which group 0 is at a node and 1 is not.
+/// Starts a load whose group 0 is on a node, and whose group 1 is not.
 pub(super) async fn load_of(service: &Service, node: &Node) -> Load {
     let (here, others) = split(service, "user", node).await;
     service.load(vec![all("user", &here), all("user", &others)]).await
@@ -120,7 +120,7 @@ async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
         load.go_on(1_500).await;
         let calls = load.finish();
         unharmed(&format!("cut off {isolation:?}, keys of the others"), &calls.of(1));
-        // One that only clients reach decides until it notices; its writes are lost.
+        // A master that only clients can reach decides until it notices; its writes are lost.
         let what = format!("cut off {isolation:?}, its keys");
         over_within(&what, &calls.of(0).between(Duration::ZERO, healed), promoted, Duration::from_millis(1_500));
         unharmed(&format!("cut off {isolation:?}, after it is healed"), &calls.since(healed));
@@ -157,7 +157,8 @@ async fn what_cannot_be_taken_back_is_counted() {
         request(vec![descriptor(&[("user", &of_charged[number])]), descriptor(&[("user", &of_silent[number])])])
     };
     assert_eq!(said(&service.client, pair(0)).await, Said::Ok);
-    // One slot charges at once, the other is waited for; when that is given up, there is nobody to take the charge back from.
+    // One slot charges at once, the other hangs; when the wait ends, the server to take the charge
+    // back from is gone.
     silent.redis.pause();
     let client = service.client.clone();
     let (first, second) = (pair(1), pair(2));
@@ -167,7 +168,8 @@ async fn what_cannot_be_taken_back_is_counted() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     charged.redis.kill();
     let (first, _) = asked.await.unwrap();
-    // UNAVAILABLE 5 ms before the client gives up by itself: on a busy machine either of them may be first.
+    // UNAVAILABLE comes 5 ms before the client's own timeout: on a busy machine, either may be
+    // first.
     assert!(first.is_err());
     let lost = || service.web.metric("tollgate_take_backs_lost_total");
     becomes("it is counted", PATIENCE, lost, |lost| *lost > 0).await;

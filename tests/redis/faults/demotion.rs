@@ -1,6 +1,6 @@
-//! A master that becomes a replica and stays alive, as it does where a virtual address, a Service or a managed endpoint moves to
-//! another server: connections that are open stay with the old one. A name in DNS that changes is the same to the service, which
-//! resolves it for each connection.
+//! A master that becomes a replica and stays alive, as when a virtual address, a Service or a
+//! managed endpoint moves to another server: open connections stay with the old one. A DNS name
+//! that changes is no different to the service, which resolves it for each connection.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::support::redis::sentinels::{MASTER, Sentinels};
 use crate::support::redis::{Redis, Setup};
 use crate::support::{PATIENCE, becomes};
 
-/// How soon a replica is noticed, and a master in its place.
+/// Time within which a replica is noticed, and a master in its place.
 const NOTICED: Duration = Duration::from_secs(2);
-/// Time for a decision, so long that what fails does not for want of it.
+/// Timeout of a decision, long enough not to be the cause of a failure.
 const TIMEOUT: &str = "1s";
-/// Half of the calls are answered sooner where none waits for its deadline.
+/// Maximum median latency if no call waits for its deadline.
 const AT_ONCE: Duration = Duration::from_millis(200);
-/// What is logged of a replica, once.
+/// Message logged once about a replica.
 const WARNING: &str = "redis is a replica";
 const CONNECTS: &str = "tollgate_store_connects_total";
 
@@ -78,7 +78,7 @@ async fn a_replica_that_is_promoted_where_it_is_is_noticed_by_whatever_user_and_
         let lines = vec![format!("user app on >first ~* -@all {may}")];
         let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
         let service = Service::start(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"]).await;
-        // Nobody asks for anything meanwhile.
+        // No requests are sent meanwhile.
         redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
         becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
         redis.command(&["REPLICAOF", "NO", "ONE"]).await;

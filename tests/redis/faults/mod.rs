@@ -1,15 +1,17 @@
-//! Faults under a steady load: what callers see while servers die, hang, refuse or move, and how soon it is over.
+//! Faults under a steady load: what callers see while servers die, hang, refuse or move, and how
+//! soon it is over.
 //!
-//! Each test prints what it measured as a line that begins with `fault:`; `docs/faults.md` is written from them. What is
-//! asserted leaves room for a machine that is busy with other things, and so does the time for a decision here.
+//! Each test prints its measurements as lines that begin with `fault:`; `docs/faults.md` is written
+//! from them. The assertions leave headroom for a machine that is busy with other work, and so does
+//! the timeout of a decision here.
 //!
 //! | file | what fails |
 //! |---|---|
-//! | `away` | one server that is not there, yet or any more |
-//! | `silent` | one that is there and does not answer |
-//! | `refusal` | one that answers, but not with a decision |
-//! | `demotion` | one that becomes a replica, behind a name that leads elsewhere later |
-//! | `cluster`, `moves` | a master of several, and who is the master of what |
+//! | `away` | one server that is not there, at the start or later |
+//! | `silent` | one server that is there and does not answer |
+//! | `refusal` | one server that answers, but not with a decision |
+//! | `demotion` | one server that becomes a replica, behind a name that later leads elsewhere |
+//! | `cluster`, `moves` | one of several masters, and the assignment of slots to masters |
 //! | `sentinel` | a master that sentinels replace |
 
 mod away;
@@ -32,13 +34,14 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// Calls a second, which a debug build of the service and of these callers bears on a busy machine.
+/// Calls per second that a debug build of the service and of these callers sustains on a busy
+/// machine.
 const RATE: u32 = 200;
-/// A call that takes longer than this was held up by more than a busy machine.
+/// Latency above which a call was delayed by more than a busy machine.
 const HUNG: Duration = Duration::from_millis(1_500);
-/// Half of all answers come sooner where nobody is waited for.
+/// Maximum median latency if no call waits for a server.
 const AT_ONCE: Duration = Duration::from_millis(20);
-/// The errors of a hundred calls that are laid to a busy machine.
+/// Percentage of failed calls that is attributed to a busy machine.
 const NOISE: f64 = 1.0;
 
 /// A service with its client and its probes.
@@ -49,13 +52,13 @@ struct Service {
 }
 
 impl Service {
-    /// One whose counters are at `store`, and that need not be ready.
+    /// Starts a service whose counters are at `store`, and does not wait until it is ready.
     async fn begin(store: &str, flags: &[&str]) -> Self {
-        // Longer than by default, so that what the machine does besides is not taken for a fault.
+        // Longer than the default, so that other load on the machine is not taken for a fault.
         Self::begin_within("100ms", store, flags).await
     }
 
-    /// The same with so much time for a decision, unless the environment gives it.
+    /// Starts a service with this timeout for decisions, unless the environment sets one.
     async fn begin_within(timeout: &str, store: &str, flags: &[&str]) -> Self {
         let timeout = std::env::var("FAULTS_STORE_TIMEOUT").unwrap_or_else(|_| timeout.to_owned());
         let own = ["--store", store, "--store-timeout", &timeout];
@@ -67,15 +70,16 @@ impl Service {
         Self { tollgate, client, web }
     }
 
-    /// The same, ready.
+    /// Starts a service, and waits until it decides.
     async fn start(store: &str, flags: &[&str]) -> Self {
         Self::begin(store, flags).await.started().await
     }
 
-    /// The same, when it is ready and its workers decide.
+    /// Waits until the service is ready and its workers decide.
     async fn started(self) -> Self {
         self.becomes_ready().await;
-        // Ready is whose connections for itself are: those of the workers may be a moment later.
+        // Readiness depends on the process's own connections: those of its workers may follow a
+        // moment later.
         let is_decided = |answer: &Said| *answer == Said::Ok;
         for user in values(4) {
             becomes("it decides", PATIENCE, || self.ask("user", &user), is_decided).await;
@@ -100,7 +104,7 @@ impl Service {
         Load::start(self.tollgate.grpc, Questions { rate, groups, timeout: None }).await
     }
 
-    /// Asks it to end: with exit code 0, and soon.
+    /// Terminates the service, which must exit with code 0, and soon.
     fn ends(mut self, state: &str) {
         let asked = std::time::Instant::now();
         assert_eq!(self.tollgate.terminate().code(), Some(0), "{state}");
@@ -109,7 +113,7 @@ impl Service {
     }
 }
 
-/// An answer in short.
+/// An answer in short form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Ok,
@@ -126,7 +130,8 @@ async fn said(client: &Client, request: RateLimitRequest) -> Said {
     }
 }
 
-/// A limit of each kind of `on_store_error`, which no test uses up but `alone` and `few`. Nothing refills within a test.
+/// Returns a limit for each kind of `on_store_error`, of which tests use up only `alone` and `few`.
+/// Nothing refills within a test.
 fn policies() -> Policies {
     let limits = [
         ("user", 1_000_000, "error"),
@@ -148,22 +153,22 @@ fn one(key: &str, value: &str) -> RateLimitRequest {
     request(vec![descriptor(&[(key, value)])])
 }
 
-/// A request for each of some values of a key.
+/// Returns a request for each of the values of a key.
 fn all(key: &str, values: &[String]) -> Vec<RateLimitRequest> {
     values.iter().map(|value| one(key, value)).collect()
 }
 
-/// Values that are easy to find in the servers.
+/// Returns values that are easy to find in the servers.
 fn values(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("value-{number:03}")).collect()
 }
 
-/// Tells a figure, for `docs/faults.md`.
+/// Prints a measurement, for `docs/faults.md`.
 fn tell(what: &str, figure: impl std::fmt::Display) {
     eprintln!("fault: {what}: {figure}");
 }
 
-/// Tells what callers saw, and that none of them was left hanging.
+/// Prints what callers saw, and asserts that no call hung.
 fn seen(what: &str, calls: &Calls) -> Summary {
     let summary = calls.summary();
     tell(what, &summary);
@@ -172,13 +177,13 @@ fn seen(what: &str, calls: &Calls) -> Summary {
     summary
 }
 
-/// The same where no call has to fail.
+/// Prints what callers saw, and asserts that no call had to fail.
 fn unharmed(what: &str, calls: &Calls) {
     let summary = seen(what, calls);
     assert!(summary.percent_failed() <= NOISE, "{what}: {summary}");
 }
 
-/// The same where decisions are to be had again `within` a time after `since`.
+/// Prints what callers saw, and asserts that decisions resume `within` a time after `since`.
 fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
     let (summary, within) = (seen(what, calls), within + calls.stalled);
     tell(what, format!("over {:?} after the cause was", summary.over_at().saturating_sub(since)));

@@ -1,4 +1,4 @@
-//! Slots whose master changes while they are served.
+//! Slots whose master changes while they are in use.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn a_planned_failover_fails_few_calls_for_a_moment() {
     let cluster = Cluster::start(3, 1).await;
     let service = Service::start(&cluster.url(), &[]).await;
     let load = service.load(vec![all("user", &values(60))]).await;
-    // Each master once: those who vote do so for the successor of one master every few seconds.
+    // Each master once: the others vote for the successor of one master only every few seconds.
     let mut begins = Vec::new();
     for slot in [0, 8_000, 16_000] {
         let replica = cluster.replica_of(slot).await;
@@ -39,7 +39,7 @@ async fn slots_that_move_fail_nothing_and_admit_no_more_than_the_limits() {
     let (here, _) = split(&service, "few", from).await;
     let moving: Vec<String> = here.into_iter().take(4).collect();
     let slots = slots_of(from, &moving).await;
-    // 60 for each, of which one is used: more is asked than there is.
+    // 60 for each, of which one is used: more is requested than is left.
     let load = service.load(moving.iter().map(|value| all("few", std::slice::from_ref(value))).collect()).await;
     for slot in slots {
         load.go_on(200).await;
@@ -64,7 +64,7 @@ async fn in_step(replica: &Node) -> bool {
     replica.redis.info("replication").await.get("master_link_status").is_some_and(|status| status == "up")
 }
 
-/// The slots of the counters of some values.
+/// Returns the slots of the counters of some values.
 async fn slots_of(node: &Node, values: &[String]) -> Vec<u16> {
     let mut slots = Vec::new();
     for value in values {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{NOISE, Said, Service, all, over_within, seen, tell, unharmed, values};
+use crate::support::redis::flavor::Flavor;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
 use crate::support::{PATIENCE, becomes};
@@ -37,6 +38,29 @@ async fn connections_that_are_cut_fail_only_the_calls_under_way() {
     assert!(summary.percent_failed() <= 3.0 * NOISE, "{summary}");
     let unknown = service.web.metric("tollgate_unknown_charges_total").await;
     tell("CLIENT KILL, charges not known to be written", unknown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() {
+    const WARNING: &str = "redis refuses commands that decisions need";
+    // The rights that envoyproxy/ratelimit needs, and no more.
+    let may = "+auth +hello +client +select +ping +get +incrby +expire";
+    for flavor in Flavor::ALL {
+        let lines = vec![format!("user app on >first ~* -@all {may}")];
+        let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
+        let mut service = Service::begin(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"]).await;
+        let line =
+            service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then(|| line.to_owned()));
+        assert!(line.contains("ACL SETUSER app +evalsha +eval +time +set +del"), "{line}");
+        let unready = service.web.get("/readyz").await;
+        assert!(unready.status == 503 && unready.body.contains("lacks rights"), "{}", unready.body);
+        assert_eq!(service.web.get("/healthcheck").await.status, 500);
+        assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
+        redis.command(&["ACL", "SETUSER", "app", "+evalsha", "+eval", "+time", "+set", "+del"]).await;
+        service.becomes_ready().await;
+        assert_eq!(service.ask("user", "ann").await, Said::Ok);
+        assert_eq!(service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count(), 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -105,7 +129,7 @@ async fn a_key_that_is_none_of_ours_fails_its_own_counter_alone() {
     assert_eq!(calls.of(1).summary().admitted, 0);
 }
 
-/// The key that contains a text.
+/// Returns the key that contains a text.
 async fn key_of(redis: &Redis, text: &str) -> Vec<u8> {
     let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{text}*")]).await.unwrap();
     assert_eq!(keys.len(), 1, "{keys:?}");
@@ -136,7 +160,7 @@ async fn a_server_whose_authority_is_not_ours_is_told_and_not_trusted() {
     service.ends("with a server that is not trusted");
 }
 
-/// It is not ready, says why once and not again and again, and answers by `on_store_error`.
+/// Asserts that the service is not ready, logs the reason once, and answers by `on_store_error`.
 async fn is_told(service: &mut Service, why: &str) {
     let says = |line: &str| (line.contains("redis cannot be reached") && line.contains(why)).then_some(());
     service.tollgate.process.wait_for_line(why, says);

@@ -32,7 +32,7 @@ async fn sentinels_that_do_not_answer_or_are_dead_hide_no_new_master() {
     let service = Service::start(&url(&group.addresses()), &[]).await;
     let load = service.load(vec![all("user", &values(50))]).await;
     load.go_on(300).await;
-    // Hangs with what it knew: the others are enough to agree on another master.
+    // Hangs with its old state: the others suffice to agree on another master.
     group.sentinels[0].pause();
     let old = group.master().await;
     old.kill();

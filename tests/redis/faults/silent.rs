@@ -60,7 +60,7 @@ async fn a_connection_that_stays_silent_is_given_up_and_holds_up_nobody_on_the_n
     let redis = Redis::start().await;
     let wire = Wire::to(redis.address).await;
     let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
-    // Some wait so long that their batches are never late before the connection is given up.
+    // Some calls wait so long that their batches never time out before the connection is given up.
     let patient =
         Questions { rate: RATE / 4, groups: vec![all("user", &values(50))], timeout: Some(Duration::from_secs(15)) };
     let patient = Load::beside_another(service.tollgate.grpc, patient);
@@ -79,7 +79,7 @@ async fn callers_who_say_how_long_they_wait_are_answered_by_then() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     let timeout = Some(Duration::from_millis(20));
-    // So few that each finds the store hanging for itself now and then.
+    // So few that each occasionally finds out for itself that the store hangs.
     for rate in [20, RATE] {
         let groups = vec![all("user", &values(50)), all("lenient", &values(50))];
         let load = Load::start(service.tollgate.grpc, Questions { rate, groups, timeout }).await;

@@ -1,4 +1,4 @@
-//! Processes whose policies change one by one, and the clients that ask them.
+//! Processes whose policies change one by one, and their clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,11 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// Clients of each process.
+/// Number of clients of each process.
 pub(super) const CLIENTS: usize = 64;
-/// Connections that they share: leases are of the worker that has the connection.
+/// Connections that they share: a lease belongs to the worker that has the connection.
 const CONNECTIONS: usize = 2;
-/// Requests out of a hundred that give back hits; some of them ask for others besides.
+/// Percentage of requests that refund hits; some of them also take hits.
 const REFUNDS: usize = 20;
 
 /// A process with policy files of its own.
@@ -42,7 +42,7 @@ impl Replica {
         let clients = std::iter::once(client).chain(more).collect();
         let (http, admin) = (Web::new(service.http), Web::new(service.admin));
         let replica = Self { policies, clients, http, admin, _service: service };
-        // On a starved machine a process may be ready while one of three masters has not greeted it yet.
+        // On a starved machine, a process may be ready before it is connected to all three masters.
         let peek = |rule: &Rule| RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(rule.key, "")]) };
         let peeks: Vec<_> = RULES.iter().map(peek).collect();
         for client in &replica.clients {
@@ -51,7 +51,7 @@ impl Replica {
         replica
     }
 
-    /// Puts this amount in force.
+    /// Reloads the policy with this amount.
     pub(super) async fn reload(&self, amount: u32) {
         self.policies.write("policy.yaml", &policy(amount));
         let reply = self.admin.send_with("POST", "/api/v1/policies/reload", &[("x-tollgate", "reload")], "").await;
@@ -66,13 +66,14 @@ impl Replica {
         super::super::remaining(&self.clients[0], key, value).await
     }
 
-    /// Takes hits, and returns whether they were admitted.
+    /// Takes hits. Returns `true` if they were admitted.
     pub(super) async fn hit(&self, key: &str, value: &str, hits: u32) -> bool {
         self.clients[0].status(of_hits(key, value, hits)).await.code() == Code::Ok
     }
 }
 
-/// Asks for hits, and gives back some of those that were admitted to this client, through any process.
+/// Takes hits until `ended` is set, and refunds some of those admitted to this client, through any
+/// process.
 pub(super) async fn ask_until(
     ended: Arc<AtomicBool>,
     replicas: Arc<Vec<Replica>>,
@@ -80,7 +81,7 @@ pub(super) async fn ask_until(
     ledger: Arc<Ledger>,
     mut random: Random,
 ) {
-    // Admitted, and not given back.
+    // Admitted, and not refunded.
     let mut own: Vec<(usize, u32)> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
         let replica = &replicas[number % replicas.len()];
@@ -102,7 +103,7 @@ pub(super) async fn ask_until(
         let hits: u64 = descriptors.iter().filter_map(|descriptor| descriptor.hits_addend).sum();
         let answer = client.ask(request(descriptors)).await;
         let Ok(answer) = answer else {
-            // On a starved machine a server may be silent for so long that it is taken for dead.
+            // On a starved machine, a server may be silent for so long that it is considered dead.
             ledger.fail(hits);
             continue;
         };
@@ -115,7 +116,7 @@ pub(super) async fn ask_until(
     }
 }
 
-/// Of one rule mostly, of up to three sometimes.
+/// Returns hits of one rule in most cases, and of up to three in others.
 fn some_hits(random: &mut Random, ledger: &Ledger) -> Vec<(usize, u32)> {
     let count = if random.percent(70) { 1 } else { 2 + random.below(2) };
     let first = if random.percent(75) { ledger.hot() } else { random.below(RULES.len()) };
@@ -124,7 +125,7 @@ fn some_hits(random: &mut Random, ledger: &Ledger) -> Vec<(usize, u32)> {
         let most = if random.percent(60) { (most / 50).max(1) } else { most };
         1 + u32::try_from(random.below(most as usize)).unwrap()
     };
-    // Different rules mostly, since 5 and their number have no common divisor.
+    // Usually different rules, since 5 and their number have no common divisor.
     let step = if random.percent(90) { 5 } else { 0 };
     (0..count).map(|next| ((first + step * next) % RULES.len(), hits(random))).collect()
 }

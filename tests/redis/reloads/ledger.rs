@@ -1,4 +1,4 @@
-//! What the clients know of each counter: hits that were admitted, and hits that they gave back.
+//! The clients' record of each counter: hits admitted, and hits refunded.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,24 +15,24 @@ pub(super) struct Ledger {
     counters: [Counter; RULES.len()],
     answers: AtomicU64,
     denials: AtomicU64,
-    /// Hits of requests that nobody decided.
+    /// Hits of undecided requests.
     undecided: AtomicU64,
-    /// The rule that most requests are of: leases are for keys that are asked for often.
+    /// The rule of most requests: leases are for hot keys.
     hot: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Counter {
-    /// Counted when the answer is there: hits were charged before.
+    /// Counted when the answer arrives: hits were charged before.
     admitted: AtomicU64,
-    /// Counted before the request is sent: hits come free after.
+    /// Counted before the request is sent: hits become available after.
     given_back: AtomicU64,
-    /// The most hits beyond the bound at any time; negative while there were none.
+    /// Maximum number of hits beyond the bound at any time; negative if there were none.
     most_over: AtomicI64,
 }
 
 impl Ledger {
-    /// Of counters of this value, whose highest amount is `highest`.
+    /// Creates a record of the counters of this value, whose highest amount is `highest`.
     pub(super) fn new(value: &str, highest: u32) -> Self {
         let counters = std::array::from_fn(|_| Counter { most_over: i64::MIN.into(), ..Counter::default() });
         Self {
@@ -55,7 +55,7 @@ impl Ledger {
         self.highest
     }
 
-    /// The most hits that one descriptor of a request takes.
+    /// Returns the maximum number of hits that one descriptor of a request takes.
     pub(super) fn most_hits(&self) -> u32 {
         (self.highest / 20).max(1)
     }
@@ -71,7 +71,7 @@ impl Ledger {
     pub(super) fn admit(&self, rule: usize, hits: u32) {
         let counter = &self.counters[rule];
         let admitted = counter.admitted.fetch_add(hits.into(), Ordering::SeqCst) + u64::from(hits);
-        // Read after the sum of admitted hits: hits that are given back in between only lower the difference.
+        // Read after the sum of admitted hits: hits refunded in between only lower the difference.
         let given_back = counter.given_back.load(Ordering::SeqCst);
         let bound = u64::from(self.highest) + self.drained(rule);
         let over = admitted.cast_signed() - (given_back + bound).cast_signed();
@@ -87,7 +87,7 @@ impl Ledger {
         self.denials.fetch_add(is_denied.into(), Ordering::Relaxed);
     }
 
-    /// Hits that may have been charged, or given back, or neither.
+    /// Records hits that may have been charged, or refunded, or neither.
     pub(super) fn fail(&self, hits: u64) {
         self.undecided.fetch_add(hits, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl Ledger {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// The counters of which more was admitted than there ever was.
+    /// Returns a line for each counter that admitted more hits than the bound.
     pub(super) fn over(&self) -> Vec<String> {
         let is_over = |rule: &usize| self.counters[*rule].most_over.load(Ordering::SeqCst) > 0;
         (0..RULES.len())
@@ -109,18 +109,20 @@ impl Ledger {
             .collect()
     }
 
-    /// What has to be left of the highest amount when all is settled, but for hits that are lost.
+    /// Returns the range of hits that must be left of the highest amount in the end, except lost
+    /// hits.
     pub(super) fn unused(&self, rule: usize, lost: u64) -> RangeInclusive<u64> {
         let (highest, drained) = (u64::from(self.highest), self.drained(rule));
         let (admitted, given_back) = self.counters[rule].hits();
         let unused = (highest + given_back).saturating_sub(admitted).min(highest);
         let least = match RULES[rule].counts {
             Counts::Exactly | Counts::Admitted => unused.saturating_sub(lost),
-            // A charge that is taken back, as each block of a lease, leaves what has drained since: of these a part of a hit in all.
+            // Taking back a charge, such as a lease's block, leaves what has drained since: for
+            // these rules, part of a hit in total.
             Counts::Drains(_) if RULES[rule].drains_slowly() => unused.saturating_sub(lost + drained + 1),
             Counts::Drains(_) | Counts::AtLeast => 0,
         };
-        // Hits that are given back when they have drained already may leave even less used than what was not given back.
+        // Hits refunded after they have drained may leave even fewer used than those not refunded.
         least..=(unused + drained).min(highest)
     }
 
@@ -131,14 +133,14 @@ impl Ledger {
         format!("{key}: {admitted} admitted, {given_back} given back, of {highest}; {most_over} over at most")
     }
 
-    /// Hits that drained since the beginning, at most.
+    /// Returns the maximum number of hits drained since the start.
     fn drained(&self, rule: usize) -> u64 {
         RULES[rule].drained(self.highest, u64::try_from(self.begun.elapsed().as_micros()).unwrap())
     }
 }
 
 impl Counter {
-    /// Hits that were admitted, and hits that were given back.
+    /// Returns the hits admitted, and the hits refunded.
     fn hits(&self) -> (u64, u64) {
         (self.admitted.load(Ordering::SeqCst), self.given_back.load(Ordering::SeqCst))
     }

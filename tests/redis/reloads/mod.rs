@@ -1,12 +1,14 @@
-//! Never more than the highest amount in force, while reloads raise and lower the amounts a hundredfold: 8 processes, 64 clients
-//! of each, all algorithms at once, with leases, refunds, and requests of several descriptors.
+//! Never more than the highest amount in force, while reloads raise and lower the amounts a
+//! hundredfold: 8 processes, 64 clients of each, all algorithms at once, with leases, refunds, and
+//! requests of several descriptors.
 //!
-//! Two facts are checked of each counter, by the clients' own record alone:
-//! - At no time are more hits admitted, less those that clients gave back, than the highest amount in force; of gcra and
-//!   token_bucket, than its burst and what its rate lets drain meanwhile.
-//! - When all leases have ended, exactly what is left of that amount is admitted, but for what processes count as lost.
+//! Two facts are checked for each counter, by the clients' own record alone:
+//! - At no time do hits admitted less hits refunded exceed the highest amount in force; for gcra
+//!   and token_bucket, its burst and what its rate drains meanwhile.
+//! - Once all leases have ended, exactly what is left of that amount is admitted, except what
+//!   processes count as lost.
 //!
-//! `TOLLGATE_RELOAD_RUNS` runs it more often than once, `TOLLGATE_RANDOM_SEED` with other random numbers.
+//! `TOLLGATE_RELOAD_RUNS` sets the number of runs, `TOLLGATE_RANDOM_SEED` other random numbers.
 
 mod clients;
 mod ledger;
@@ -28,13 +30,13 @@ use crate::support::redis::Redis;
 use crate::support::{PATIENCE, becomes};
 
 const REPLICAS: usize = 8;
-/// Of which one is the highest amount of a run.
+/// Candidates for the highest amount of a run.
 const HIGHEST: [u32; 5] = [10_000, 10_000, 10_000, 1_000, 100];
-/// Changes of the amounts in a run.
+/// Number of changes of the amounts in a run.
 const CHANGES: usize = 6;
-/// How often it is looked again whether what is on its way has come back.
+/// Maximum number of checks for whether hits in flight have been returned.
 const SETTLES: usize = 100;
-/// Tries to take all that is left, a lease apart.
+/// Attempts to take all that is left, one lease apart.
 const TRIES: usize = 5;
 /// Answers between two reloads.
 const ANSWERS: u64 = 100;
@@ -59,7 +61,7 @@ async fn a_cluster_admits_never_more_than_the_highest_amount() {
     assert!(totals.take_backs > 0, "no charge was taken back");
 }
 
-/// Runs with the same processes, each with counters of its own.
+/// Executes runs with the same processes, each with counters of its own.
 async fn runs(store: &str, replicas: usize) -> Totals {
     let seed = from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default();
     let replicas = Arc::new(join_all((0..replicas).map(|number| Replica::start(store, number))).await);
@@ -75,7 +77,7 @@ async fn runs(store: &str, replicas: usize) -> Totals {
     Totals::of(&replicas).await
 }
 
-/// One run: what can be said of it, or what is wrong with it.
+/// Executes one run. Returns its summary, or what is wrong with it.
 async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, String> {
     let mut random = Random(seed);
     let highest = *random.one_of(&HIGHEST);
@@ -109,7 +111,7 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     Err(format!("{told}\n{}\namounts {history:?}", wrong.join("\n")))
 }
 
-/// Changes the amounts many times, of some processes first and then of the others.
+/// Changes the amounts several times, in some processes first and then in the others.
 async fn change_amounts(
     replicas: &[Replica],
     ledger: &Ledger,
@@ -117,7 +119,7 @@ async fn change_amounts(
     history: &mut Vec<(u32, Vec<usize>)>,
 ) {
     let highest = ledger.highest();
-    // Never a ban: hits that are given back through one are lost.
+    // Never a ban: hits refunded through one are lost.
     let amounts = [highest, highest, highest / 100, (highest / 10_000).max(1)];
     let mut order: Vec<usize> = (0..replicas.len()).collect();
     for _ in 0..CHANGES {
@@ -134,19 +136,20 @@ async fn change_amounts(
     }
 }
 
-/// Puts an amount in force in some processes.
+/// Reloads some processes with this amount.
 async fn reload(replicas: &[Replica], which: &[usize], amount: u32) -> (u32, Vec<usize>) {
     join_all(which.iter().map(|number| replicas[*number].reload(amount))).await;
     (amount, which.to_vec())
 }
 
-/// Asks for all that is left of each counter, and gives the counters of which that was not what the clients know.
+/// Takes all that is left of each counter. Returns the counters for which that differs from the
+/// record.
 async fn fill(replicas: &[Replica], ledger: &Ledger, lost: u64) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, rule) in RULES.iter().enumerate() {
         let replica = &replicas[number % replicas.len()];
         let expected = ledger.unused(number, lost);
-        // What one slot admitted may still be on its way back from another one's denial.
+        // Charges in one slot may still be pending their take-back after another slot's denial.
         let mut left = replica.remaining(rule.key, ledger.value()).await;
         for _ in 0..SETTLES {
             if expected.contains(&left.into()) {
@@ -170,7 +173,8 @@ async fn fill(replicas: &[Replica], ledger: &Ledger, lost: u64) -> Vec<String> {
     wrong
 }
 
-/// Takes all that is left of a counter. Tries so seldom that no process takes a part of it in advance for the next try.
+/// Takes all that is left of a counter. Retries so rarely that no process leases a part of it for
+/// the next attempt.
 async fn takes_all(replica: &Replica, key: &str, value: &str, left: u32) -> bool {
     for _ in 0..TRIES {
         if replica.hit(key, value, left).await {
@@ -181,7 +185,7 @@ async fn takes_all(replica: &Replica, key: &str, value: &str, left: u32) -> bool
     false
 }
 
-/// Sums of metrics of all processes.
+/// Sums of metrics over all processes.
 #[derive(Debug)]
 struct Totals {
     outstanding: u64,
@@ -207,7 +211,7 @@ impl Totals {
         }
     }
 
-    /// Hits that processes know to be lost, at most.
+    /// Returns the maximum number of hits that processes know to be lost.
     fn lost(&self, most_hits: u64) -> u64 {
         self.lost_hits + self.lost_charges * most_hits
     }

@@ -1,32 +1,33 @@
-//! The limits: every algorithm, and most of them with leases too; some are charged for what they deny.
+//! The limits: every algorithm, most of them also with leases; some are charged for what they deny.
 //!
-//! Periods are of a year, so that nothing comes free meanwhile; where windows of seconds are beside it, they end under the leases
-//! and deny nothing that the year allows.
+//! Periods are a year, so that no hits become available meanwhile; windows of seconds beside it end
+//! during leases, and deny nothing that the year allows.
 
 use std::time::Duration;
 
-/// How long leases are held.
+/// Duration of a lease.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
 
 /// A rule for every value of its key.
 pub(super) struct Rule {
     pub(super) key: &'static str,
-    /// Its limit; `N` stands for the amount.
+    /// Its limit; `N` is replaced by the amount.
     limit: &'static str,
     pub(super) counts: Counts,
 }
 
-/// What a counter counts when all is settled.
+/// Hits that a counter counts once everything has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counts {
-    /// What was admitted and not given back.
+    /// Hits admitted and not refunded.
     Exactly,
-    /// The same, less what has drained; the amount drains in so many seconds.
+    /// Hits admitted and not refunded, less those drained; the amount drains in this many seconds.
     Drains(u64),
-    /// What was admitted, as nothing is ever given back.
+    /// Hits admitted, since none are ever refunded.
     Admitted,
-    /// That and more. Either hits that were denied; or of a log those that were refunded while a charge was on its way back: a
-    /// refund takes the newest hits, which then are not those of the caller, and are not there any more to be taken back.
+    /// More than the hits admitted: also denied hits; or, for a log, hits refunded while a charge
+    /// was being taken back. A refund removes the newest hits, which then are not the caller's, and
+    /// are missing for the take-back.
     AtLeast,
 }
 
@@ -68,7 +69,7 @@ pub(super) const RULES: [Rule; 17] = [
     ),
 ];
 
-/// The policy with this amount in all limits.
+/// Returns the policy with this amount in all limits.
 pub(super) fn policy(amount: u32) -> String {
     let rules: Vec<(&str, String)> = RULES.iter().map(|rule| (rule.key, rule.with(amount))).collect();
     let rules: Vec<(&str, &str)> = rules.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
@@ -80,12 +81,12 @@ const fn rule(key: &'static str, limit: &'static str, counts: Counts) -> Rule {
 }
 
 impl Rule {
-    /// Whether less than a hit drains during a run.
+    /// Returns `true` if less than a hit drains during a run.
     pub(super) fn drains_slowly(&self) -> bool {
         !matches!(self.counts, Counts::Drains(seconds) if seconds < YEAR)
     }
 
-    /// The whole hits that drain of this amount in so many microseconds.
+    /// Returns the number of whole hits of this amount that drain in `us` microseconds.
     pub(super) fn drained(&self, amount: u32, us: u64) -> u64 {
         match self.counts {
             Counts::Drains(seconds) => u64::from(amount) * us / (seconds * 1_000_000),

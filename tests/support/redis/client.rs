@@ -1,4 +1,4 @@
-//! Commands, one connection each: nothing here remembers a server that has been killed since.
+//! Redis commands, each on its own connection: no state survives a server that is killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,41 +13,41 @@ use super::Redis;
 use crate::support::PATIENCE;
 
 impl Redis {
-    /// Where it is, for a client; with the password where there is one.
+    /// Returns the server's URL, with its password if it has one.
     pub(crate) fn url(&self) -> String {
         let scheme = if self.setup.tls.is_some() { "rediss" } else { "redis" };
         let login = self.setup.password.map(|password| format!(":{password}@")).unwrap_or_default();
         format!("{scheme}://{login}{}", self.address)
     }
 
-    /// The answer to a command, as `T`; or the error that it was answered with.
+    /// Sends a command and returns its reply, or the error that Redis replied with.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
         self.ask_within(PATIENCE, command).await
     }
 
-    /// The same with another limit to connecting and to waiting for the answer.
+    /// Sends a command with a timeout for connecting and for the reply.
     pub(crate) async fn ask_within<T: FromRedisValue>(&self, limit: Duration, command: &[&str]) -> RedisResult<T> {
         let mut connection = connect(&self.client()?, limit).await?;
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
 
-    /// The answer to a command of any bytes.
+    /// Sends a command of arbitrary bytes.
     pub(crate) async fn ask_bytes<T: FromRedisValue>(&self, command: &[&[u8]]) -> RedisResult<T> {
         let mut connection = connect(&self.client()?, PATIENCE).await?;
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
 
-    /// The answer to a command that must not fail.
+    /// Sends a command that must not fail.
     pub(crate) async fn command(&self, command: &[&str]) -> Value {
         self.ask(command).await.unwrap_or_else(|error| panic!("{command:?} at {}: {error}", self.address))
     }
 
-    /// A section of what it says of itself.
+    /// Returns a section of `INFO`.
     pub(crate) async fn info(&self, section: &str) -> BTreeMap<String, String> {
         self.try_info(section).await.unwrap_or_else(|error| panic!("INFO {section} at {}: {error}", self.address))
     }
 
-    /// How often each command was called; `config|set` is a subcommand's name.
+    /// Returns the number of calls of each command; a subcommand is named as in `config|set`.
     pub(crate) async fn commandstats(&self) -> BTreeMap<String, u64> {
         let calls = |value: &str| value.strip_prefix("calls=")?.split(',').next()?.parse().ok();
         let stats = self.info("commandstats").await;
@@ -62,18 +62,18 @@ impl Redis {
     }
 
     fn client(&self) -> RedisResult<Client> {
-        // Where there are certificates, they are the service's to prove; tests have the socket.
+        // Certificates are the service's to verify; the tests' own commands use the Unix socket.
         let address = self.setup.tls.as_ref().map(|_| ConnectionAddr::Unix(self.socket()));
         let info =
             address.map_or_else(|| self.url().into_connection_info(), |address| address.into_connection_info())?;
-        // Old servers count the introduction that they do not know as an error.
+        // Older servers count the unknown `CLIENT SETINFO` as an error.
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let login = self.setup.password.iter().fold(login, |login, password| login.set_password(password));
         Client::open(info.set_redis_settings(login))
     }
 }
 
-/// A connection that waits so long, to be established and for each answer.
+/// Connects with `limit` as the timeout for the connection and for each reply.
 pub(crate) async fn connect(client: &Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
     client.get_multiplexed_async_connection_with_config(&config).await

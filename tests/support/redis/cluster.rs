@@ -1,4 +1,5 @@
-//! A cluster: masters that share the slots, with replicas; made by commands, without redis-cli.
+//! A Redis Cluster: masters that share the slots, and replicas; created by commands, without
+//! redis-cli.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,19 +16,21 @@ use crate::support::{PATIENCE, becomes};
 
 const SLOTS: u16 = 16_384;
 
-/// What to start.
+/// The layout of a cluster.
 #[derive(Clone)]
 pub(crate) struct Layout {
     pub(crate) masters: usize,
-    /// How many replicas each master has.
+    /// Number of replicas per master.
     pub(crate) replicas: usize,
-    /// How long a node may be silent before the others think that it is down. A failover takes a second or two more.
+    /// Time without a response after which the other nodes consider a node down. A failover takes a
+    /// second or two more.
     pub(crate) node_timeout_ms: u32,
-    /// Whether no slot is served while one of them has no master.
+    /// Set if the cluster stops serving when any slot has no master.
     pub(crate) needs_all_slots: bool,
-    /// Puts wires before all nodes, so that `isolate` can cut them; Redis 6.2 cannot.
+    /// Puts wires in front of all nodes, so that `isolate` can cut them; not possible with Redis
+    /// 6.2.
     pub(crate) is_wired: bool,
-    /// How each node is to be.
+    /// Setup of each node.
     pub(crate) setup: Setup,
 }
 
@@ -40,7 +43,7 @@ impl Default for Layout {
 
 /// A running cluster.
 pub(crate) struct Cluster {
-    /// The masters of the beginning, then their replicas.
+    /// The initial masters, followed by their replicas.
     pub(crate) nodes: Vec<Node>,
     pub(super) isolated: Mutex<BTreeMap<IpAddr, Isolation>>,
 }
@@ -48,21 +51,21 @@ pub(crate) struct Cluster {
 /// A member of a cluster.
 pub(crate) struct Node {
     pub(crate) redis: Redis,
-    /// What the nodes call each other.
+    /// Node ID within the cluster.
     pub(crate) id: String,
-    /// Where the other nodes and the clients reach it: the wires' ends, if there are wires.
+    /// Address for other nodes and clients: that of the wire, if there is one.
     pub(crate) address: SocketAddr,
     bus: SocketAddr,
     pub(super) wires: Option<Wires>,
 }
 
 impl Cluster {
-    /// Starts `masters` with so many `replicas` each.
+    /// Starts `masters` masters with `replicas` replicas each.
     pub(crate) async fn start(masters: usize, replicas: usize) -> Self {
         Self::start_as(Layout { masters, replicas, ..Layout::default() }).await
     }
 
-    /// Starts what `layout` says, and waits until all nodes serve and all replicas are in step.
+    /// Starts a cluster, and waits until all nodes serve and all replicas are in sync.
     pub(crate) async fn start_as(layout: Layout) -> Self {
         let count = layout.masters * (1 + layout.replicas);
         let (mut wires, mut kinds) = (Vec::new(), Vec::new());
@@ -79,23 +82,23 @@ impl Cluster {
         cluster
     }
 
-    /// Where clients may begin to ask for all nodes.
+    /// Returns the addresses of all nodes, as seeds for clients.
     pub(crate) fn seeds(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    /// The same, as a store is named.
+    /// Returns the seeds as a store URL.
     pub(crate) fn url(&self) -> String {
         let seeds: Vec<String> = self.seeds().iter().map(ToString::to_string).collect();
         format!("redis-cluster://{}", seeds.join(","))
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub(crate) async fn slot_of(&self, key: &str) -> u16 {
         self.reachable()[0].redis.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap()
     }
 
-    /// Who serves a slot: of those that say so themselves, the one that was elected last.
+    /// Returns the master of a slot: of the nodes that claim it, the one with the highest epoch.
     pub(crate) async fn master_of(&self, slot: u16) -> &Node {
         let mut found = None;
         for node in self.reachable() {
@@ -107,7 +110,7 @@ impl Cluster {
         found.unwrap_or_else(|| panic!("nobody serves slot {slot}")).1
     }
 
-    /// A replica of the master of a slot.
+    /// Returns a replica of the master of a slot.
     pub(crate) async fn replica_of(&self, slot: u16) -> &Node {
         let master = self.master_of(slot).await;
         for node in self.reachable() {
@@ -118,13 +121,13 @@ impl Cluster {
         panic!("{} has no replica that runs", master.address)
     }
 
-    /// Makes a replica the master, as an operator would: none of the writes gets lost.
+    /// Promotes a replica by a manual failover, which loses no writes.
     pub(crate) async fn failover(&self, replica: &Node) {
         replica.redis.command(&["CLUSTER", "FAILOVER"]).await;
         self.wait_until_promoted(replica).await;
     }
 
-    /// Waits until all nodes that can be reached see `node` as a master and serve.
+    /// Waits until all reachable nodes see `node` as a master and serve.
     pub(crate) async fn wait_until_promoted(&self, node: &Node) {
         let is_master = |view: &View| {
             view.id == node.id && view.flags.iter().any(|flag| flag == "master") && !view.slots.is_empty()
@@ -134,22 +137,23 @@ impl Cluster {
             .await;
     }
 
-    /// Waits until all nodes that can be reached serve, and see the slots at the same masters.
+    /// Waits until all reachable nodes serve, and agree on the masters of the slots.
     pub(crate) async fn wait_until_agreed(&self) {
         let _ = becomes("the cluster agrees", PATIENCE, || self.agreed_view(), Result::is_ok).await;
     }
 
-    /// The nodes that run and are not isolated.
+    /// Returns the nodes that run and are not isolated.
     fn reachable(&self) -> Vec<&Node> {
         let isolated = self.isolated.lock().unwrap();
         let is_reachable = |node: &&Node| node.redis.is_up() && !node.is_in(&isolated);
         self.nodes.iter().filter(is_reachable).collect()
     }
 
-    /// Makes one cluster of nodes that do not know each other.
+    /// Joins nodes that do not know each other into a cluster.
     async fn form(&self, masters: usize) {
         for (index, node) in self.nodes.iter().enumerate() {
-            // Without an epoch of its own, each would have to find out that others claim the same.
+            // Unique config epochs from the start avoid epoch conflicts that the nodes would have
+            // to resolve.
             node.redis.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).await;
             if index < masters {
                 let slots: Vec<String> = share(index, masters).map(|slot| slot.to_string()).collect();
@@ -185,7 +189,7 @@ impl Cluster {
         true
     }
 
-    /// How many replicas the masters have that are in step.
+    /// Returns the number of replicas that are in sync.
     async fn replicas(&self) -> usize {
         let mut count = 0;
         for node in &self.nodes {
@@ -195,7 +199,8 @@ impl Cluster {
         count
     }
 
-    /// What all nodes that can be reached say of the masters with slots; or else who does not agree, or does not serve.
+    /// Returns the masters with slots that all reachable nodes agree on. Otherwise, returns the
+    /// node that disagrees or does not serve.
     async fn agreed_view(&self) -> Result<Vec<View>, String> {
         let mut agreed: Option<Vec<View>> = None;
         for node in self.reachable() {
@@ -230,18 +235,18 @@ impl Node {
         Self { redis, id, address, bus, wires }
     }
 
-    /// Whether it thinks so.
+    /// Returns `true` if this node considers itself a replica of `master`.
     pub(crate) async fn is_replica_of(&self, master: &Self) -> bool {
         self.own_view().await.master == master.id
     }
 
-    /// What it says of all nodes.
+    /// Returns this node's view of all nodes.
     async fn views(&self) -> RedisResult<Vec<View>> {
         let text: String = self.redis.ask(&["CLUSTER", "NODES"]).await?;
         Ok(text.lines().map(View::parse).collect())
     }
 
-    /// What it says of itself.
+    /// Returns this node's view of itself.
     async fn own_view(&self) -> View {
         let views = self.views().await.unwrap();
         views.into_iter().find(|view| view.id == self.id).unwrap()
@@ -255,7 +260,7 @@ impl Layout {
             "cluster-enabled yes".to_owned(),
             format!("cluster-node-timeout {}", self.node_timeout_ms),
             format!("cluster-require-full-coverage {coverage}"),
-            // However long a replica was without its master, it may become one.
+            // A replica is eligible for failover however long it was disconnected from its master.
             "cluster-replica-validity-factor 0".to_owned(),
             "cluster-announce-ip 127.0.0.1".to_owned(),
         ];
@@ -270,7 +275,7 @@ impl Layout {
     }
 }
 
-/// The slots of one of the masters; all but the last have the same number.
+/// Returns the slots of one master; all but the last have the same number.
 fn share(index: usize, masters: usize) -> RangeInclusive<u16> {
     let (index, masters) = (u16::try_from(index).unwrap(), u16::try_from(masters).unwrap());
     let begin = |index: u16| u16::try_from(u32::from(index) * u32::from(SLOTS) / u32::from(masters)).unwrap();

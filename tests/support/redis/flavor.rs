@@ -1,31 +1,31 @@
-//! Which server: the programs that speak Redis's protocol, and where `tests/run` leaves them.
+//! Servers that speak the Redis protocol, and where `tests/run` installs them.
 
 use std::path::{Path, PathBuf};
 
-/// A program that the tests know how to start.
+/// A server that the tests can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Flavor {
-    /// Redis 7 as Debian has it; the only one with TLS that is certain.
+    /// Debian's Redis 7, the only one that is certain to support TLS.
     #[default]
     Distribution,
-    /// The oldest Redis that we serve: no TLS, no `bind-source-addr`.
+    /// The oldest supported Redis: without TLS and `bind-source-addr`.
     Redis62,
-    /// Redis 8, as FalkorDB's wheel brings it.
+    /// Redis 8, from FalkorDB's wheel.
     Redis8,
     /// Valkey 9.
     Valkey,
 }
 
 impl Flavor {
-    /// All of them, for what has to hold with each.
+    /// All flavors, for behavior that must hold with each.
     pub(crate) const ALL: [Self; 4] = [Self::Distribution, Self::Redis62, Self::Redis8, Self::Valkey];
 
-    /// Whether it knows the settings that came with Redis 7.
+    /// Returns `true` if it supports the settings introduced with Redis 7.
     pub(super) fn is_modern(self) -> bool {
         self != Self::Redis62
     }
 
-    /// The program that the environment names, or else the one that `tests/run` installed.
+    /// Returns the binary named in the environment, or else the one that `tests/run` installed.
     pub(super) fn binary(self) -> PathBuf {
         let (variable, installed) = match self {
             Self::Distribution => ("TOLLGATE_REDIS", on_path("redis-server")),
@@ -45,7 +45,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.exists())
 }
 
-/// A file of a Python package in `.venv`, whatever Python that has.
+/// Finds a file of a Python package in `.venv`, for any Python version.
 fn in_wheel(file: &str) -> Option<PathBuf> {
     let pythons = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib")).ok()?;
     pythons.flatten().map(|python| python.path().join("site-packages").join(file)).find(|file| file.exists())

@@ -1,9 +1,9 @@
-//! A slot on its way from one master to another, as `redis-cli --cluster reshard` moves it, but step by step.
+//! Migration of a slot between masters, as `redis-cli --cluster reshard` does it, but step by step.
 
 use super::cluster::{Cluster, Node};
 
-/// A slot between two masters: the old one answers for the keys that it has still, and sends clients for all others to the
-/// new one with ASK. Stays so until it is finished.
+/// A slot in migration. The source serves the keys that it still has, and redirects clients to the
+/// target with ASK for all others, until the migration is finished.
 pub(crate) struct Migration<'a> {
     pub(crate) slot: u16,
     pub(crate) from: &'a Node,
@@ -17,7 +17,7 @@ impl Cluster {
         self.begin_migration(slot, to).await.finish().await;
     }
 
-    /// Begins to move a slot: no key has moved yet.
+    /// Starts the migration of a slot without moving any keys.
     pub(crate) async fn begin_migration<'a>(&'a self, slot: u16, to: &'a Node) -> Migration<'a> {
         let migration = Migration { slot, from: self.master_of(slot).await, to, cluster: self };
         migration.set_slot(to, &["IMPORTING", &migration.from.id]).await;
@@ -27,7 +27,7 @@ impl Cluster {
 }
 
 impl Migration<'_> {
-    /// Moves so many keys, or fewer where there are not so many; says how many it moved.
+    /// Moves at most `most` keys, and returns the number of keys moved.
     pub(crate) async fn move_keys(&self, most: usize) -> usize {
         let (slot, most) = (self.slot.to_string(), most.to_string());
         let keys: Vec<Vec<u8>> = self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
@@ -42,7 +42,7 @@ impl Migration<'_> {
         keys.len()
     }
 
-    /// Moves what keys there are left, tells all masters, and waits until all nodes know.
+    /// Moves the remaining keys, assigns the slot, and waits until all nodes agree.
     pub(crate) async fn finish(self) {
         while self.move_keys(100).await > 0 {}
         self.set_slot(self.to, &["NODE", &self.to.id]).await;
@@ -50,7 +50,7 @@ impl Migration<'_> {
         self.cluster.wait_until_agreed().await;
     }
 
-    /// Puts the slot back to where it was, with the keys that moved already.
+    /// Cancels the migration, and moves keys back that have already moved.
     pub(crate) async fn abandon(self) {
         let back = Migration { slot: self.slot, from: self.to, to: self.from, cluster: self.cluster };
         while back.move_keys(100).await > 0 {}

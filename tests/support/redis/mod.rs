@@ -1,15 +1,16 @@
-//! Real servers of the Redis family: one, a cluster, or a master under sentinels. All on 127.0.0.1, in folders of their
-//! own, without persistence; killed when dropped.
+//! Real servers of the Redis family: a single server, a cluster, or a master with sentinels. All
+//! listen on 127.0.0.1, with folders of their own and without persistence, and are killed when
+//! dropped.
 //!
-//! | module | what it starts |
+//! | module | contents |
 //! |---|---|
-//! | here | one server: stopped for a while, killed, started again where it was |
+//! | this one | a server: start, pause, kill, restart in place |
 //! | `cluster`, `view` | masters with replicas, and failovers |
-//! | `migration`, `partition` | slots that move, nodes that the others cannot reach |
+//! | `migration`, `partition` | slots in migration, isolated nodes |
 //! | `pair` | a master and its replica behind one name |
-//! | `sentinels` | a master, its replicas, and those who decide which is which |
-//! | `wire` | a connection that can fall silent, or lead elsewhere |
-//! | `flavor`, `tls`, `port`, `client` | which program, certificates, free ports, commands |
+//! | `sentinels` | a master, its replicas, and the sentinels that watch them |
+//! | `wire` | a proxy that can fall silent, or redirect |
+//! | `flavor`, `tls`, `port`, `client` | binaries, certificates, free ports, commands |
 #![allow(dead_code, reason = "what the tests of a store ask of servers stands here whole, used yet or not")]
 
 pub(crate) mod client;
@@ -40,18 +41,18 @@ use self::tls::Tls;
 use super::process::Process;
 use super::{PATIENCE, becomes};
 
-/// How a server is to be. All of it holds for every node of a cluster or below sentinels.
+/// The setup of a server; applies to every node of a cluster or of a sentinel group.
 #[derive(Clone, Default)]
 pub(crate) struct Setup {
-    /// Which program.
+    /// The server program.
     pub(crate) flavor: Flavor,
-    /// Settings as a configuration file has them, `maxmemory 10mb`; one given here wins.
+    /// Lines of the configuration file, such as `maxmemory 10mb`; these override the defaults.
     pub(crate) lines: Vec<String>,
-    /// The password of the default user, whom these tests' own commands come as.
+    /// The password of the default user, which the tests' own commands use.
     pub(crate) password: Option<&'static str>,
-    /// Encrypts all that comes by TCP.
+    /// Enables TLS for all TCP connections.
     pub(crate) tls: Option<Tls>,
-    /// How far its clock is from this machine's, in seconds.
+    /// Offset of its clock from the machine's, in seconds.
     pub(crate) clock_offset: i32,
 }
 
@@ -65,14 +66,14 @@ pub(crate) struct Redis {
     files: TempDir,
 }
 
-/// What a server is part of, with the settings that this brings.
+/// The role of a server, with the settings that the role needs.
 #[derive(Clone)]
 enum Kind {
     Server(Vec<String>),
     Sentinel(Vec<String>),
 }
 
-/// How a start went.
+/// The progress of a start.
 #[derive(Debug)]
 enum Start {
     Pending,
@@ -86,52 +87,52 @@ impl Redis {
         Self::start_as(Setup::default()).await
     }
 
-    /// The same with more settings, each as a line of a configuration file: `maxmemory 10mb`.
+    /// Starts the distribution's Redis with more configuration lines, such as `maxmemory 10mb`.
     pub(crate) async fn start_with(lines: &[&str]) -> Self {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
         Self::start_as(Setup { lines, ..Setup::default() }).await
     }
 
-    /// Starts what `setup` says.
+    /// Starts a server with the given setup.
     pub(crate) async fn start_as(setup: Setup) -> Self {
         Self::start_kind(setup, Kind::Server(Vec::new())).await
     }
 
-    /// Its unix socket, which TLS does not change.
+    /// Returns the path of its Unix socket, which works without TLS.
     pub(crate) fn socket(&self) -> PathBuf {
         self.files.path().join("socket")
     }
 
-    /// What it has logged since it was started last.
+    /// Returns its log since the last start.
     pub(crate) fn log(&self) -> Vec<String> {
         self.process().log()
     }
 
-    /// Whether it runs and is not paused.
+    /// Returns `true` if it is running and not paused.
     pub(crate) fn is_up(&self) -> bool {
         !self.is_paused.load(Ordering::Relaxed) && self.process().is_running()
     }
 
-    /// Stops it in the middle of whatever it does: connections stay open, and nothing is answered.
+    /// Pauses the process at any point: connections stay open, and nothing is answered.
     pub(crate) fn pause(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
         self.process().signal(Signal::STOP);
     }
 
-    /// Lets it go on after a pause.
+    /// Resumes the process after a pause.
     pub(crate) fn resume(&self) {
         self.process().signal(Signal::CONT);
         self.is_paused.store(false, Ordering::Relaxed);
     }
 
-    /// Ends it as a crash does: `kill -9`.
+    /// Kills the process as a crash would: `kill -9`.
     pub(crate) fn kill(&self) {
         self.process().signal(Signal::KILL);
         self.process().wait_for_end();
     }
 
-    /// Starts it again after its end, at the same address, and without data. Nodes of a cluster and sentinels know still
-    /// who they were.
+    /// Restarts the server after it has ended, at the same address and without data. Cluster nodes
+    /// and sentinels keep their identity.
     pub(crate) async fn restart(&self) {
         assert!(!self.process().is_running(), "{} runs still", self.address);
         self.is_paused.store(false, Ordering::Relaxed);
@@ -154,7 +155,7 @@ impl Redis {
         panic!("ten ports that were free have been taken before a server had them")
     }
 
-    /// Starts many at once, in this order.
+    /// Starts several servers concurrently; the results are in the order of `kinds`.
     async fn start_all(setup: &Setup, kinds: impl IntoIterator<Item = Kind>) -> Vec<Self> {
         let mut starts = JoinSet::new();
         for (index, kind) in kinds.into_iter().enumerate() {
@@ -171,7 +172,8 @@ impl Redis {
         becomes(&format!("{:?} answers", self.setup.flavor), PATIENCE, || self.progress(), is_decided).await
     }
 
-    /// Ready is who answers with our process's id: at this port could be another process's server.
+    /// Checks for a reply with this process's ID, since another process's server could own the
+    /// port.
     async fn progress(&self) -> Start {
         let id = {
             let mut process = self.process();
@@ -195,7 +197,8 @@ fn launch(setup: &Setup, kind: &Kind, files: &TempDir) -> Process {
     let mut command = Command::new(setup.flavor.binary());
     command.arg(files.path().join("server.conf"));
     if setup.clock_offset != 0 {
-        // The C library too, before the jemalloc that Debian's Redis is linked to: that asks for the time while libfaketime begins.
+        // libc must come before the jemalloc that Debian's Redis is linked to: jemalloc reads the
+        // time while libfaketime initializes.
         command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1 libc.so.6");
         command.env("FAKETIME", format!("{:+}", setup.clock_offset)).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
@@ -205,7 +208,7 @@ fn launch(setup: &Setup, kind: &Kind, files: &TempDir) -> Process {
     }
 }
 
-/// The whole configuration file; what stands later in it wins.
+/// Returns the complete configuration file; later lines override earlier ones.
 fn configuration(setup: &Setup, kind: &Kind, port: u16, files: &TempDir) -> String {
     let folder = files.path().display();
     let listen = if setup.tls.is_some() { format!("port 0\ntls-port {port}") } else { format!("port {port}") };
@@ -218,7 +221,8 @@ fn configuration(setup: &Setup, kind: &Kind, port: u16, files: &TempDir) -> Stri
         Kind::Sentinel(own) => lines.extend_from_slice(own),
         Kind::Server(own) => {
             lines.extend([r#"save """#.to_owned(), "appendonly no".to_owned(), format!("unixsocket {folder}/socket")]);
-            // A replica is there at once, instead of after the seconds that a master waits for a second one.
+            // Sync replicas immediately, instead of after the seconds for which a master waits for
+            // more of them.
             lines.extend(["repl-diskless-sync yes".to_owned(), "repl-diskless-sync-delay 0".to_owned()]);
             if setup.flavor.is_modern() {
                 lines.push("enable-debug-command local".to_owned());

@@ -1,22 +1,22 @@
-//! A master and its replica, and a name that leads to one of them, as a virtual address does.
+//! A master and its replica, and a name that resolves to one of them, like a virtual IP address.
 
 use super::wire::Wire;
 use super::{Redis, Setup};
 use crate::support::{PATIENCE, becomes};
 
-/// Running servers; the first one is the master at the beginning, and the name leads to it.
+/// Two running servers; initially the first one is the master and the name resolves to it.
 pub(crate) struct Pair {
     pub(crate) name: Wire,
     pub(crate) servers: [Redis; 2],
 }
 
 impl Pair {
-    /// Starts both, and waits until they are in step.
+    /// Starts both, and waits until they are in sync.
     pub(crate) async fn start() -> Self {
         Self::start_as(Setup::default(), Setup::default()).await
     }
 
-    /// The same of servers as they are to be.
+    /// Starts both with the given setups.
     pub(crate) async fn start_as(master: Setup, replica: Setup) -> Self {
         let servers = [Redis::start_as(master).await, Redis::start_as(replica).await];
         let pair = Self { name: Wire::to(servers[0].address).await, servers };
@@ -24,12 +24,12 @@ impl Pair {
         pair
     }
 
-    /// Where the name is, for a client; without TLS and password.
+    /// Returns the URL of the name, without TLS and password.
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.name.address)
     }
 
-    /// Makes a server the replica of the other one, and waits until it is in step.
+    /// Makes a server the replica of the other one, and waits until it is in sync.
     pub(crate) async fn follow(&self, replica: usize) {
         let (replica, master) = (&self.servers[replica], self.servers[1 - replica].address);
         replica.command(&["REPLICAOF", &master.ip().to_string(), &master.port().to_string()]).await;
@@ -43,7 +43,7 @@ impl Pair {
         self.follow(1 - master).await;
     }
 
-    /// Leads the name to a server; connections that are open stay where they are.
+    /// Points the name at a server; open connections are not affected.
     pub(crate) fn lead_to(&self, server: usize) {
         self.name.lead_to(self.servers[server].address);
     }

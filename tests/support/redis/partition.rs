@@ -1,4 +1,5 @@
-//! Nodes that the others cannot reach: a wire before each, and an address of its own for the connections that it makes.
+//! Network partitions: a wire in front of each node, and a source address of its own for the
+//! connections that it makes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,28 +7,30 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::cluster::{Cluster, Node};
 use super::wire::Wire;
 
-/// What clients' connections come from; nodes have other addresses.
+/// Source address of clients' connections; nodes have other addresses.
 const CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Who is cut off from an isolated node.
+/// The extent of a node's isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isolation {
-    /// The other nodes; clients reach it still, and it does not know yet that it is alone.
+    /// Isolated from the other nodes; clients still reach it, and it has not noticed the partition
+    /// yet.
     FromNodes,
-    /// Everybody.
+    /// Isolated from nodes and clients.
     FromAll,
 }
 
-/// The wires before a node.
+/// The wires in front of a node.
 pub(super) struct Wires {
     pub(super) clients: Wire,
     pub(super) bus: Wire,
-    /// What the node's own connections to the others come from.
+    /// Source address of the node's own connections to other nodes.
     pub(super) source: IpAddr,
 }
 
 impl Cluster {
-    /// Cuts a node off: what is sent does not arrive, and connections stay open. The cluster must be wired.
+    /// Isolates a node: sent data does not arrive, and connections stay open. The cluster must be
+    /// wired.
     pub(crate) fn isolate(&self, node: &Node, isolation: Isolation) {
         let mut isolated = self.isolated.lock().unwrap();
         isolated.insert(node.wires().source, isolation);
@@ -41,7 +44,7 @@ impl Cluster {
         }
     }
 
-    /// Mends all that `isolate` has cut.
+    /// Reverts every `isolate`.
     pub(crate) fn heal(&self) {
         self.nodes.iter().for_each(|node| node.wires().pass_if(|_| true));
         self.isolated.lock().unwrap().clear();
@@ -61,7 +64,7 @@ impl Wires {
 }
 
 impl Node {
-    /// Whether `isolate` has cut it off.
+    /// Returns `true` if `isolate` has cut this node off.
     pub(super) fn is_in(&self, isolated: &BTreeMap<IpAddr, Isolation>) -> bool {
         self.wires.as_ref().is_some_and(|wires| isolated.contains_key(&wires.source))
     }

@@ -1,4 +1,4 @@
-//! A master, its replicas, and three sentinels that agree on which is which.
+//! A master, its replicas, and three sentinels that watch them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,18 +6,19 @@ use std::net::SocketAddr;
 use super::{Kind, Redis, Setup};
 use crate::support::{PATIENCE, becomes};
 
-/// What the sentinels call the master.
+/// Name of the master in the sentinels' configuration.
 pub(crate) const MASTER: &str = "main";
 
-/// What to start.
+/// The layout of a sentinel group.
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(crate) replicas: usize,
-    /// How long a master may be silent before a sentinel thinks that it is down. A failover takes about a second more.
+    /// Time without a response after which a sentinel considers a master down. A failover takes
+    /// about a second more.
     pub(crate) down_after_ms: u32,
-    /// What the sentinels ask of those who come to them.
+    /// Password that the sentinels require from clients.
     pub(crate) sentinel_password: Option<&'static str>,
-    /// How each server is to be.
+    /// Setup of each server.
     pub(crate) setup: Setup,
 }
 
@@ -27,9 +28,9 @@ impl Default for Watch {
     }
 }
 
-/// Running servers with sentinels.
+/// A running group of servers and sentinels.
 pub(crate) struct Sentinels {
-    /// The servers; the first one was the master at the beginning.
+    /// The servers; the first one was the initial master.
     pub(crate) servers: Vec<Redis>,
     pub(crate) sentinels: Vec<Redis>,
 }
@@ -40,7 +41,8 @@ impl Sentinels {
         Self::start_as(Watch::default()).await
     }
 
-    /// Starts what `watch` says, and waits until replicas are in step and the sentinels see each other and them.
+    /// Starts a group, and waits until replicas are in sync and the sentinels know each other and
+    /// the replicas.
     pub(crate) async fn start_as(watch: Watch) -> Self {
         let mut servers = vec![Redis::start_as(watch.setup.clone()).await];
         let master = servers[0].address;
@@ -52,18 +54,19 @@ impl Sentinels {
         let group = Self { servers, sentinels };
         group.hurry("250").await;
         group.master().await;
-        // Four of these are what a sentinel waits before it makes a replica again of a master that it has not heard of: a
-        // planned failover must be over by then, on a busy machine too.
+        // A sentinel waits four of these periods before it demotes an unexpected master to a
+        // replica. A planned failover must be over by then, on a busy machine too.
         group.hurry("1000").await;
         group
     }
 
-    /// Where the sentinels are.
+    /// Returns the addresses of the sentinels.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.sentinels.iter().map(|sentinel| sentinel.address).collect()
     }
 
-    /// The master, once all is in order: all sentinels name the same one, and see that all servers that run follow it.
+    /// Waits until all sentinels name the same master, and see all running servers follow it.
+    /// Returns the master.
     pub(crate) async fn master(&self) -> &Redis {
         let in_order = async || {
             let master = self.named().await?;
@@ -73,14 +76,15 @@ impl Sentinels {
         self.server_at(master.unwrap()).unwrap()
     }
 
-    /// A server that is not the master.
+    /// Returns a server that is not the master.
     pub(crate) async fn replica(&self) -> &Redis {
         let master = self.master().await.address;
         self.servers.iter().find(|server| server.is_up() && server.address != master).expect("there is no replica")
     }
 
-    /// Makes another server the master, as an operator would; says which. The old one goes on as a master, whose writes
-    /// will be lost, until the sentinels get round to it: some four seconds with us, eight by default.
+    /// Fails over to another server by a command, as an operator would, and returns the new master.
+    /// The old one remains a master, whose writes will be lost, until the sentinels demote it:
+    /// after about four seconds here, eight by default.
     pub(crate) async fn failover(&self) -> &Redis {
         let old = self.master().await.address;
         let command = ["SENTINEL", "FAILOVER", MASTER];
@@ -89,14 +93,16 @@ impl Sentinels {
         self.successor_of(old).await
     }
 
-    /// Waits until all sentinels name another master than `old`, which a test has killed or paused; says which.
+    /// Waits until all sentinels name a master other than `old`, which a test has killed or paused,
+    /// and returns it.
     pub(crate) async fn successor_of(&self, old: SocketAddr) -> &Redis {
         let is_other = |named: &Result<SocketAddr, String>| named.as_ref().is_ok_and(|master| *master != old);
         let master = becomes("the sentinels replace the master", PATIENCE, || self.named(), is_other).await;
         self.server_at(master.unwrap()).unwrap()
     }
 
-    /// Whom all sentinels that run name as the master, if it is one and they know each other; or else what is not right.
+    /// Returns the master that all running sentinels name, if it is a master and the sentinels know
+    /// each other; otherwise, the reason.
     async fn named(&self) -> Result<SocketAddr, String> {
         let mut named = BTreeSet::new();
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
@@ -115,7 +121,8 @@ impl Sentinels {
         info.get("role").filter(|role| *role == "master").map(|_| master).ok_or(format!("{master} is no master"))
     }
 
-    /// Whether each sentinel has seen that all the other servers that run are replicas of `master`, and in step.
+    /// Returns `Ok` if each sentinel sees all other running servers as replicas of `master`, in
+    /// sync.
     async fn is_followed(&self, master: SocketAddr) -> Result<(), String> {
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
             let replicas = sentinel.ask::<Vec<BTreeMap<String, String>>>(&["SENTINEL", "REPLICAS", MASTER]).await;
@@ -144,8 +151,10 @@ impl Sentinels {
         self.servers.iter().find(|server| server.address == address)
     }
 
-    /// Has the sentinels tell each other of themselves after so many milliseconds, look more often than every ten seconds,
-    /// and not give up for half a minute when this machine stalls for two. Old ones cannot be told, and take their time.
+    /// Makes the sentinels announce themselves after `publish_period` milliseconds and poll more
+    /// often than every ten seconds, and raises the threshold of TILT mode, so that a stall of two
+    /// seconds does not disable them for half a minute. Redis 6.2 lacks the command and keeps its
+    /// defaults.
     async fn hurry(&self, publish_period: &str) {
         let periods = ["info-period", "500", "ask-period", "250", "tilt-trigger", "20000"];
         let command = [&["SENTINEL", "DEBUG", "publish-period", publish_period], &periods[..]].concat();

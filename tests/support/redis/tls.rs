@@ -1,4 +1,4 @@
-//! Certificates: an authority of a test's own, and what it has signed.
+//! A test's own CA, and the certificates that it has signed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
-/// Whom a server talks to.
+/// The clients that a server accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
-    /// Whoever comes.
+    /// Any client.
     Anyone,
-    /// Those whose certificate our authority has signed.
+    /// Clients with a certificate of the CA.
     Certified,
 }
 
-/// An authority with a server's and a client's certificate, as files. Clones share them.
+/// A CA with a server certificate and a client certificate, as files. Clones share the files.
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) clients: Clients,
@@ -23,7 +23,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// A new authority, which nobody trusts who is not told to.
+    /// Creates a CA that only explicitly configured clients trust.
     pub(crate) fn new(clients: Clients) -> Self {
         let tls = Self { clients, files: Arc::new(TempDir::new().unwrap()) };
         let (key, mut authority) = (KeyPair::generate().unwrap(), named("authority", &[]));
@@ -41,7 +41,7 @@ impl Tls {
         tls
     }
 
-    /// One certificate that is authority and server in one, as `openssl req -x509` makes it.
+    /// Creates a certificate that is both CA and server certificate, as `openssl req -x509` does.
     pub(crate) fn of_itself() -> Self {
         let tls = Self::new(Clients::Anyone);
         let (key, mut itself) = (KeyPair::generate().unwrap(), named("itself", &["127.0.0.1", "localhost"]));
@@ -55,22 +55,22 @@ impl Tls {
         tls
     }
 
-    /// The authority's own certificate.
+    /// Returns the CA certificate.
     pub(crate) fn authority(&self) -> PathBuf {
         self.path().join("authority.crt")
     }
 
-    /// A certificate for 127.0.0.1 and localhost, and its key.
+    /// Returns the certificate for 127.0.0.1 and localhost, and its key.
     pub(crate) fn server(&self) -> (PathBuf, PathBuf) {
         (self.path().join("server.crt"), self.path().join("server.key"))
     }
 
-    /// A certificate to show to a server, and its key.
+    /// Returns the client certificate and its key.
     pub(crate) fn client(&self) -> (PathBuf, PathBuf) {
         (self.path().join("client.crt"), self.path().join("client.key"))
     }
 
-    /// The server's settings.
+    /// Returns the server's configuration lines.
     pub(super) fn lines(&self) -> Vec<String> {
         let (certificate, key) = self.server();
         let demanded = if self.clients == Clients::Certified { "yes" } else { "no" };

@@ -1,4 +1,4 @@
-//! What a node says of all nodes.
+//! A node's view of all nodes.
 
 /// A line of `CLUSTER NODES`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,8 @@ impl View {
         self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
     }
 
-    /// `id address flags master ping pong epoch link slots...`, where `[...]` are slots that move.
+    /// Parses `id address flags master ping pong epoch link slots...`, where `[...]` are slots in
+    /// migration.
     pub(super) fn parse(line: &str) -> Self {
         let words: Vec<&str> = line.split(' ').collect();
         let range = |word: &&str| {

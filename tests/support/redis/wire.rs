@@ -1,7 +1,9 @@
-//! A connection that can fall silent: bytes go in, and nothing comes out until it is healed. So a partition looks to both
-//! sides, but that a new connection is still accepted (by the wire, not by who is behind it).
+//! A TCP proxy that can fall silent: it accepts data and forwards nothing until it is healed. To
+//! both sides this looks like a partition, except that new connections are still accepted (by the
+//! wire, not by the server behind it).
 //!
-//! It can lead to another server as well, as a virtual address does: connections that are open stay with the old one.
+//! Can also redirect to another server, like a virtual IP address: open connections stay with
+//! the old server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,32 +16,34 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Wires go on when a test blocks its own runtime: a cluster behind them must not notice.
+/// Runtime of all wires, separate from the tests': a test that blocks its own runtime must not
+/// affect the cluster behind them.
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("wires").enable_all().build().unwrap());
 
-/// Whether traffic of the connection of this number, from this address, passes.
+/// A predicate on a connection's number and peer address: `true` if its traffic passes.
 type Rule = Arc<dyn Fn(u64, IpAddr) -> bool + Send + Sync>;
 
-/// A listener that passes on what it is told to; ends, with its connections, when dropped.
+/// A listener that forwards the traffic that its rule lets pass. Closes with its connections when
+/// dropped.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     end: Arc<Mutex<Option<SocketAddr>>>,
     rule: watch::Sender<Rule>,
-    /// Connections that there have been.
+    /// Number of connections accepted so far.
     count: Arc<AtomicU64>,
     listener: JoinHandle<()>,
 }
 
 impl Wire {
-    /// A wire to `server`.
+    /// Creates a wire to `server`.
     pub(crate) async fn to(server: SocketAddr) -> Self {
         let wire = Self::listen().await;
         wire.lead_to(server);
         wire
     }
 
-    /// A wire whose other end is not known yet.
+    /// Creates a wire without a destination.
     pub(super) async fn listen() -> Self {
         let (rule, rules) = watch::channel::<Rule>(Arc::new(|_, _| true));
         let (end, count) = (Arc::<Mutex<Option<SocketAddr>>>::default(), Arc::<AtomicU64>::default());
@@ -52,27 +56,27 @@ impl Wire {
         Self { address, end, rule, count, listener }
     }
 
-    /// Leads new connections to this server.
+    /// Directs new connections to this server.
     pub(crate) fn lead_to(&self, server: SocketAddr) {
         *self.end.lock().unwrap() = Some(server);
     }
 
-    /// Nothing passes any more, and nothing is lost.
+    /// Holds all traffic back; nothing is lost.
     pub(crate) fn silence(&self) {
         self.pass_if(|_| false);
     }
 
-    /// What was held back arrives, and everything passes again.
+    /// Delivers the data held back, and lets all traffic pass again.
     pub(crate) fn heal(&self) {
         self.pass_if(|_| true);
     }
 
-    /// Only what comes from, and goes back to, such addresses passes.
+    /// Lets only connections from matching addresses pass traffic, in both directions.
     pub(super) fn pass_if(&self, rule: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
         self.rule.send_replace(Arc::new(move |_, from| rule(from)));
     }
 
-    /// Nothing passes on the connections that there are, and everything on new ones.
+    /// Silences the existing connections only; new ones pass.
     pub(crate) fn silence_for_good(&self) {
         let before = self.count.load(Ordering::SeqCst);
         self.rule.send_replace(Arc::new(move |number, _| number >= before));

@@ -1,6 +1,7 @@
-//! Several replicas with books of their own and one store, in virtual time.
+//! Simulation of several replicas with tables of their own and one store, in virtual time.
 //!
-//! Answers are late, blocks are given back late or never, other descriptors deny, amounts change, and the store's clock steps back.
+//! Replies are late, blocks are returned late or never, other descriptors deny, amounts change, and
+//! the store's clock steps back.
 
 use std::collections::BTreeMap;
 
@@ -18,50 +19,50 @@ use crate::store::Lent;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 
-/// In the middle of windows of most lengths.
+/// An instant within windows of most lengths, not at their boundaries.
 const START: u64 = 1_780_000_000_123_456;
 
-/// One request: how long after the last, of whom, what for, and what else happens.
+/// A request: the time since the previous one, its replica and hits, and failures.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) wait: u64,
     pub(super) replica: usize,
     pub(super) hits: u32,
-    /// Judged by the second of the limit's two amounts.
+    /// `true` to judge by the second of the limit's two amounts.
     pub(super) is_other_amount: bool,
-    /// Another descriptor denies so many microseconds later.
+    /// Time until another descriptor denies the request, in microseconds.
     pub(super) denied_after: Option<u64>,
-    /// How long a question and an answer are under way.
+    /// Delays of the call to lease a block and of its reply.
     pub(super) delays: (u64, u64),
-    /// How much too late a block is given back; `None`: never, the replica has died with it.
+    /// Delay in returning a block; `None`: never, since the replica has died with it.
     pub(super) given_back_after: Option<u64>,
-    /// How far the store's clock steps back before it.
+    /// Step back of the store's clock before the request.
     pub(super) step_back: u64,
 }
 
-/// What happens later.
+/// A future event.
 enum Event {
-    /// A question for a block reaches the store.
+    /// A call for a block reaches the store.
     Asked { replica: usize, wanted: OwnedCheck, at: u64, answer_after: u64, given_back_after: Option<u64> },
-    /// Its answer reaches the replica.
+    /// Its reply reaches the replica.
     Answered { replica: usize, wanted: OwnedCheck, at: u64, lent: Lent, given_back_after: Option<u64> },
     /// A block ends.
     Ended { wanted: OwnedCheck, block: Arc<Block> },
-    /// Another descriptor has denied.
+    /// Another descriptor has denied the request.
     Denied { wanted: OwnedCheck, taken: Taken, hits: u64 },
 }
 
-/// Hits admitted, at an instant of the world's own time.
+/// Hits admitted at an instant of virtual time.
 pub(super) struct Admitted {
     pub(super) at: u64,
     pub(super) hits: u64,
-    /// The instant by the counter's time.
+    /// The instant in the counter's time.
     pub(super) by_counter: Timestamp,
-    /// That at which they were charged.
+    /// The instant of their charge, in the counter's time.
     charged: Timestamp,
 }
 
-/// A block, from its charge to its end, in the world's time.
+/// A block from its charge to its end, in virtual time.
 pub(super) struct Outstanding {
     from: u64,
     to: u64,
@@ -71,15 +72,15 @@ pub(super) struct Outstanding {
 pub(super) struct World {
     clock: Arc<ManualClock>,
     store: MemoryStore<Arc<ManualClock>>,
-    /// The limit with two amounts.
+    /// The limit with its two amounts.
     limits: [Limit; 2],
     lease: Lease,
     key: Vec<u8>,
     books: [Book; 3],
-    /// What the world's time began at.
+    /// Start of virtual time.
     begun: Instant,
     now: u64,
-    /// How far the store's clock is behind.
+    /// Lag of the store's clock.
     behind: u64,
     events: BTreeMap<(u64, usize), Event>,
     number: usize,
@@ -131,7 +132,7 @@ impl World {
         self.clock.set(Timestamp::from_micros(START + self.now - self.behind));
     }
 
-    /// The counter, by its own time.
+    /// Returns a snapshot of the counter, by its own time.
     pub(super) fn look(&self) -> Look {
         self.set_clock();
         let check = self.check(&self.limits[0], Hits::Peek(0));
@@ -148,7 +149,7 @@ impl World {
         self.events.insert((self.now + wait, self.number), event);
     }
 
-    /// Lets time pass, with all that happens meanwhile.
+    /// Advances the time, processing all events until then.
     pub(super) fn go_to(&mut self, then: u64) {
         while let Some(next) = self.events.first_entry().filter(|next| next.key().0 <= then) {
             let ((at, _), event) = next.remove_entry();
@@ -158,7 +159,7 @@ impl World {
         self.now = then;
     }
 
-    /// Lets everything happen that is to come, so that all blocks have ended.
+    /// Processes all remaining events, after which all blocks have ended.
     pub(super) fn finish(&mut self) {
         while let Some(((last, _), _)) = self.events.last_key_value() {
             self.go_to(*last);
@@ -242,20 +243,20 @@ impl World {
         }
     }
 
-    /// Hits admitted in a stretch of the world's time.
+    /// Returns the hits admitted in an interval of virtual time.
     pub(super) fn taken(&self, from: u64, length: u64) -> u64 {
         let inside = |one: &&Admitted| (from..from + length).contains(&one.at);
         self.admitted.iter().filter(inside).map(|one| one.hits).sum()
     }
 
-    /// Hits of the blocks that are held at an instant, used or not.
+    /// Returns the hits of the blocks held at an instant, used or not.
     pub(super) fn outstanding(&self, at: u64) -> u64 {
         let held = self.blocks.iter().filter(|held| held.from < at && at < held.to);
         held.map(|held| held.block.hits()).sum()
     }
 
-    /// Of hits that the counter has to count, the instant at which they were charged: of those that were admitted, and of those
-    /// that went with their replica.
+    /// Returns the hits that the counter must contain, with the instants of their charges: those
+    /// that were admitted, and those lost with their replica.
     pub(super) fn charged(&self) -> Vec<(Timestamp, u64)> {
         let lost = self.blocks.iter().map(|held| (held.block.receipt(0).at, held.block.close()));
         self.admitted.iter().map(|one| (one.charged, one.hits)).chain(lost).collect()

@@ -1,5 +1,6 @@
--- decide: judges the checks of one or more requests, one request after the other, at one instant, and writes what their charge
--- modes ask for: look first, write second, report last. The same steps as src/algorithm/judge.rs and verdict.rs.
+-- decide: judges the checks of one or more requests of any kind, one request after the other, at one
+-- instant, and writes what their charge modes ask for: look first, write second, report last. The
+-- same steps as src/algorithm/judge.rs and verdict.rs.
 --
 -- KEYS    the counters of each request, each once in it, one request's after the other's.
 -- ARGV[1] and ARGV[2] as in counter.lua, where the values are told as well.
@@ -9,10 +10,12 @@
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
 --   1 allow, 2 deny, 3 the caller decides), algorithm (1), number of the key among the request's (2), hits (4), the instant that
 --   was told of the charge to take back (7), entries to record (1), then each of these with its length (2); of a take-back what the
---   reply to the charge said: a value and a digest; then the algorithm's parameters.
+--   reply to the charge said: a value, whether a digest follows (1), and that; then the
+--   algorithm's parameters.
 -- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
---   written), written (1: 2 of a grant), the instant that it was judged at, or that of the grant (7), a report: hits left (7), window (1),
---   reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request was admitted here and more is to be
+--   written), written (1: 2 of a grant), the instant that it was judged at, or that of the grant (7),
+--   a report: hits left (7; of a fixed window with one period negative where it counts hits beyond its
+--   limit), window (1), reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request was admitted here and more is to be
 --   decided, by other slots or by the caller, alternatives is 1 and more follows each: a second report, of the counter without what
 --   only an admitted request is charged; the counter's value then, after its length (2: 0 where there would be none, 65535 where
 --   it is too long to tell); a digest of what was written instead (16). Or, instead of all that, what `beyond` in counter.lua says.
@@ -57,12 +60,36 @@ local function digest_of(check, state)
   return string.sub(redis.sha1hex(value_of(check, state)), 1, 16)
 end
 
+-- The state that a counter would have without a charge, as the reply to that said.
+local function state_without(check)
+  if check.otherwise == '' then
+    return check.algorithm.unused(check.limit)
+  end
+  return check.otherwise and (read_value(check, check.otherwise))
+end
+
+-- Whether nobody has written since a charge. A charge of the fast path comes without a digest of
+-- what it wrote, which would be paid for by every charge: it is made again.
+local function is_untouched(check, state)
+  if check.digest then
+    return digest_of(check, state) == check.digest
+  end
+  local charged, is_beyond = state_without(check), check.algorithm.is_beyond
+  if not charged or is_beyond and is_beyond(check.limit, check.charged_at) then
+    return false
+  end
+  check.algorithm.charge(check.limit, charged, check.hits, check.charged_at)
+  return value_of(check, charged) == value_of(check, state)
+end
+
 -- Takes a charge back. Where nobody has written since, the counter becomes what it would have been without all that only an
 -- admitted request is charged: a clock that steps back finds all that it could have found.
 local function undo(check, state, at)
-  local otherwise = check.otherwise
-  if otherwise and state.restored ~= check.digest and digest_of(check, state) == check.digest then
-    local instead = otherwise == '' and check.algorithm.unused(check.limit) or read_value(check, otherwise)
+  if state.restored and state.restored == check.digest then
+    return true
+  end
+  if check.otherwise and is_untouched(check, state) then
+    local instead = state_without(check)
     if instead then
       for name in pairs(state) do
         state[name] = nil
@@ -71,10 +98,8 @@ local function undo(check, state, at)
         state[name] = value
       end
       state.restored = check.digest
+      return true
     end
-  end
-  if state.restored and state.restored == check.digest then
-    return true
   end
   local extended = state.extended
   if check.of_grant then
@@ -213,6 +238,9 @@ local function report(check, state)
   end
   -- A request is taken whole from the limit or from the grant: what one may have.
   fewest = math.max(fewest, state.extended and granted(state, at) or 0)
+  if fewest == 0 and #windows == 1 and check.algorithm == algorithms[1] and windows[1].limit > 0 then
+    fewest = math.min(windows[1].limit - check.algorithm.counts(check.limit, state, 1, at), 0)
+  end
   return pack('>I7BI7I7', fewest, window - 1, reset, retry or ABSENT)
 end
 
@@ -292,7 +320,11 @@ local function parse(text)
         check.otherwise = string.sub(text, at, at + length - 1)
         at = at + length
       end
-      check.digest, at = unpack_from('c16', text, at)
+      local has_digest
+      has_digest, at = unpack_from('B', text, at)
+      if has_digest == 1 then
+        check.digest, at = unpack_from('c16', text, at)
+      end
     end
     check.key = KEYS[keys_before + check.key]
     check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm

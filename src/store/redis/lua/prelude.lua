@@ -5,23 +5,3 @@ local MAX_HITS = 9007199254740991
 -- How long a counter is kept after it stops mattering, so that a clock that steps back finds it again.
 local GRACE = 60000000
 local algorithms = {}
-
--- floor(a * b / c) and what is left over, for a < 2^53 and b, c < 2^50, where the quotient is below 2^53: two bits of `a` at
--- a time, from the top, so that nothing between is larger than a double is exact for.
-local function multiply_divide(a, b, c)
-  local unit = 1
-  while unit * 4 <= a do
-    unit = unit * 4
-  end
-  local quotient, rest = 0, 0
-  while unit >= 1 do
-    local digit = math.floor(a / unit)
-    a = a - digit * unit
-    unit = unit / 4
-    rest = rest * 4 + digit * b
-    local whole = math.floor(rest / c)
-    quotient = quotient * 4 + whole
-    rest = rest - whole * c
-  end
-  return quotient, rest
-end

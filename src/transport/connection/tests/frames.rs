@@ -1,4 +1,4 @@
-//! Frames that a client may send, and those that end its stream or its connection.
+//! Frames that a client may send, and frames that end its stream or its connection.
 
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn a_warm_connection_allocates_nothing() {
 }
 
 proptest! {
-    /// Calls by the general way and by the short one, cut anywhere.
+    /// Answers to unary and to other calls do not depend on the points at which bytes are split.
     #[test]
     fn answers_do_not_depend_on_where_bytes_are_cut(
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
@@ -72,7 +72,7 @@ proptest! {
         prop_assert_eq!(peer.connection.account.used(), 0);
     }
 
-    /// No bytes make it panic, or hold more than the budget.
+    /// No input causes a panic, or holds more than the budget.
     #[test]
     fn any_frames_end_in_an_answer_or_an_error(
         frames in prop::collection::vec((0u8..12, any::<u8>(), 0u32..12, prop::collection::vec(any::<u8>(), 0..40)), 0..60),
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// DATA has the number that `/big` reads.
+/// Returns `true` for DATA, which holds the number that `/big` reads.
 fn path_is_number(of: u8) -> bool {
     of == kind::DATA
 }
@@ -158,6 +158,50 @@ fn a_call_whose_client_resets_it_is_dropped() {
     peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
     assert_eq!((peer.connection.streams.len(), peer.connection.account.used()), (0, 0));
     assert!(peer.sent().is_empty());
+}
+
+#[test]
+fn who_resets_calls_that_are_answered_early_is_cut_off() {
+    let mut peer = Peer::new();
+    let mut stream = 1;
+    while peer.connection.end().is_none() {
+        assert!(stream < 2 * 10_000, "it goes on for ever");
+        let headers = peer.headers(stream, "/early", false);
+        peer.bytes(&headers);
+        peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+        peer.connection.on_written(usize::MAX, peer.now);
+        stream += 2;
+    }
+    assert_eq!(peer.connection.end(), Some(End::ResetFlood));
+    assert!(stream > 2 * 2_000);
+}
+
+#[test]
+fn calls_by_the_general_way_leave_turns_to_other_connections() {
+    let mut peer = Peer::new();
+    let begun: Vec<u8> = (0..10).flat_map(|number| peer.headers(1 + 2 * number, "/stream", true)).collect();
+    let taken = peer.connection.receive(&begun, peer.now);
+    assert!(taken < begun.len() && peer.connection.is_behind());
+    assert_eq!(peer.connection.receive(&begun[taken..], peer.now), begun.len() - taken);
+    assert!(!peer.connection.is_behind());
+    peer.bytes(&[]);
+    let answers = peer.sent().iter().filter(|sent| matches!(sent, Sent::Headers(..))).count();
+    assert_eq!(answers, 10);
+}
+
+#[test]
+fn others_have_their_turn_after_as_much_work_as_is_read_at_once() {
+    let mut peer = Peer::new();
+    let mut calls = Vec::new();
+    for stream in [1, 3, 5] {
+        calls.extend(peer.headers(stream, "/work", false));
+        write(&mut calls, kind::DATA, flag::END_STREAM, stream, b"compressed");
+    }
+    let taken = peer.connection.receive(&calls, peer.now);
+    assert!(taken < calls.len() && peer.connection.is_behind());
+    assert_eq!(peer.sent(), [echo(1, b"compressed"), echo(3, b"compressed")].concat());
+    peer.connection.receive(&calls[taken..], peer.now);
+    assert_eq!((peer.connection.is_behind(), peer.sent()), (false, echo(5, b"compressed")));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::super::End;
 use super::*;
 
-/// Opens the windows of the connection and of all streams as far as they go.
+/// Opens the windows of the connection and of all streams to their maximum.
 fn open_windows(peer: &mut Peer) {
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     peer.frame(kind::WINDOW_UPDATE, 0, 0, &((1u32 << 31) - 1 - 65_535).to_be_bytes());
@@ -76,7 +76,7 @@ fn a_call_that_a_service_reads_is_charged_with_its_header_list() {
             let headers = peer.list(1, &fields, !is_begun_only);
             peer.bytes(&headers);
             assert!(peer.connection.account.used() >= 10_000, "{path} {is_begun_only}");
-            // The same block once more, which is recognized.
+            // The same block again, which is now recognized.
             let headers = peer.list(3, &fields, !is_begun_only);
             peer.bytes(&headers);
             assert!(peer.connection.account.used() >= 20_000, "{path} {is_begun_only}");

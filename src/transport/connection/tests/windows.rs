@@ -1,8 +1,8 @@
-//! Flow control, both ways.
+//! Flow control in both directions.
 
 use super::*;
 
-/// Bytes of DATA on a stream.
+/// Returns the number of bytes of DATA on a stream.
 fn data(sent: &[Sent], stream: u32) -> usize {
     sent.iter()
         .map(|sent| if let Sent::Data(of, data, _) = sent { if *of == stream { data.len() } else { 0 } } else { 0 })
@@ -78,7 +78,7 @@ fn a_client_that_sends_beyond_its_window_is_cut_off() {
     let mut peer = Peer::new();
     let headers = peer.headers(1, "/unread", false);
     peer.bytes(&headers);
-    // Nobody reads: the window of the stream, 1 MiB, and the budget are what there is.
+    // Nothing reads the body: only the stream's window, 1 MiB, and the budget bound it.
     for _ in 0..70 {
         peer.frame(kind::DATA, 0, 1, &[0; 16_384]);
     }

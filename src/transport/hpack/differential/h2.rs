@@ -1,4 +1,4 @@
-//! The crate h2: its client sends requests to a minimal server, which reads and writes frames by
+//! The crate h2: its client sends requests to a minimal server, which reads and writes frames with
 //! this decoder and this encoder.
 
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ use super::*;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
-/// Flag of SETTINGS: the peer applied them.
+/// Flag of SETTINGS: the peer has applied them.
 const ACK: u8 = 1;
 /// Flag of HEADERS: the stream has no more frames.
 const END_STREAM: u8 = 1;
 /// Flag of HEADERS and CONTINUATION: the block is complete.
 const END_HEADERS: u8 = 4;
 const HEADER_TABLE_SIZE: u16 = 1;
-/// The largest payload of a frame that a peer accepts by default.
+/// Default maximum payload of a frame, in bytes.
 const MAX_FRAME: usize = 16_384;
 
-/// The sizes of the tables that both sides advertise, and what is sent over one connection.
+/// The table sizes that both sides advertise, and the calls of one connection.
 #[derive(Clone, Debug)]
 struct ClientSession {
     server_table: usize,
@@ -81,7 +81,7 @@ async fn exchange(connection: ClientSession) {
     server.await.unwrap();
 }
 
-/// Makes a call. Returns what it sent, in the order of h2, and what it received.
+/// Makes a call. Returns the request, in the order of h2, and the response.
 async fn call(client: &mut SendRequest<&'static [u8]>, fields: &[ClientField]) -> (Vec<OwnedField>, HeaderMap) {
     let mut request = Request::post("http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
     for field in fields {
@@ -104,7 +104,7 @@ async fn call(client: &mut SendRequest<&'static [u8]>, fields: &[ClientField]) -
     (sent, response.await.unwrap().headers().clone())
 }
 
-/// Fields without the pseudo-headers, as h2 gives them to its caller.
+/// Returns the fields without pseudo-headers, as h2 exposes them.
 fn map(fields: &[OwnedField]) -> HeaderMap {
     let fields = fields.iter().filter(|(name, _)| !name.starts_with(b":"));
     let header =
@@ -114,7 +114,7 @@ fn map(fields: &[OwnedField]) -> HeaderMap {
     map
 }
 
-/// Reads frames, and answers each HEADERS.
+/// A server that reads frames, and answers each HEADERS.
 struct FrameServer {
     io: DuplexStream,
     encoder: Encoder,
@@ -126,7 +126,7 @@ struct FrameServer {
     ready: Option<oneshot::Sender<()>>,
 }
 
-/// The fields that the server read and those that it wrote.
+/// The fields that the server read, and those that it wrote.
 struct ObservedCall {
     request: Vec<OwnedField>,
     response: Vec<OwnedField>,
@@ -155,7 +155,7 @@ impl FrameServer {
         }
     }
 
-    /// Reads a frame, or `None` at the end of the connection.
+    /// Reads a frame. Returns `None` at the end of the connection.
     async fn frame(&mut self) -> Option<RawFrame> {
         let mut header = [0; 9];
         self.io.read_exact(&mut header).await.ok()?;

@@ -1,8 +1,8 @@
-//! Python's package hpack, by the script `tests/hpack/blocks.py`.
+//! Python's package hpack, through the script `tests/hpack/blocks.py`.
 //!
 //! Both sides exchange lines: `connection` begins a connection, `table BYTES` changes the maximum
-//! size of its table, `block HEX NAME=VALUE,NAME=VALUE…` is a header block and its fields, names
-//! and values in hexadecimal.
+//! size of its table, `block HEX NAME=VALUE,NAME=VALUE…` is a header block and its fields, with
+//! names and values in hexadecimal.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -59,7 +59,7 @@ fn python_reads_our_blocks_as_they_were_written() {
     assert_eq!(run(&["read"], &lines), format!("{} blocks\n", CONNECTIONS * BLOCKS));
 }
 
-/// Runs the script with a text as its input. Returns its output.
+/// Runs the script with the text as its standard input. Returns its output.
 fn run(arguments: &[&str], input: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = root.join(".venv/bin/python");
@@ -67,7 +67,7 @@ fn run(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(python);
     command.arg(root.join("tests/hpack/blocks.py")).args(arguments);
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // The script writes nothing before it has read all.
+    // The script writes nothing before it has read everything.
     process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = process.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -11,7 +11,7 @@ fn fields(pairs: &[(&str, &str)]) -> Vec<OwnedField> {
     pairs.iter().map(|(name, value)| field(name, value)).collect()
 }
 
-/// Decodes a block and compares its fields, the table after it, and the size of that.
+/// Decodes a block, and checks its fields, the resulting table, and the size of the table.
 fn decodes(decoder: &mut Decoder, block: &str, list: &[(&str, &str)], table: &[(&str, &str)], bytes: usize) {
     assert_eq!(decode(decoder, &hex(block)).unwrap().0, fields(list), "{block}");
     let entries = entries(decoder);

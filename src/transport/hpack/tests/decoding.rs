@@ -1,4 +1,4 @@
-//! The decoder at its edges: each fault, each bound.
+//! Edge cases of the decoder: each fault and each bound.
 
 use super::{Decoder, HpackError, decode, entries, field, hex, indexed, size, write_integer};
 
@@ -101,7 +101,7 @@ fn never_indexed_literals_are_literals() {
 
 #[test]
 fn the_name_of_an_entry_may_be_that_of_the_one_it_evicts() {
-    // One entry of 32 + 10 + 0 bytes fits, and no two.
+    // One entry of 32 + 10 + 0 bytes fits, two do not.
     let mut decoder = Decoder::new(64);
     decode(&mut decoder, &hex("40 0a 61 62 63 64 65 66 67 68 69 6a 00")).unwrap();
     let (fields, _) = decode(&mut decoder, &hex("7e 03 78 79 7a")).unwrap();

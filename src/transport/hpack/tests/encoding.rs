@@ -1,10 +1,10 @@
-//! The encoder: which representation a field gets, and when the table changes.
+//! The encoder: the representation of each field, and changes of the table.
 
 use super::{Decoder, Encoder, block_of, decode, entries, field, hex};
 
 static LONG: [u8; 2048] = [b'v'; 2048];
 
-/// A value that makes an entry of `size` bytes under a name of one octet.
+/// Returns a value that makes an entry of `size` bytes with a name of one octet.
 fn value(size: usize) -> &'static [u8] {
     &LONG[..size - 33]
 }

@@ -10,7 +10,7 @@ use super::{Decoder, Encoder, HpackError, OwnedField, decode, entries, huffman, 
 
 static LONG: [u8; 1500] = [b'v'; 1500];
 
-/// Fields that an encoder may be told to repeat. Not all of them fit into half of a table.
+/// Fields that an encoder may repeat. Not all of them fit into half of a table.
 const REPEATED: [(&[u8], &[u8]); 8] = [
     (b":status", b"200"),
     (b"content-type", b"application/grpc"),
@@ -22,14 +22,14 @@ const REPEATED: [(&[u8], &[u8]); 8] = [
     (b"longer", &LONG),
 ];
 
-/// A field of a block that an encoder writes.
+/// A field of a block written by an encoder.
 #[derive(Clone, Debug)]
 enum EncodedField {
     Once(OwnedField),
     Repeated(usize),
 }
 
-/// Names of few and of many different values, some of them in the static table.
+/// Generates names of few and of many distinct values, some of them in the static table.
 fn names() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(b":status".to_vec()),
@@ -49,7 +49,7 @@ fn short_values() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Values of which some fill a table, and a few are larger.
+/// Generates values; some fill a table, and a few exceed it.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![40 => short_values(), 4 => vec(any::<u8>(), 0..1500), 1 => vec(any::<u8>(), 3000..5000)]
 }
@@ -66,7 +66,7 @@ fn texts(bytes: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Literal
     (bytes, any::<bool>()).prop_map(|(bytes, is_huffman)| LiteralText { bytes, is_huffman })
 }
 
-/// Indices of the static table and, mostly, the beginning of the dynamic one.
+/// Generates indices of the static table and, mostly, of the start of the dynamic one.
 fn indices() -> impl Strategy<Value = usize> {
     prop_oneof![0..62_usize, 60..70_usize, 60..70_usize, 60..200_usize]
 }
@@ -78,7 +78,7 @@ fn literals(values: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Rep
         Just(LiteralKind::NotInserted),
         Just(LiteralKind::NeverIndexed)
     ];
-    // The index 0 has another meaning.
+    // Index 0 has another meaning.
     let names = prop_oneof![
         indices().prop_map(|index| LiteralName::Index(index.max(1))),
         texts(names()).prop_map(LiteralName::New)
@@ -100,7 +100,7 @@ fn maxima() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0), Just(40), Just(256), Just(4096), Just(4096), Just(8192)]
 }
 
-/// Feeds a block to both decoders, which have to agree in everything that can be seen of them.
+/// Feeds a block to both decoders, which must agree in all that is observable.
 fn agree(decoder: &mut Decoder, reference: &mut ReferenceDecoder, block: &[u8]) -> Result<(), HpackError> {
     let before = entries(decoder);
     let expected = reference.decode(block);
@@ -148,7 +148,7 @@ proptest! {
             prop_assert_eq!(&peer.decode(&block).unwrap().0, &list);
             prop_assert_eq!(decode(&mut decoder, &block).unwrap().0, list);
             prop_assert!(peer.limit <= peer.max);
-            // RFC 7541 4.2: a smaller table is made known even if it has grown again.
+            // RFC 7541 4.2: a smaller table is announced even if it has grown again.
             let smallest = sizes.iter().map(|size| usize::try_from(*size).unwrap()).min().unwrap_or(usize::MAX);
             prop_assert!(smallest >= limit_before || peer.updates.first() == Some(&smallest));
             prop_assert_eq!(entries(&mut decoder), std::mem::take(&mut peer.entries.clone()));
@@ -187,7 +187,7 @@ proptest! {
         for literal in literals {
             let mut longer = block.clone();
             literal.write(&mut longer);
-            // Names of entries that are not there are left out.
+            // Names of missing entries are left out.
             if ReferenceDecoder::new(4096).decode(&longer).is_ok() {
                 block = longer;
                 ends.push(block.len());

@@ -1,4 +1,4 @@
-//! A second decoder, as simple as RFC 7541 permits, which the fast one is compared with.
+//! A second decoder, as simple as RFC 7541 permits, as the reference for the fast one.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,15 +8,15 @@ use super::{HpackError, OwnedField, size, write_integer};
 
 /// A decoder that allocates every string and reads Huffman codes bit by bit.
 pub(super) struct ReferenceDecoder {
-    /// From the newest to the oldest.
+    /// Entries from newest to oldest.
     pub(super) entries: Vec<OwnedField>,
     pub(super) limit: usize,
     pub(super) max: usize,
-    /// The size updates of the last block.
+    /// Size updates of the last block.
     pub(super) updates: Vec<usize>,
 }
 
-/// The rest of a block.
+/// Remaining bytes of a block.
 type Rest<'a> = &'a [u8];
 
 impl ReferenceDecoder {
@@ -24,7 +24,7 @@ impl ReferenceDecoder {
         Self { entries: Vec::new(), limit: max.min(4096), max, updates: Vec::new() }
     }
 
-    /// The fields of a block, and whether nothing in it concerned the table.
+    /// Returns the fields of a block, and `true` if nothing in it concerned the table.
     pub(super) fn decode(&mut self, mut rest: Rest<'_>) -> Result<(Vec<OwnedField>, bool), HpackError> {
         let mut fields = Vec::new();
         let mut has_insertion = false;
@@ -118,7 +118,7 @@ fn string(rest: &mut Rest<'_>) -> Result<Vec<u8>, HpackError> {
     if is_huffman { huffman_decode(bytes) } else { Ok(bytes.to_vec()) }
 }
 
-/// The code of each symbol as digits: consecutive numbers, by length and then by symbol.
+/// The code of each symbol in binary digits: consecutive numbers, by length and then by symbol.
 static CODES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut symbols: Vec<usize> = (0..huffman::LENGTHS.len()).collect();
     symbols.sort_by_key(|symbol| huffman::LENGTHS[*symbol]);
@@ -157,7 +157,7 @@ pub(super) fn huffman_decode(bytes: &[u8]) -> Result<Vec<u8>, HpackError> {
     }
 }
 
-/// Encodes a string as Huffman codes and the shortest padding.
+/// Encodes a string as Huffman codes with the shortest padding.
 pub(super) fn huffman_encode(bytes: &[u8]) -> Vec<u8> {
     let mut bits: String = bytes.iter().map(|byte| CODES[usize::from(*byte)].as_str()).collect();
     bits.push_str(&"1".repeat(bits.len().next_multiple_of(8) - bits.len()));
@@ -165,7 +165,7 @@ pub(super) fn huffman_encode(bytes: &[u8]) -> Vec<u8> {
     octets.chunks(8).map(|octet| u8::from_str_radix(&String::from_iter(octet), 2).unwrap()).collect()
 }
 
-/// One step of a block, right or wrong.
+/// One representation of a block, valid or not.
 #[derive(Clone, Debug)]
 pub(super) enum Representation {
     Indexed(usize),

@@ -1,4 +1,6 @@
-//! Structured logs on standard error; nothing per request above debug.
+//! Structured logs on standard error. Nothing is logged per request above debug level.
+
+mod logrus;
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -6,23 +8,26 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
+    /// One JSON object per line, with the field names that envoyproxy/ratelimit uses for time,
+    /// level and message.
+    Logrus,
 }
 
-/// Begins to log. `level` is a level (`info`) or a filter (`tollgate=debug,h2=warn`).
+/// Initializes logging. `level` is a level (`info`) or a filter (`tollgate=debug,h2=warn`).
 ///
 /// # Errors
-/// Where the filter cannot be read, or logging was begun already.
+/// If the filter cannot be parsed, or logging is already initialized.
 pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
     let mut filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
-    // Writes of administration are told whatever else is, unless somebody speaks of them.
+    // Audit entries are logged at any level, unless the filter mentions them.
     if !level.contains("audit") {
         filter = filter.add_directive("audit=info".parse().map_err(|error: ParseError| LogError(error.to_string()))?);
     }
@@ -30,11 +35,12 @@ pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
     let begun = match format {
         LogFormat::Text => logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => logs.json().try_init(),
+        LogFormat::Logrus => logs.event_format(logrus::Logrus).try_init(),
     };
     begun.map_err(|error| LogError(error.to_string()))
 }
 
-/// Logging could not begin.
+/// The error returned when logging cannot be initialized.
 #[derive(Debug)]
 pub struct LogError(String);
 

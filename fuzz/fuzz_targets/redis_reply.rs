@@ -1,0 +1,4 @@
+//! cargo-fuzz entry point of `src/store/redis/fuzz/reply.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tollgate::store::redis::fuzz::reply::run(bytes));

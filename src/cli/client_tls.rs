@@ -1,0 +1,49 @@
+//! TLS flags of the subcommands that call a service.
+
+use std::path::PathBuf;
+
+use crate::grpc::client::ClientTls;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct ClientTlsFlags {
+    /// Use TLS; the system's CA certificates are trusted.
+    #[arg(long)]
+    tls: bool,
+    /// PEM file with additional CA certificates to trust.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    ca: Option<PathBuf>,
+    /// PEM file with the client certificate.
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
+    cert: Option<PathBuf>,
+    /// PEM file with the private key of the client certificate.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Name that the server's certificate must contain, if it is not the host.
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    server_name: Option<String>,
+}
+
+/// The error of a file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+pub(super) struct UnreadableFile {
+    path: PathBuf,
+    error: std::io::Error,
+}
+
+impl ClientTlsFlags {
+    /// Reads the files; returns `None` without TLS.
+    pub(super) fn read(&self) -> Result<Option<ClientTls>, UnreadableFile> {
+        if !self.tls {
+            return Ok(None);
+        }
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| UnreadableFile { path: path.clone(), error });
+        let identity = self.cert.as_ref().zip(self.key.as_ref());
+        Ok(Some(ClientTls {
+            authorities: self.ca.as_ref().map(read).transpose()?,
+            identity: identity.map(|(chain, key)| Ok::<_, UnreadableFile>((read(chain)?, read(key)?))).transpose()?,
+            name: self.server_name.clone(),
+        }))
+    }
+}

@@ -1,0 +1,147 @@
+//! `tollgate migrate`: compares an envoyproxy/ratelimit with Tollgate, on one page.
+
+mod answers;
+mod given;
+mod live;
+mod manifest;
+mod own;
+mod page;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use self::given::Given;
+use self::page::Page;
+use super::client_tls::ClientTlsFlags;
+use super::said::{no_answer, say};
+use crate::policy::source::files;
+use crate::policy::{self, Loaded, Report};
+use crate::settings::PolicySettings;
+use crate::settings::envoyproxy::{self, Translation};
+
+/// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the switch
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate migrate --env-file ratelimit.env --policy runtime/config    what stays, what differs, what is gained
+  tollgate migrate --manifest ratelimit.yaml --output tollgate/        writes tollgate.env and policies/ as well
+  tollgate migrate --live old:8081 --against new:8081 trace.jsonl      asks both and compares the answers
+  tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl    the same, without taking hits
+
+A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
+
+Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached.")]
+pub struct Migrate {
+    /// Variables of that service, one NAME=VALUE per line; by default those of this environment
+    #[arg(long, value_name = "FILE", conflicts_with = "manifest")]
+    env_file: Option<PathBuf>,
+    /// Kubernetes manifest with its Deployment, and its ConfigMaps if it has any
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Container of the manifest, if several could be that service
+    #[arg(long, value_name = "NAME", requires = "manifest")]
+    container: Option<String>,
+    /// Its configuration, a file or a directory, if it is not at the path that the variables set.
+    /// May be repeated
+    #[arg(long, value_name = "PATH")]
+    policy: Vec<PathBuf>,
+    /// Write the settings and policies in Tollgate's own format: DIR/tollgate.env and DIR/policies
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Running envoyproxy/ratelimit to send requests to, host:port of its gRPC
+    #[arg(long, value_name = "ADDRESS", requires_all = ["against", "trace"])]
+    live: Option<String>,
+    /// Tollgate to send the same requests to
+    #[arg(long, value_name = "ADDRESS", requires = "live")]
+    against: Option<String>,
+    /// Send 0 hits, which charges nothing, and compare only the limits that apply
+    #[arg(long, requires = "live")]
+    peek: bool,
+    #[command(flatten)]
+    tls: ClientTlsFlags,
+    /// Requests to send to both; `-` is standard input
+    #[arg(value_name = "TRACE", requires = "live")]
+    trace: Option<PathBuf>,
+}
+
+/// The policies that the service loads, or why there are none.
+enum Policies {
+    Loaded { files: Vec<policy::Source>, loaded: Loaded, from: String },
+    ControlPlane(String),
+    Missing(String),
+    Refused(Report),
+}
+
+impl Migrate {
+    /// Prints the page, or the differences between responses.
+    pub fn run(self) -> ExitCode {
+        if let (Some(live), Some(against), Some(trace)) = (&self.live, &self.against, &self.trace) {
+            return live::run(&live::Both { live, against, trace, tls: &self.tls, peek: self.peek });
+        }
+        match self.page() {
+            Ok((page, is_whole)) => {
+                say(page);
+                if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            }
+            Err(error) => no_answer(error.trim_end()),
+        }
+    }
+
+    /// Returns the page, and `true` if the deployment can stay as it is.
+    fn page(&self) -> Result<(String, bool), String> {
+        let given = self.given()?;
+        let translation = envoyproxy::translate(&given.variables);
+        let settings = envoyproxy::policies(&translation);
+        let policies = self.policies(&given, &translation, settings.as_ref())?;
+        let is_whole =
+            translation.problems.is_empty() && matches!(policies, Policies::Loaded { .. } | Policies::ControlPlane(_));
+        let written = match (&self.output, is_whole) {
+            (Some(folder), true) => Some(own::write(folder, &given, &translation, settings.as_ref(), &policies)?),
+            (Some(_), false) | (None, _) => None,
+        };
+        let page = Page { given: &given, translation: &translation, policies: &policies, written: written.as_ref() };
+        Ok((page.to_string(), is_whole))
+    }
+
+    fn given(&self) -> Result<Given, String> {
+        match (&self.env_file, &self.manifest) {
+            (Some(path), _) => given::of_env_file(path),
+            (None, Some(path)) => manifest::read(path, self.container.as_deref()),
+            (None, None) => Ok(given::of_environment()),
+        }
+    }
+
+    fn policies(
+        &self,
+        given: &Given,
+        translation: &Translation,
+        settings: Option<&PolicySettings>,
+    ) -> Result<Policies, String> {
+        let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
+        if let (Some(plane), true) = (plane, self.policy.is_empty()) {
+            return Ok(Policies::ControlPlane(plane.clone()));
+        }
+        let Some(settings) = settings else {
+            return Ok(Policies::Missing("not looked for, until the settings are right".to_owned()));
+        };
+        let mut places = settings.places.clone();
+        if !self.policy.is_empty() {
+            places.paths.clone_from(&self.policy);
+            places.which.prefix.clear();
+        }
+        let from = places.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mounted = given.mounted(&places);
+        let files = match () {
+            () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
+            () if places.paths.iter().any(|path| !path.exists()) => {
+                let more = given.missing_maps();
+                return Ok(Policies::Missing(format!("nothing is at {from}{more}; add `--policy PATH`")));
+            }
+            () => files::read(&places),
+        };
+        Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
+            Ok((loaded, files)) => Policies::Loaded { files, loaded, from },
+            Err(report) => Policies::Refused(report),
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! The migration page: what stays the same, what differs, what is gained, and the next steps.
+
+use std::fmt;
+
+use super::Policies;
+use super::given::Given;
+use super::own::Written;
+use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::policy::{Imposes, Loaded, Rule};
+use crate::settings::envoyproxy::{Fate, Translation, fates};
+
+/// Width of a line, in columns.
+const WIDTH: usize = 100;
+/// Column at which texts begin.
+const INDENT: usize = 13;
+
+/// Differences that do not depend on variables.
+const ALWAYS: &[(&str, &str)] = &[
+    ("counters", "start at zero at the switch: Redis keys are others. Both services can share a Redis and count apart"),
+    ("Redis user", "needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` tells what is missing"),
+    ("errors", "INVALID_ARGUMENT or UNAVAILABLE, where that service answers UNKNOWN"),
+    ("health", "NOT_SERVING while Redis is unreachable; SIGTERM is followed by 3 s of service (--drain-delay)"),
+];
+
+/// The migration page.
+pub(super) struct Page<'m> {
+    pub(super) given: &'m Given,
+    pub(super) translation: &'m Translation,
+    pub(super) policies: &'m Policies,
+    pub(super) written: Option<&'m Written>,
+}
+
+impl fmt::Display for Page<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings(f)?;
+        self.policies(f)?;
+        writeln!(f, "\nDifferent in any case")?;
+        ALWAYS.iter().try_for_each(|(topic, text)| line(f, topic, text))?;
+        self.gains(f)?;
+        self.next(f)
+    }
+}
+
+impl Page<'_> {
+    fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fates = fates(&self.given.variables);
+        writeln!(f, "Settings: {} of {}", count(fates.len(), "variable"), self.given.from)?;
+        let is_problem = |name: &str| {
+            self.translation.problems.iter().any(|problem| {
+                let (names, _) = problem.split_once(": ").unwrap_or((problem, ""));
+                names.split(", ").any(|one| one == name)
+            })
+        };
+        let same = fates.iter().filter(|(name, fate)| *fate == Fate::Same && !is_problem(name));
+        let same: Vec<_> = same.map(|(name, _)| *name).collect();
+        if !same.is_empty() {
+            line(f, "the same", &same.join(", "))?;
+        }
+        for (name, fate) in &fates {
+            match fate {
+                Fate::Same => {}
+                Fate::NotNeeded(why) => line(f, "not needed", &format!("{name}: {why}"))?,
+                Fate::Differs(text) => line(f, "differs", &format!("{name}: {text}"))?,
+            }
+        }
+        let notes = self.translation.notes.iter();
+        // Each difference is reported once.
+        let is_told = |note: &&String| fates.iter().any(|(name, _)| note.starts_with(&format!("{name}: ")));
+        notes.filter(|note| !is_told(note)).try_for_each(|note| line(f, "note", note))?;
+        for (name, place) in &self.given.elsewhere {
+            line(f, "elsewhere", &format!("{name}: {place}"))?;
+        }
+        for name in &self.given.unknown {
+            line(f, "unknown", &format!("{name}: neither service reads it"))?;
+        }
+        self.translation.problems.iter().try_for_each(|problem| line(f, "problem", problem))
+    }
+
+    fn policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.policies {
+            Policies::ControlPlane(address) => writeln!(f, "\nPolicies: from the control plane at {address}"),
+            Policies::Missing(why) => {
+                writeln!(f, "\nPolicies: none")?;
+                line(f, "problem", why)
+            }
+            Policies::Refused(report) => {
+                writeln!(f, "\nPolicies: {}; that service refuses them too\n", count(report.len(), "problem"))?;
+                write!(f, "{report}")
+            }
+            Policies::Loaded { files, loaded, from } => {
+                let limits = limits(loaded).count();
+                let (files, rules) = (count(files.len(), "file"), count(loaded.policies.rules().count(), "rule"));
+                writeln!(f, "\nPolicies: {files} of {from}, {rules}, {}", count(limits, "limit"))?;
+                line(f, "the same", "every rule and limit")?;
+                for problem in loaded.warnings.iter() {
+                    let place = problem.place().map(|(file, position)| match position {
+                        Some((row, column)) => format!("{file}:{row}:{column}: "),
+                        None => format!("{file}: "),
+                    });
+                    line(f, "warning", &format!("{}{}", place.unwrap_or_default(), problem.message()))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the gains, with the first limit that would benefit as an example.
+    fn gains(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nGained at once")?;
+        line(f, "exactness", "a request is judged and charged in one step: no limit is passed by concurrent requests")?;
+        line(
+            f,
+            "insight",
+            "`tollgate top`, `denials`, `explain` and `inspect` show who is denied, by which rule, and why",
+        )?;
+        let Policies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
+        let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {
+            Algorithm::FixedWindow(_) => true,
+            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+        };
+        let Some((rule, window)) = limits(loaded)
+            .filter(is_fixed)
+            .find_map(|(rule, limit)| Some((rule, limit.windows().first().filter(|window| window.limit() > 0)?)))
+        else {
+            return Ok(());
+        };
+        writeln!(f, "\nGained on request, a line in a policy")?;
+        let (name, twice) = (format!("{} {}", rule.domain(), rule.path()), u64::from(window.limit()).saturating_mul(2));
+        let text = format!(
+            "defaults: {{algorithm: sliding_window}} admits {window} at any time; a fixed window lets {twice} pass around its \
+             end ({name})"
+        );
+        line(f, "smoothness", &text)?;
+        if limits(loaded).any(|(_, limit)| limit.charge_mode() != Charge::Admitted) {
+            let text = "defaults: {charge: admitted}: a denied request costs nothing. Today its hits are counted";
+            line(f, "fairness", text)?;
+        }
+        Ok(())
+    }
+
+    fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nNext")?;
+        let has_policies = matches!(self.policies, Policies::Loaded { .. } | Policies::ControlPlane(_));
+        if !self.translation.problems.is_empty() || !has_policies {
+            return writeln!(f, "  1. correct the problems above, and run this again");
+        }
+        let swap = "swap the image; files, variables and ports stay. Or first write them anew by --output DIR";
+        let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], Written::steps);
+        steps.push("compare the answers: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE".to_owned());
+        steps.iter().zip(1..).try_for_each(|(step, number)| wrapped(f, &format!("  {number}. "), 5, step))
+    }
+}
+
+impl Written {
+    fn steps(&self) -> Vec<String> {
+        let mut steps = Vec::new();
+        let variables = self.variables.display();
+        if self.open > 0 {
+            steps.push(format!("fill in {} in {variables}", count(self.open, "value")));
+        }
+        let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
+        if let (Some(policies), false) = (&policies, self.is_native) {
+            let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
+            steps.push(format!("take the words out that the warnings name, in {policies}; {set}"));
+        }
+        let and = policies.map(|policies| format!(" and {policies}")).unwrap_or_default();
+        steps.push(format!("serve with {variables}{and}: set -a; . {variables}; tollgate serve"));
+        steps
+    }
+}
+
+fn limits(loaded: &Loaded) -> impl Iterator<Item = (&Rule, &Limit)> {
+    loaded.policies.rules().filter_map(|rule| match rule.imposes() {
+        Imposes::Limit(limit) => Some((rule, limit)),
+        Imposes::Nothing | Imposes::Unlimited => None,
+    })
+}
+
+/// Returns `1 thing` or `7 things`.
+fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Writes a topic with a wrapped text beside it.
+fn line(f: &mut fmt::Formatter<'_>, topic: &str, text: &str) -> fmt::Result {
+    wrapped(f, &format!("  {topic:<width$}", width = INDENT.saturating_sub(2)), INDENT, text)
+}
+
+/// Writes a wrapped text: the first line after `head`, the others indented by `indent` columns.
+fn wrapped(f: &mut fmt::Formatter<'_>, head: &str, indent: usize, text: &str) -> fmt::Result {
+    let mut column = indent;
+    f.write_str(head)?;
+    for (number, word) in text.split(' ').enumerate() {
+        let length = word.chars().count().saturating_add(1);
+        match number {
+            0 => write!(f, "{word}")?,
+            _ if column.saturating_add(length) > WIDTH => {
+                write!(f, "\n{:indent$}{word}", "")?;
+                column = indent;
+            }
+            _ => write!(f, " {word}")?,
+        }
+        column = column.saturating_add(length);
+    }
+    writeln!(f)
+}

@@ -1,0 +1,107 @@
+//! Checks of a call's headers that gRPC over HTTP/2 requires of servers, and the responses when one
+//! fails.
+//!
+//! Codes and messages are those of grpc-go, on which envoyproxy/ratelimit runs.
+
+use http::{HeaderMap, Response, StatusCode};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::service::budget;
+use crate::printable::excerpt;
+
+/// Content type of gRPC; may be followed by `+` and a format, or `;` and parameters.
+const CONTENT_TYPE: &[u8] = b"application/grpc";
+/// Maximum length of client text quoted in a response, in bytes.
+const MAX_QUOTED: usize = 256;
+
+/// An invalid header of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadError<'a> {
+    /// The method is not POST.
+    Method(&'a [u8]),
+    /// The content type is not gRPC; empty if missing.
+    ContentType(&'a [u8]),
+    /// `grpc-timeout` is not a valid timeout.
+    Timeout(&'a [u8]),
+}
+
+/// Checks the headers that every gRPC method has in common.
+///
+/// # Errors
+/// The first error found.
+pub(super) fn check<'a>(
+    method: &'a [u8],
+    content_type: Option<&'a [u8]>,
+    timeout: Option<&'a [u8]>,
+) -> Result<(), HeadError<'a>> {
+    let content_type = content_type.unwrap_or_default();
+    let format = content_type.get(..CONTENT_TYPE.len()).filter(|begin| begin.eq_ignore_ascii_case(CONTENT_TYPE));
+    let is_grpc = format.is_some() && matches!(content_type.get(CONTENT_TYPE.len()), None | Some(b'+' | b';'));
+    match timeout {
+        _ if !is_grpc => Err(HeadError::ContentType(content_type)),
+        _ if method != b"POST" => Err(HeadError::Method(method)),
+        Some(timeout) if budget(timeout).is_none() => Err(HeadError::Timeout(timeout)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Checks the headers of a request, as [`check`] does.
+///
+/// # Errors
+/// The first error found.
+pub(super) fn check_request<'a>(method: &'a http::Method, headers: &'a HeaderMap) -> Result<(), HeadError<'a>> {
+    let value = |name: &str| headers.get(name).map(http::HeaderValue::as_bytes);
+    check(method.as_str().as_bytes(), value("content-type"), value("grpc-timeout"))
+}
+
+impl HeadError<'_> {
+    /// Returns the response to the call.
+    pub(super) fn response(self) -> Response<Body> {
+        let quoted = |text: &[u8]| excerpt(&String::from_utf8_lossy(text), MAX_QUOTED).into_owned();
+        let (code, status) = match self {
+            Self::ContentType(found) => {
+                let text = format!("invalid gRPC request content-type \"{}\"", quoted(found));
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, Status::invalid_argument(text))
+            }
+            Self::Method(found) => {
+                let text = format!("Received a HEADERS frame with :method \"{}\" which should be POST", quoted(found));
+                (StatusCode::METHOD_NOT_ALLOWED, Status::internal(text))
+            }
+            Self::Timeout(found) => {
+                let text = format!("malformed grpc-timeout: \"{}\"", quoted(found));
+                (StatusCode::BAD_REQUEST, Status::internal(text))
+            }
+        };
+        let mut response = status.into_http();
+        *response.status_mut() = code;
+        response
+    }
+}
+
+/// Returns the response to a call of an unknown method.
+pub(super) fn unknown_method(path: &str) -> Response<Body> {
+    Status::unimplemented(format!("unknown method {}", excerpt(path, MAX_QUOTED))).into_http()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_a_post_of_grpc_within_a_time() {
+        let grpc = Some(&b"application/grpc"[..]);
+        assert_eq!(check(b"POST", grpc, None), Ok(()));
+        assert_eq!(check(b"POST", Some(b"application/grpc+proto"), Some(b"20m")), Ok(()));
+        assert_eq!(check(b"POST", Some(b"Application/GRPC;charset=utf-8"), None), Ok(()));
+        assert_eq!(check(b"GET", grpc, None), Err(HeadError::Method(b"GET")));
+        assert_eq!(check(b"POST", None, None), Err(HeadError::ContentType(b"")));
+        for other in ["application/json", "application/grpc-web", "application/grpcx", "application"] {
+            assert_eq!(check(b"POST", Some(other.as_bytes()), None), Err(HeadError::ContentType(other.as_bytes())));
+        }
+        for timeout in ["", "m", "10", "-5m", "5x", "123456789m"] {
+            let found = check(b"POST", grpc, Some(timeout.as_bytes()));
+            assert_eq!(found, Err(HeadError::Timeout(timeout.as_bytes())), "{timeout}");
+        }
+    }
+}

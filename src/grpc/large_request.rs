@@ -1,0 +1,41 @@
+//! Memory budget of requests with many descriptors or entries.
+//!
+//! While a store call is pending, a two-byte descriptor takes a thousand times as much memory, so
+//! messages within their bounds could hold gigabytes. The cost of each call covers usual requests;
+//! large ones are also charged to the budget of all clients.
+
+use std::sync::Arc;
+
+use super::request::RequestBounds;
+use crate::descriptor::Request;
+use crate::transport::{Budget, BudgetExceeded, Held};
+
+/// Maximum numbers of descriptors and entries of a request that is not large.
+const USUAL_DESCRIPTORS: usize = 16;
+const USUAL_ENTRIES: usize = 64;
+/// Memory of a descriptor with its check, outcome, status and part of a Redis call, in bytes.
+const OF_DESCRIPTOR: usize = 1536;
+/// Memory of an entry in a list that doubles when full, in bytes.
+const OF_ENTRY: usize = 64;
+
+/// Returns a budget that has room for a request of the maximum size within the bounds.
+pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {
+    Arc::new(Budget::new(bytes(bounds.descriptors, bounds.all_entries).saturating_mul(2)))
+}
+
+/// Charges a large request until the result is dropped. Returns `None` for usual requests.
+///
+/// # Errors
+/// If the budget of clients is exhausted.
+pub(super) fn hold(budget: &Arc<Budget>, request: &Request<'_>) -> Result<Option<Held>, BudgetExceeded> {
+    let descriptors = &request.descriptors;
+    let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).fold(0, usize::saturating_add);
+    if descriptors.len() <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
+        return Ok(None);
+    }
+    budget.hold(bytes(descriptors.len(), entries)).map(Some)
+}
+
+fn bytes(descriptors: usize, entries: usize) -> usize {
+    descriptors.saturating_mul(OF_DESCRIPTOR).saturating_add(entries.saturating_mul(OF_ENTRY))
+}

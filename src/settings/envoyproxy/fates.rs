@@ -1,0 +1,188 @@
+//! The effect of each variable that is set, as `tollgate migrate` prints it.
+
+use clap::CommandFactory as _;
+
+use super::table::{VARIABLES, Variable, Worth};
+use super::{Flag, Reader, SECRET, Serve, Translation, Variables, is_off, words};
+use crate::settings::PolicySettings;
+use crate::store::redis::without_password;
+
+/// The effect of a variable of envoyproxy/ratelimit in Tollgate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Identical to the effect in envoyproxy/ratelimit.
+    Same,
+    /// No setting is needed; the text has the reason.
+    NotNeeded(&'static str),
+    /// A different effect, which the text describes.
+    Differs(&'static str),
+}
+
+/// A variable that is honored with a difference.
+struct Difference {
+    name: &'static str,
+    applies: fn(&str) -> bool,
+    text: &'static str,
+}
+
+#[rustfmt::skip]
+const DIFFERENCES: &[Difference] = &[
+    Difference { name: "GRPC_SERVER_TLS_CA_CERT", applies: always, text: "that service ignores it; here clients must show a certificate of this authority" },
+    Difference { name: "GRPC_CLIENT_TLS_CACERT", applies: always, text: "only this authority is trusted, not the system's as well" },
+    Difference { name: "LOG_LEVEL", applies: is_debug, text: "one line per descriptor, of at most 100 requests per second" },
+    Difference { name: "RUNTIME_WATCH_ROOT", applies: is_true, text: "every change below RUNTIME_ROOT is loaded, not only a swap of RUNTIME_ROOT itself" },
+    Difference { name: "LOCAL_CACHE_SIZE_IN_BYTES", applies: is_positive, text: "denials are cached for 60 s at most, 65,536 of them; a refund or a higher limit ends them" },
+    Difference { name: "REDIS_TIMEOUT", applies: always, text: "bounds connecting, as there; a call may take the caller's grpc-timeout, or 1 s, not forever" },
+    Difference { name: "TRACING_ENABLED", applies: is_true, text: "without OTEL_EXPORTER_OTLP_ENDPOINT, spans go to http://localhost:4318, not to https" },
+];
+
+fn always(_: &str) -> bool {
+    true
+}
+
+fn is_true(text: &str) -> bool {
+    words::boolean(text) == Ok(true)
+}
+
+fn is_positive(text: &str) -> bool {
+    words::integer(text).is_ok_and(|number| number > 0)
+}
+
+fn is_debug(text: &str) -> bool {
+    ["debug", "trace"].iter().any(|level| text.eq_ignore_ascii_case(level))
+}
+
+/// Returns the variables that are set, in the order of that service's settings. Those of memcached
+/// are left out if they are refused, as [`Translation::problems`] then contains them.
+pub fn fates(variables: &Variables) -> Vec<(&'static str, Fate)> {
+    let reader = Reader { variables, translation: Translation::default() };
+    let fate = |variable: &Variable| Some((variable.name, fate(variable, reader.set(variable)?)));
+    VARIABLES.iter().filter_map(fate).collect()
+}
+
+fn fate(variable: &Variable, text: &str) -> Fate {
+    let difference = DIFFERENCES.iter().find(|difference| difference.name == variable.name);
+    match (difference.filter(|difference| (difference.applies)(text)), variable.worth) {
+        (Some(difference), _) => Fate::Differs(difference.text),
+        (None, Worth::NeedNot(why)) => Fate::NotNeeded(why),
+        (None, Worth::Instead(what)) if text != variable.default && !is_off(variable, text) => Fate::Differs(what),
+        (None, Worth::Refused(_)) => Fate::NotNeeded("memcached is not used"),
+        (None, Worth::Instead(_) | Worth::Part(_)) => Fate::Same,
+    }
+}
+
+/// Returns `true` if that service, or a library of it, reads the variable.
+pub fn is_known(name: &str) -> bool {
+    let families = ["DOG_STATSD_MOGRIFIER_", "OTEL_", "GOSTATS_", "SSL_CERT_", "TOLLGATE_"];
+    families.iter().any(|family| name.starts_with(family)) || VARIABLES.iter().any(|variable| variable.name == name)
+}
+
+/// Returns the sources of policies that the flags set; `None` if the flags cannot be parsed.
+pub fn policies(translation: &Translation) -> Option<PolicySettings> {
+    let flags = translation.flags.iter().flat_map(Flag::words);
+    let serve = <Serve as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)).ok()?;
+    Some(serve.flags.resolve().0.policy)
+}
+
+/// A variable of Tollgate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnVariable {
+    /// The name, such as `TOLLGATE_STORE`.
+    pub name: String,
+    /// The flag that it sets.
+    pub flag: &'static str,
+    /// The value; `None` if it contains a secret.
+    pub value: Option<String>,
+}
+
+/// Returns the flags as variables of Tollgate, without those that have the default value.
+pub fn own_variables(translation: &Translation) -> Vec<OwnVariable> {
+    let command = Serve::command();
+    let mut own: Vec<OwnVariable> = Vec::new();
+    for flag in &translation.flags {
+        let argument = command.get_arguments().find(|argument| argument.get_long() == flag.name.strip_prefix("--"));
+        let Some((argument, name)) = argument.and_then(|argument| Some((argument, argument.get_env()?.to_str()?)))
+        else {
+            continue;
+        };
+        let separator = argument.get_value_delimiter().unwrap_or(',').to_string();
+        let text = if flag.values.is_empty() { "true".to_owned() } else { flag.values.join(&separator) };
+        if argument.get_default_values().iter().any(|default| *default == *text) {
+            continue;
+        }
+        let is_secret = SECRET.contains(&flag.name) || flag.name == "--xds-header" || without_password(&text) != text;
+        let known = own.iter_mut().find(|other| other.name == name);
+        match known.and_then(|other| other.value.as_mut()) {
+            Some(before) => *before = [before, text.as_str()].join(&separator),
+            None => {
+                own.push(OwnVariable { name: name.to_owned(), flag: flag.name, value: (!is_secret).then_some(text) })
+            }
+        }
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::translate;
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Variables {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn each_variable_that_is_set_has_one_fate() {
+        let set = [
+            ("GRPC_PORT", "8081"),
+            ("LOG_LEVEL", "info"),
+            ("REDIS_POOL_SIZE", "5"),
+            ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
+            ("MEMCACHE_SRV", "x"),
+            ("PORT", ""),
+        ];
+        let fates = fates(&variables(&set));
+        let kinds: Vec<_> = fates.iter().map(|(name, fate)| format!("{name} {fate:?}")).collect();
+        assert_eq!(kinds[..2], ["GRPC_PORT Same", "LOG_LEVEL Same"]);
+        assert!(kinds[2].starts_with("LOCAL_CACHE_SIZE_IN_BYTES Differs"), "{kinds:?}");
+        assert!(kinds[3].starts_with("REDIS_POOL_SIZE NotNeeded") && kinds[4].starts_with("MEMCACHE_SRV NotNeeded"));
+        assert_eq!(kinds.len(), 5);
+    }
+
+    /// Users look up a difference in either place.
+    #[test]
+    fn each_difference_is_of_a_variable_and_in_the_guide() {
+        let guide = include_str!("../../../docs/migrating.md");
+        for difference in DIFFERENCES {
+            assert!(VARIABLES.iter().any(|variable| variable.name == difference.name), "{}", difference.name);
+            assert!(guide.contains(difference.name), "{}", difference.name);
+        }
+    }
+
+    #[test]
+    fn own_variables_have_no_secrets_and_no_defaults() {
+        let set = [
+            ("GRPC_PORT", "9081"),
+            ("REDIS_AUTH", "ann:secret"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", "redis:6379"),
+            ("EXTRA_TAGS", "a:b,c:d"),
+            ("SHADOW_MODE", "true"),
+        ];
+        let own = own_variables(&translate(&variables(&set)));
+        let of =
+            |name: &str| own.iter().find(|variable| variable.name == name).map(|variable| variable.value.as_deref());
+        assert_eq!(of("TOLLGATE_GRPC_LISTEN"), Some(Some("0.0.0.0:9081")));
+        assert_eq!(of("TOLLGATE_STORE"), Some(Some("redis://redis:6379")));
+        assert_eq!(of("TOLLGATE_STATS_TAG"), Some(Some("a=b,c=d")));
+        assert_eq!(of("TOLLGATE_SHADOW_MODE"), Some(Some("true")));
+        assert_eq!(of("TOLLGATE_REDIS_PASSWORD"), Some(None));
+        assert_eq!(of("TOLLGATE_FIXED_WINDOW_CHARGE"), None, "the default of both");
+    }
+
+    #[test]
+    fn a_name_that_no_service_reads_is_told_from_those_that_one_does() {
+        assert!(["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME"].into_iter().all(is_known));
+        assert!(!is_known("REDIS_ULR"));
+    }
+}

@@ -1,0 +1,355 @@
+//! Memory budget of the process, divided between counters, the journal, and what clients make the
+//! process hold.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use super::{Problem, Problems, parse};
+
+/// Memory of the process besides counters, the journal and what clients make it hold: code,
+/// threads, cached denials, policies of usual size, the heads of HTTP requests, and what the
+/// allocator retains.
+pub const BASE_BYTES: usize = 64 << 20;
+/// Address space that the allocator and the stacks of threads reserve without using it, as measured
+/// with [`ALLOCATOR_VARIABLES`] set.
+const UNUSED_ADDRESSES: usize = 128 << 20;
+/// Variables that make the allocators (mimalloc and that of the C library) reserve little address
+/// space. By default mimalloc reserves 1 GiB at first, or else 128 MiB at a time, and the C library
+/// 64 MiB per thread.
+const ALLOCATOR_VARIABLES: [(&str, &str); 2] = [("MIMALLOC_ARENA_RESERVE", "64MiB"), ("MALLOC_ARENA_MAX", "1")];
+/// Memory limit that is assumed if the system sets none.
+const ASSUMED_LIMIT: usize = 512 << 20;
+/// Default of `--memory-max` if the limit leaves enough.
+const COUNTERS: usize = 256 << 20;
+/// Minimum memory for counters and for clients in a computed division; flags may set less.
+const MIN_COUNTERS: usize = 16 << 20;
+const MIN_CLIENTS: usize = 32 << 20;
+/// Minimum memory for clients that a flag may set: a message of the largest size and its response.
+const MIN_GIVEN: usize = 4 << 20;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "Memory")]
+pub(super) struct Flags {
+    /// Memory for counters; default: 256MiB, or less if that leaves too little for clients. When it
+    /// is full, new counters are refused and on_store_error of their limits applies.
+    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE")]
+    memory_max: Option<String>,
+    /// Memory that clients can make the process hold: connections, calls in flight, queued messages
+    /// and responses. Beyond it, calls are refused (RESOURCE_EXHAUSTED), and connections that are
+    /// idle or hold the most are closed with GOAWAY; default: what remains of the cgroup limit
+    /// (512MiB if there is none), at least 32MiB.
+    #[arg(long, env = "TOLLGATE_CLIENT_MEMORY_MAX", value_name = "SIZE")]
+    client_memory_max: Option<String>,
+}
+
+/// Memory budget of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// Limit of the process, and its source.
+    pub limit: MemoryLimit,
+    /// Bytes for counters.
+    pub counters: usize,
+    /// Bytes for the journal of denials.
+    pub journal: usize,
+    /// Bytes that clients can make the process hold.
+    pub clients: usize,
+    /// `true` if `counters` is less than the default, to leave memory for clients.
+    pub is_shrunk: bool,
+}
+
+/// A limit of the process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The limit in bytes.
+    pub bytes: usize,
+    /// Source of the limit.
+    pub source: LimitSource,
+}
+
+/// Source of a limit of the process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitSource {
+    /// A control group, as containers have.
+    Cgroup,
+    /// RLIMIT_AS, as `ulimit -v` sets it.
+    AddressSpace,
+    /// No limit was found; a default is assumed.
+    Assumed,
+}
+
+impl fmt::Display for LimitSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cgroup => "cgroup",
+            Self::AddressSpace => "RLIMIT_AS",
+            Self::Assumed => "assumed",
+        })
+    }
+}
+
+impl fmt::Display for MemorySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, counters, journal, clients, is_shrunk: _ } = *self;
+        let (counters, clients, journal, base) = (Size(counters), Size(clients), Size(journal), Size(limit.base()));
+        write!(f, "{} of {} ({}): ", Size(self.sum()), Size(limit.bytes), limit.source)?;
+        write!(f, "counters {counters}, clients {clients}, journal {journal}, besides {base}")
+    }
+}
+
+impl Flags {
+    /// Resolves the flags. `journal` is the size of the journal of denials, in bytes.
+    pub(super) fn resolve(&self, journal: usize, limit: MemoryLimit, problems: &mut Problems) -> MemorySettings {
+        let mut read = |flag, text: &Option<String>, min: usize, purpose: &str| {
+            let text = text.as_ref()?;
+            let bytes = problems.read(flag, text, parse::bytes);
+            if (1..min).contains(&bytes) {
+                let what = format!("{purpose} need at least {}, found `{text}`", Size(min));
+                problems.0.push(Problem { flag, what });
+            }
+            Some(bytes)
+        };
+        let counters = read("--memory-max", &self.memory_max, 1 << 20, "counters");
+        let clients = read("--client-memory-max", &self.client_memory_max, MIN_GIVEN, "clients");
+        MemorySettings::divide(limit, journal, counters, clients)
+    }
+}
+
+impl MemorySettings {
+    /// Divides a limit. `counters` and `clients` are the values of flags and apply whether they fit
+    /// or not.
+    fn divide(limit: MemoryLimit, journal: usize, counters: Option<usize>, clients: Option<usize>) -> Self {
+        let room = limit.bytes.saturating_sub(limit.base()).saturating_sub(journal);
+        let default = COUNTERS.min(room.saturating_sub(clients.unwrap_or(MIN_CLIENTS)).max(MIN_COUNTERS));
+        let shared = counters.unwrap_or(default);
+        let clients = clients.unwrap_or_else(|| room.saturating_sub(shared).max(MIN_CLIENTS));
+        Self { limit, counters: shared, journal, clients, is_shrunk: counters.is_none() && default < COUNTERS }
+    }
+
+    /// Returns the number of bytes that the process may use at most.
+    pub fn sum(&self) -> usize {
+        [self.counters, self.journal, self.clients].into_iter().fold(self.limit.base(), usize::saturating_add)
+    }
+
+    /// Returns the reason why the process must not run: the first allocation or thread beyond its
+    /// limit of address space would terminate it. The limit of a control group is one of used
+    /// memory, which the process may never reach.
+    pub fn problem(&self) -> Option<Problem> {
+        let is_exceeded = self.sum() > self.limit.bytes && self.limit.source == LimitSource::AddressSpace;
+        is_exceeded.then(|| Problem { flag: "RLIMIT_AS", what: self.excess() })
+    }
+
+    /// Returns warnings to log at startup.
+    pub fn warnings(&self) -> Vec<String> {
+        let Self { limit, counters, clients, .. } = *self;
+        let mut warnings = Vec::new();
+        if self.is_shrunk {
+            warnings.push(format!(
+                "--memory-max is {} instead of {}: the limit of {} ({}) leaves no more beside {} for clients",
+                Size(counters),
+                Size(COUNTERS),
+                Size(limit.bytes),
+                limit.source,
+                Size(clients)
+            ));
+        }
+        if self.sum() > limit.bytes && limit.source == LimitSource::Cgroup {
+            warnings.push(self.excess());
+        }
+        warnings
+    }
+
+    /// Describes a sum that exceeds the limit.
+    fn excess(&self) -> String {
+        let Self { limit, counters, journal, clients, .. } = *self;
+        format!(
+            "the process may take {} of the {} that it is allowed ({}): --memory-max {}, --client-memory-max {}, \
+             --denial-journal {} and {} besides; lower one of them or raise the limit",
+            Size(self.sum()),
+            Size(limit.bytes),
+            limit.source,
+            Size(counters),
+            Size(clients),
+            Size(journal),
+            Size(limit.base())
+        )
+    }
+}
+
+/// Returns the environment variables, with their values, that the process must be restarted with:
+/// its address space is limited, and its allocators, which read them at startup, would reserve most
+/// of it.
+pub fn missing_allocator_variables() -> Vec<(&'static str, &'static str)> {
+    let is_limited = address_space(&fs::read_to_string("/proc/self/limits").unwrap_or_default()).is_some();
+    let is_missing = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
+    ALLOCATOR_VARIABLES.into_iter().filter(|variable| is_limited && is_missing(variable)).collect()
+}
+
+impl MemoryLimit {
+    /// Returns the part of the limit that is not divided.
+    fn base(self) -> usize {
+        match self.source {
+            LimitSource::AddressSpace => BASE_BYTES.saturating_add(UNUSED_ADDRESSES),
+            LimitSource::Cgroup | LimitSource::Assumed => BASE_BYTES,
+        }
+    }
+
+    /// Finds the limit of this process: the smaller of those of its control group and of its
+    /// address space.
+    pub(super) fn find() -> Self {
+        Self::find_in(Path::new("/"))
+    }
+
+    fn find_in(root: &Path) -> Self {
+        let read = |path: &str| fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default();
+        let cgroup = read("/proc/self/cgroup");
+        let cgroup = cgroup.lines().flat_map(files_of).filter_map(|path| read(&path).trim().parse::<usize>().ok());
+        let address_space = address_space(&read("/proc/self/limits"));
+        let limits = [(LimitSource::Cgroup, cgroup.min()), (LimitSource::AddressSpace, address_space)];
+        // Without a limit, version 1 of control groups reports a number beyond any machine.
+        let found = limits.into_iter().filter_map(|(source, bytes)| {
+            let bytes = bytes.filter(|bytes| *bytes < 1 << 60)?;
+            Some(Self { bytes, source })
+        });
+        found.min_by_key(|limit| limit.bytes).unwrap_or(Self { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed })
+    }
+}
+
+/// Returns the files that may limit the memory for a line of `/proc/self/cgroup`: those of the
+/// group and of all its ancestors.
+fn files_of(line: &str) -> Vec<String> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { return Vec::new() };
+    let (base, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        controllers if controllers.split(',').any(|one| one == "memory") => {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        }
+        _ => return Vec::new(),
+    };
+    let groups = Path::new(group).ancestors().map(|group| group.to_string_lossy().into_owned());
+    groups.map(|group| format!("{base}{}/{file}", group.trim_end_matches('/'))).collect()
+}
+
+/// Reads the soft limit of the address space from `/proc/self/limits`.
+fn address_space(limits: &str) -> Option<usize> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// A size that is displayed in a readable unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Size(pub usize);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes >= 1 << 20 => write!(f, "{}MiB", bytes >> 20),
+            bytes if bytes >= 1 << 10 => write!(f, "{}KiB", bytes >> 10),
+            bytes => write!(f, "{bytes}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn cgroup(mib: usize) -> MemoryLimit {
+        MemoryLimit { bytes: mib * MIB, source: LimitSource::Cgroup }
+    }
+
+    fn divided(limit: MemoryLimit, counters: Option<usize>, clients: Option<usize>) -> (usize, usize, usize) {
+        let mib = |mib: usize| mib * MIB;
+        let divided = MemorySettings::divide(limit, 16 * MIB, counters.map(mib), clients.map(mib));
+        (divided.counters / MIB, divided.clients / MIB, divided.warnings().len())
+    }
+
+    #[test]
+    fn clients_have_what_the_limit_leaves() {
+        assert_eq!(divided(cgroup(384), None, None), (256, 48, 0));
+        assert_eq!(divided(cgroup(4096), None, None), (256, 3760, 0));
+        assert_eq!(divided(cgroup(384), Some(100), None), (100, 204, 0));
+        assert_eq!(divided(cgroup(384), None, Some(40)), (256, 40, 0));
+        let assumed = MemoryLimit { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed };
+        assert_eq!(divided(assumed, None, None), (256, 176, 0));
+    }
+
+    #[test]
+    fn where_both_do_not_fit_counters_have_less_and_the_start_says_so() {
+        assert_eq!(divided(cgroup(256), None, None), (144, 32, 1));
+        assert_eq!(divided(cgroup(384), None, Some(128)), (176, 128, 1));
+        // Too small for anything: both get their minimum, and a warning reports that they do not
+        // fit.
+        assert_eq!(divided(cgroup(64), None, None), (16, 32, 2));
+    }
+
+    #[test]
+    fn a_limit_of_addresses_has_less_for_the_same_number() {
+        let limit = MemoryLimit { bytes: 1024 * MIB, source: LimitSource::AddressSpace };
+        assert_eq!(divided(limit, None, None), (256, 560, 0));
+        assert_eq!(divided(MemoryLimit { bytes: 384 * MIB, ..limit }, None, None), (144, 32, 1));
+    }
+
+    #[test]
+    fn a_limit_of_addresses_that_is_too_low_is_a_problem() {
+        let problem = |mib: usize, counters: usize| {
+            let limit = MemoryLimit { bytes: mib * MIB, source: LimitSource::AddressSpace };
+            MemorySettings::divide(limit, 16 * MIB, Some(counters * MIB), None)
+                .problem()
+                .map(|problem| problem.to_string())
+        };
+        assert_eq!(problem(256, 16), None);
+        assert_eq!(
+            problem(192, 16).as_deref(),
+            Some(
+                "RLIMIT_AS: the process may take 256MiB of the 192MiB that it is allowed (RLIMIT_AS): --memory-max 16MiB, \
+                 --client-memory-max 32MiB, --denial-journal 16MiB and 192MiB besides; lower one of them or raise the limit"
+            )
+        );
+        let cgroup = MemorySettings::divide(cgroup(64), 16 * MIB, None, None);
+        assert_eq!(cgroup.problem(), None);
+    }
+
+    #[test]
+    fn flags_are_obeyed_and_warned_of_where_they_do_not_fit() {
+        assert_eq!(divided(cgroup(384), Some(512), Some(64)), (512, 64, 1));
+        let divided = MemorySettings::divide(cgroup(384), 16 * MIB, Some(512 * MIB), Some(64 * MIB));
+        assert_eq!(
+            divided.warnings(),
+            ["the process may take 656MiB of the 384MiB that it is allowed (cgroup): --memory-max 512MiB, \
+              --client-memory-max 64MiB, --denial-journal 16MiB and 64MiB besides; lower one of them or raise the limit"]
+        );
+    }
+
+    #[test]
+    fn the_limit_is_the_smallest_of_all_that_apply() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let find = || MemoryLimit::find_in(root.path());
+        assert_eq!(find(), MemoryLimit { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed });
+        write("proc/self/cgroup", "5:cpu,memory:/a\n0::/pod/container\n");
+        write(
+            "proc/self/limits",
+            "Limit  Soft Limit  Hard Limit  Units\nMax address space  unlimited  unlimited  bytes\n",
+        );
+        write("sys/fs/cgroup/pod/container/memory.max", "max\n");
+        assert_eq!(find().source, LimitSource::Assumed);
+        write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(find().source, LimitSource::Assumed);
+        write("sys/fs/cgroup/pod/memory.max", "402653184\n");
+        assert_eq!(find(), cgroup(384));
+        write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "268435456\n");
+        assert_eq!(find(), cgroup(256));
+        write("proc/self/limits", "Max address space         201326592            unlimited            bytes\n");
+        assert_eq!(find(), MemoryLimit { bytes: 192 * MIB, source: LimitSource::AddressSpace });
+    }
+}

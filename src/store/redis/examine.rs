@@ -1,0 +1,249 @@
+//! Examination of a store before a service uses it: the capabilities of its servers, and settings
+//! that break a promise.
+
+use std::time::{Duration, Instant};
+
+use super::RedisStore;
+use super::calls::{Core, within};
+use super::check_up::{eviction_policy, setting, told};
+use super::failure::Failure;
+use super::node::Node;
+use crate::store::StoreError;
+
+/// Timeout for one command.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Number of round trips that are measured.
+const PINGS: usize = 20;
+/// Median round trip above which a decision may be late: Envoy waits for 20 ms by default.
+const SLOW: Duration = Duration::from_millis(5);
+/// The oldest tested version, as `major.minor`.
+const OLDEST: (u32, u32) = (6, 2);
+/// Commands needed for features other than decisions, in forms that change nothing, with the
+/// feature that fails without each. `KEY` is a key that is never written.
+const EXTRAS: [(&[&str], &str); 6] = [
+    (&["HGETALL", "KEY"], "the journals of all replicas as one"),
+    (&["PEXPIRE", "KEY", "1"], "the journals of all replicas as one"),
+    (&["ZCARD", "KEY"], "the number of replicas, for on_store_error: local"),
+    (&["ZREMRANGEBYSCORE", "KEY", "1", "0"], "the number of replicas, for on_store_error: local"),
+    (&["EXISTS", "KEY"], "one call for many slots of a Cluster's node"),
+    (&["INFO", "server"], "warnings at the start, /api/v1/store, the clocks of replicas"),
+];
+
+/// A finding about one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Address of the server.
+    pub server: String,
+    /// The subject, in one word.
+    pub topic: &'static str,
+    /// The grade.
+    pub grade: Grade,
+    /// Description in one sentence.
+    pub text: String,
+}
+
+/// Grade of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// As it should be.
+    Good,
+    /// A promise is broken occasionally, or something other than decisions fails.
+    Warning,
+    /// Limits are not decided.
+    Problem,
+}
+
+/// Collects the findings of a server.
+struct Server<'a> {
+    node: &'a Node,
+    findings: Vec<Finding>,
+}
+
+impl RedisStore {
+    /// Examines every master.
+    pub async fn examine(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for core in self.cores() {
+            for node in core.routes.masters() {
+                let mut server = Server { node: &node, findings: Vec::new() };
+                server.examine(core).await;
+                findings.append(&mut server.findings);
+            }
+        }
+        findings
+    }
+}
+
+impl Server<'_> {
+    async fn examine(&mut self, core: &Core) {
+        self.version().await;
+        self.latency().await;
+        self.scripts(core).await;
+        self.rights(core).await;
+        self.keys(core).await;
+        self.eviction().await;
+        self.persistence().await;
+        self.coverage(core).await;
+    }
+
+    fn add(&mut self, topic: &'static str, grade: Grade, text: impl Into<String>) {
+        self.findings.push(Finding { server: self.node.address.to_string(), topic, grade, text: text.into() });
+    }
+
+    async fn call(&self, command: &[&str]) -> Result<redis::Value, Failure> {
+        let (name, arguments) = command.split_first().ok_or(Failure::Unavailable)?;
+        self.node.call(redis::cmd(name).arg(arguments), within(PATIENCE)).await
+    }
+
+    async fn version(&mut self) {
+        let redis = told(self.node, "server", "redis_version").await;
+        let valkey = told(self.node, "server", "valkey_version").await;
+        let (name, version) = match (valkey, redis) {
+            (Some(version), _) => ("Valkey", version),
+            (None, Some(version)) => ("Redis", version),
+            (None, None) => return self.add("version", Grade::Warning, "the server does not tell (INFO is refused)"),
+        };
+        let mut numbers = version.split('.').filter_map(|number| number.parse::<u32>().ok());
+        let is_old = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) < OLDEST;
+        let (major, minor) = OLDEST;
+        match is_old {
+            true => {
+                self.add("version", Grade::Warning, format!("{name} {version}, older than the tested {major}.{minor}"))
+            }
+            false => self.add("version", Grade::Good, format!("{name} {version}")),
+        }
+    }
+
+    async fn latency(&mut self) {
+        let mut times = Vec::new();
+        for _ in 0..PINGS {
+            let begun = Instant::now();
+            if self.call(&["PING"]).await.is_err() {
+                return self.add("latency", Grade::Warning, "PING is refused");
+            }
+            times.push(begun.elapsed());
+        }
+        times.sort_unstable();
+        let (median, longest) = (times.get(PINGS / 2).copied(), times.last().copied());
+        let (median, longest) = (median.unwrap_or_default(), longest.unwrap_or_default());
+        let grade = if median > SLOW { Grade::Warning } else { Grade::Good };
+        self.add("latency", grade, format!("{median:.1?}, the median of {PINGS} pings; {longest:.1?} at most"));
+    }
+
+    async fn scripts(&mut self, core: &Core) {
+        let key = probe_key(core);
+        // Proxies need a key to pick the server, and a node of a Cluster does not have every key.
+        let keys: &[&str] = if core.by_slot { &["0"] } else { &["1", &key] };
+        let run = self.call(&[&["EVAL", "return 1"], keys].concat()).await;
+        let time = self.call(&[&["EVAL", "return redis.call('TIME')[1]"], keys].concat()).await;
+        match (run, time) {
+            (Err(failure), _) => {
+                let text = format!("the server runs none, without which nothing is decided: {}", reason(&failure));
+                self.add("scripts", Grade::Problem, text);
+            }
+            (Ok(_), Err(failure)) => {
+                let text = format!(
+                    "they may not ask for the server's time, by which all replicas decide: {}; a dialect of Redis that \
+                     refuses this cannot be used",
+                    reason(&failure)
+                );
+                self.add("scripts", Grade::Problem, text);
+            }
+            (Ok(_), Ok(_)) => self.add("scripts", Grade::Good, "they run, and know the server's time"),
+        }
+    }
+
+    async fn rights(&mut self, core: &Core) {
+        let key = probe_key(core);
+        let mut missing = Vec::new();
+        for (command, purpose) in EXTRAS {
+            let command: Vec<&str> = command.iter().map(|part| if *part == "KEY" { &key } else { *part }).collect();
+            if let (Err(Failure::Forbidden(_)), Some(name)) = (self.call(&command).await, command.first()) {
+                missing.push(format!("{} ({purpose})", name.to_lowercase()));
+            }
+        }
+        match missing.as_slice() {
+            [] => self.add("rights", Grade::Good, "the user may send all that is needed"),
+            missing => {
+                let text = format!("decisions work; the user may not send {}", missing.join(", "));
+                self.add("rights", Grade::Warning, text);
+            }
+        }
+    }
+
+    /// Examines how many calls are needed for keys of several servers and slots.
+    async fn keys(&mut self, core: &Core) {
+        if self.node.is_sharded() {
+            let text = "a proxy deals them to several servers: each is asked about by a call of its own, which limits bear and \
+                        speed does not; redis-cluster:// at the servers themselves is faster";
+            return self.add("keys", Grade::Warning, text);
+        }
+        if !core.by_slot {
+            return self.add("keys", Grade::Good, "all are at this server");
+        }
+        let text = match self.node.refuses_foreign_keys() {
+            true => "one call asks about those of all slots of the server",
+            false => {
+                "each slot is asked about by a call of its own: there is one server, or it does not refuse foreign keys"
+            }
+        };
+        self.add("keys", Grade::Good, text);
+    }
+
+    async fn eviction(&mut self) {
+        match eviction_policy(self.node).await.as_deref() {
+            Some("noeviction") => self.add("eviction", Grade::Good, "maxmemory-policy noeviction"),
+            Some(policy) => {
+                let text = format!(
+                    "maxmemory-policy {policy} may drop live counters, which admits more than the limits; set noeviction"
+                );
+                self.add("eviction", Grade::Warning, text);
+            }
+            None => self.add("eviction", Grade::Warning, "the server does not tell its maxmemory-policy"),
+        }
+    }
+
+    async fn persistence(&mut self) {
+        let appends = told(self.node, "persistence", "aof_enabled").await;
+        let saves = setting(self.node, "save").await;
+        match (appends.as_deref(), saves.as_deref()) {
+            (Some("1"), _) => self.add("persistence", Grade::Good, "an append-only file"),
+            (_, Some(saves)) if !saves.is_empty() => {
+                let text = format!("snapshots (save {saves}): a restart gives back what was used since the last one");
+                self.add("persistence", Grade::Warning, text);
+            }
+            (Some(_), Some(_)) => {
+                self.add("persistence", Grade::Warning, "none: a restart of the server forgets all counters");
+            }
+            (None, _) | (_, None) => self.add("persistence", Grade::Warning, "the server does not tell"),
+        }
+    }
+
+    async fn coverage(&mut self, core: &Core) {
+        if !core.by_slot {
+            return;
+        }
+        match setting(self.node, "cluster-require-full-coverage").await.as_deref() {
+            Some("no") => self.add("coverage", Grade::Good, "cluster-require-full-coverage no"),
+            Some(_) => {
+                let text =
+                    "cluster-require-full-coverage yes: one master down stops all keys until it is replaced; set no";
+                self.add("coverage", Grade::Warning, text);
+            }
+            None => self.add("coverage", Grade::Warning, "the server does not tell cluster-require-full-coverage"),
+        }
+    }
+}
+
+/// Returns a key that is never written.
+fn probe_key(core: &Core) -> String {
+    String::from_utf8_lossy(&core.prefix).into_owned() + "tollgate:probe"
+}
+
+/// Returns the server's error message if there is one, or a description of the failure.
+fn reason(failure: &Failure) -> String {
+    if let Failure::Forbidden(text) | Failure::Refused(text) = failure {
+        return text.clone();
+    }
+    StoreError::from(failure.clone()).to_string()
+}

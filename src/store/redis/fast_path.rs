@@ -1,0 +1,201 @@
+//! The fast path: requests encoded for `lua/fast/decide.lua`, which supports everything but rare
+//! cases.
+//!
+//! Not supported are limits that record entries, and a counter that occurs twice in a request; of
+//! counters, those with tallies, a grant or a reset, and those whose value is wide or was written
+//! under another amount. `lua/decide.lua` supports all of them.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::RedisStore;
+use super::key::key_of;
+use super::plan::Group;
+use super::question::{Context, MAX_EXACT, Question};
+use super::script::{Needs, ONE_FIXED_WINDOW, number_of};
+use crate::algorithm::gcra::{Backlog, Gcra};
+use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::quota::Window;
+use crate::algorithm::time::Timestamp;
+use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, charges, combine};
+use crate::algorithm::{Algorithm, Limit};
+use crate::store::{Check, StoreError};
+
+/// Server time in microseconds, as measured: of any check; of each window of a sliding window; of a
+/// log, plus one for each [`LOG_HITS_A_US`] hits of its limit.
+const CHECK_US: u32 = 4;
+const SLIDING_US: u32 = 5;
+const LOG_US: u32 = 6;
+const LOG_HITS_A_US: u32 = 50;
+/// Bits shared by the backlog and its amount in the short form of a gcra value.
+const ROOM_BITS: u32 = 31;
+/// Cases in which hits are written, one bit each; or the flag of a refund.
+const WHERE_ALLOWED: u8 = 1;
+const WHERE_DENIED: u8 = 2;
+const REFUND: u8 = 4;
+/// Flag in a prior: other slots judge the rest of the request.
+const PARTIAL: u8 = 4;
+
+impl RedisStore {
+    /// Decides the only check of a request. Returns `None` if its server is down, or if the fast
+    /// path does not support the check.
+    pub(super) async fn decide_alone(
+        &self,
+        check: &Check<'_>,
+        prior: Prior,
+        deadline: Instant,
+    ) -> Option<Result<Outcome, StoreError>> {
+        if check.limit.is_ban() {
+            return None;
+        }
+        let per_second = check.limit.is_of_a_second();
+        let core = self.core_for(per_second);
+        let (prefix, now) = (core.prefix.as_slice(), core.now());
+        let (question, slot) = (Question::alone(prefix, check, prior, core.given(), now)?, core.slot(&check.key));
+        if !self.has_begun() {
+            let group = Group { per_second, slot, checks: Few::from_slice(&[0]) };
+            Box::pin(self.begin(&[group], deadline)).await;
+        }
+        if core.is_down(slot) {
+            return None;
+        }
+        let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
+        match core.ask_to_charge(slot, Arc::new(question), charges, deadline).await {
+            Ok(said) => said.judged()?.pop().map(|answer| answer.outcome),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl Question {
+    /// Encodes a request that consists of this check only; returns `None` if the fast path does not
+    /// support it. `now` approximates the server's time, for calendars.
+    fn alone(prefix: &[u8], check: &Check<'_>, prior: Prior, given: Option<Timestamp>, now: Timestamp) -> Option<Self> {
+        let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
+        let mut question = Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), Needs::FAST) };
+        let overall = |verdict| combine(prior, [(check.role, verdict)]);
+        let writes = writes(check, overall);
+        question.text.extend([fast_number_of(check.limit), writes]);
+        question.fast_parameters(check, now)?;
+        Some(question)
+    }
+
+    /// Encodes the checks of a request in one slot; returns `None` if the fast path does not
+    /// support all of them.
+    pub(super) fn fast<'a>(
+        prefix: &[u8],
+        checks: impl ExactSizeIterator<Item = &'a Check<'a>>,
+        context: Context,
+        given: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let count = u16::try_from(checks.len()).ok()?;
+        let prior = match context.prior {
+            Prior::Open => 0,
+            Prior::Denied => 1,
+            Prior::Admitted => 2,
+        };
+        let text = SmallVec::from_slice(&[0, if context.is_partial { prior | PARTIAL } else { prior }]);
+        let mut question = Self::of(given, SmallVec::new(), text, Needs::FAST);
+        question.put(count.into(), 4);
+        for check in checks {
+            let known = question.keys.len();
+            question.key(key_of(prefix, &check.key));
+            if question.keys.len() == known {
+                return None;
+            }
+            let role = match (check.hits, check.role) {
+                (Hits::Refund(_), _) | (_, Role::Shadow) => 1,
+                (_, Role::Enforce) => 0,
+                (_, Role::Quota) => 2,
+                (_, Role::QuotaShadow) => 3,
+            };
+            let admitted = writes(check, |_| Overall::Admitted);
+            let otherwise = writes(check, |_| Overall::Denied);
+            question.text.extend([fast_number_of(check.limit), admitted, otherwise, role]);
+            question.fast_parameters(check, now)?;
+        }
+        question.checks = count;
+        Some(question)
+    }
+
+    /// Appends the hits of a check and the parameters of its algorithm.
+    fn fast_parameters(&mut self, check: &Check<'_>, now: Timestamp) -> Option<()> {
+        if !check.recorded.is_empty() {
+            return None;
+        }
+        let number = fast_number_of(check.limit);
+        self.needs.add(number);
+        self.cost_us = self.cost_us.saturating_add(cost_us(check.limit));
+        let hits = match check.hits {
+            Hits::Refund(hits) => hits,
+            Hits::Charge(_) | Hits::Peek(_) => check.hits.needs(check.limit.charge_mode())?,
+        };
+        self.put(hits.into(), 4);
+        match (check.limit.algorithm(), check.limit.windows()) {
+            (Algorithm::Gcra(algorithm), [window]) => self.rate(algorithm, window, hits),
+            (Algorithm::FixedWindow(_), [window]) if number == ONE_FIXED_WINDOW => {
+                self.put(window.limit().into(), 4);
+                self.put(window.period().get(), 7);
+            }
+            (
+                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_),
+                _,
+            ) => self.parameters(check.limit, now),
+        }
+        Some(())
+    }
+
+    /// Appends the parameters of a rate.
+    fn rate(&mut self, algorithm: &Gcra, window: &Window, hits: u32) {
+        let (constants, burst, limit) = (algorithm.constants(), algorithm.burst(), u64::from(window.limit()));
+        let Backlog { whole, part } = constants.one;
+        let of_hits = algorithm.cost(hits.into());
+        self.put(limit, 4);
+        self.put(constants.parts.into(), 4);
+        self.put(whole.saturating_mul(constants.parts.into()).saturating_add(part.into()), 7);
+        self.put(burst.into(), 4);
+        self.backlog(Backlog { whole: of_hits.whole.min(MAX_EXACT), ..of_hits });
+        self.backlog(algorithm.cost(burst.saturating_sub(hits).into()));
+        self.backlog(constants.deepest);
+        let length = limit.checked_ilog2().map_or(0, |bits| bits.saturating_add(1));
+        let bound = ROOM_BITS.checked_sub(length).map_or(0, |bits| 1u64 << bits);
+        self.put((u64::from(length) << ROOM_BITS) | limit.saturating_mul(bound), 5);
+        self.put(bound, 4);
+    }
+}
+
+/// Returns the number of a limit's algorithm on the fast path.
+fn fast_number_of(limit: &Limit) -> u8 {
+    match (limit.algorithm(), limit.windows()) {
+        (Algorithm::FixedWindow(_), [window]) if window.calendar().is_none() => ONE_FIXED_WINDOW,
+        (algorithm, _) => number_of(algorithm),
+    }
+}
+
+/// Returns the cases in which the hits of a check are written; `overall` returns the request's
+/// verdict, given that of the check.
+fn writes(check: &Check<'_>, overall: impl Fn(Verdict) -> Overall) -> u8 {
+    let is_written = |verdict| charges(check.limit.charge_mode(), verdict == Verdict::Allowed, overall(verdict));
+    let bit = |verdict, bit| if is_written(verdict) { bit } else { 0 };
+    match check.hits {
+        Hits::Charge(_) => bit(Verdict::Allowed, WHERE_ALLOWED) | bit(Verdict::Denied, WHERE_DENIED),
+        Hits::Peek(_) => 0,
+        Hits::Refund(_) => REFUND,
+    }
+}
+
+/// Returns the server time of a check in microseconds.
+fn cost_us(limit: &Limit) -> u32 {
+    let windows = u32::try_from(limit.windows().len()).unwrap_or(u32::MAX);
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
+        Algorithm::SlidingWindow(_) => windows.saturating_mul(SLIDING_US),
+        Algorithm::SlidingLog(_) => {
+            let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();
+            LOG_US.saturating_add(most.checked_div(LOG_HITS_A_US).unwrap_or_default())
+        }
+    }
+}

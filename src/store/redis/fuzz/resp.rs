@@ -1,0 +1,54 @@
+//! Fuzz target for the data that a server sends: the redis crate parses the bytes, and every parser
+//! of values in this module gets the result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use crate::store::redis::batch::{Asked, Batch, How};
+use crate::store::redis::failure::Failure;
+use crate::store::redis::question::Question;
+use crate::store::redis::script::Needs;
+use crate::store::redis::slot::SLOTS;
+use crate::store::redis::url::Address;
+use crate::store::redis::{board, cluster, health, sentinel, tallies};
+
+/// Number of requests in a batch.
+const REQUESTS: u16 = 3;
+
+/// Runs the target with the bytes parsed as one value.
+pub fn run(bytes: &[u8]) {
+    let Ok(value) = redis::parse_redis_value(bytes) else { return };
+    if let Some(map) = cluster::read(&value, &Address::Tcp("127.0.0.1".to_owned(), 6379)) {
+        assert_eq!(map.by_slot.len(), usize::from(SLOTS));
+        assert!(map.by_slot.iter().flatten().all(|master| usize::from(*master) < map.masters.len()));
+    }
+    cluster::standing(value.clone());
+    sentinel::read(&value);
+    board::read(value.clone(), 1);
+    if let Value::BulkString(bytes) = &value {
+        tallies::read(bytes);
+        health::online_replicas(&String::from_utf8_lossy(bytes)).for_each(drop);
+    }
+    Failure::of_reply(value.clone());
+    batch(value);
+}
+
+/// Delivers the replies of a batch, which may be too few: each request gets one.
+fn batch(value: Value) {
+    let begun = Instant::now();
+    let asked = (0..REQUESTS).map(|number| {
+        let mut question = Question::of(None, SmallVec::new(), SmallVec::new(), Needs::default());
+        question.checks = number;
+        let how = How { alone: number == 0, ..How::default() };
+        Asked::new(Arc::new(question), how, begun + Duration::from_secs(1))
+    });
+    let (asked, mut replies): (Vec<_>, Vec<_>) = asked.unzip();
+    let mut batch = Batch::of(asked, false);
+    let values = if let Value::Array(values) = value { values } else { vec![value] };
+    batch.answer(Ok(values));
+    assert!(replies.iter_mut().all(|reply| reply.try_recv().is_ok()), "a request waits for ever");
+}

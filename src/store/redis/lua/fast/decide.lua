@@ -1,0 +1,167 @@
+-- decide: judges requests one after the other at one instant, and writes what their charge modes
+-- ask for.
+--
+-- KEYS    the counters of the checks, in their order; the same may come again in another request.
+--   Of a Cluster's node that is known to refuse the keys of others (`locality.rs`), those of other
+--   slots than the first one's come after ARGV[3] instead: a key that is not its own it refuses one
+--   by one, and the request is passed on.
+-- ARGV[1] and ARGV[2] as in ../counter.lua.
+-- ARGV[3] each request's. One check that nobody else has a say in: algorithm (1), writes (1), hits
+--   (4), the algorithm's parameters. Else: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; 4 more
+--   where other slots judge the rest of it), checks (4), and of each: algorithm (1), writes where
+--   the request is admitted (1), and where it is not (1), role (1: 0 enforce, 1 none, 2 quota, 3
+--   quota in shadow), hits (4), the algorithm's parameters.
+-- Reply   of each request: 2, passed on; or 5 and of each check: verdict (1: 1 allowed, 2 denied; 8
+--   more if written), hits left (5; negative where a fixed window of
+--   one period counts more than its limit), window (1), reset_after us (7), where denied
+--   retry_after us (7, 2^55 where absent). Where other slots judge the rest and it was admitted
+--   here, 6 instead of 5, and after each the same again for the counter without what only an
+--   admitted request is charged; the instant (7); the value without such a charge after its length
+--   (2: 0 where there is none, 65535 where it is too long to tell).
+local declared, size = #KEYS, #text
+local least_ms = renews and tonumber(ARGV[2]) or 1
+local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
+
+-- Requests that were replied to, checks of those before, and where the next request begins.
+local replied, before, place = 0, 0, 1
+
+-- Times to live in milliseconds, as text: the same come again, and each call would make text of a
+-- number.
+local texts = {}
+
+-- Writes a value to its key. Gives the error, if there is one.
+local function save(key, new, lives_until)
+  if not lives_until then
+    return pcall('SET', key, new, 'KEEPTTL').err
+  end
+  local ms = max(math.ceil((max(lives_until - now, 0) + GRACE) / 1000), least_ms)
+  local as_text = texts[ms]
+  if not as_text then
+    as_text = string.format('%.0f', ms)
+    texts[ms] = as_text
+  end
+  return pcall('SET', key, new, 'PX', as_text).err
+end
+
+-- What decides requests of several checks, and parts of requests: made only where there is one.
+local function several()
+  local ENFORCE, QUOTA = 0, 2
+  local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
+  -- Of each check: its key, what is stored there, what is to be written, until when that matters,
+  -- the reply, the instant; and, where the request is not admitted, what would be written, until
+  -- when that would matter, and the reply.
+  local keys, values, news, lives, said, instants = {}, {}, {}, {}, {}, {}
+  local other_news, other_lives, other_said = {}, {}, {}
+
+  -- Judges the checks of a request as one that is admitted or not. Gives whether all could be
+  -- judged, the place after them, whether those that enforce deny, whether votes do and none lets
+  -- pass, and whether what is written depends on the rest of the request.
+  local function look(count, at, is_admitted, news, lives, said)
+    local known, depends, denied, votes, passes = true, false, false, false, false
+    for i = 1, count do
+      local algorithm, admitted, otherwise, role, hits
+      algorithm, admitted, otherwise, role, hits, at = unpack_from('>BBBBI4', text, at)
+      depends = depends or admitted ~= otherwise
+      local instant, allowed, left, reset, retry, window
+      at, instant, allowed, news[i], lives[i], left, reset, retry, window =
+        judges[algorithm](at, values[i], hits, is_admitted and admitted or otherwise)
+      instants[i] = instant
+      if not instant then
+        known = false
+      elseif allowed then
+        said[i] = pack('>BI5BI7', news[i] and 9 or 1, left, window, reset)
+        passes = passes or role >= QUOTA
+      else
+        said[i] = pack('>BI5BI7I7', news[i] and 10 or 2, left, window, reset, retry)
+        denied, votes, passes = denied or role == ENFORCE, votes or role == QUOTA, passes or role > QUOTA
+      end
+    end
+    return known, at, denied, votes and not passes, depends
+  end
+
+  -- Writes what a request asks for. If a key cannot be written, restores those before it and
+  -- returns false: the request is passed on with nothing written.
+  local function write(count)
+    for i = 1, count do
+      if news[i] and save(keys[i], news[i], lives[i]) then
+        for j = 1, i - 1 do
+          if news[j] and values[j] then
+            pcall('SET', keys[j], values[j], 'KEEPTTL')
+          elseif news[j] then
+            pcall('DEL', keys[j])
+          end
+        end
+        return false
+      end
+    end
+    return true
+  end
+
+  -- Adds what would be if the request were not admitted.
+  local function add_alternatives(count)
+    for i = 1, count do
+      local value = news[i] and not other_news[i] and values[i] or ''
+      local length = #value
+      if length > LONGEST_VALUE then
+        value, length = '', NOT_KNOWN
+      end
+      said[i] = said[i] .. other_said[i] .. pack('>I7I2', instants[i], length) .. value
+    end
+  end
+
+  return function(prior, count, at)
+    for i = 1, count do
+      local key = KEYS[before + i] or ARGV[3 + before + i - declared]
+      keys[i], values[i] = key, pcall('GET', key)
+    end
+    local is_partial = prior >= 4
+    prior = prior % 4
+    local known, after, denied, outvoted, depends = look(count, at, true, news, lives, said)
+    local is_admitted = prior == 2 or prior == 0 and not denied and (is_partial or not outvoted)
+    if known and is_admitted and is_partial then
+      known = look(count, at, false, other_news, other_lives, other_said)
+    elseif known and depends and not is_admitted then
+      known = look(count, at, false, news, lives, said)
+    end
+    before, place = before + count, after
+    if not (known and write(count)) then
+      reply[replied] = PASSED_ON
+      return
+    end
+    if is_admitted and is_partial then
+      add_alternatives(count)
+      reply[replied] = PARTLY
+    else
+      reply[replied] = JUDGED
+    end
+    for i = 1, count do
+      reply[replied + i] = said[i]
+    end
+    replied = replied + count
+  end
+end
+
+local decide_several
+
+while place <= size do
+  local algorithm, writes, hits, at = unpack_from('>BBI4', text, place)
+  replied = replied + 1
+  if algorithm > 0 then
+    before = before + 1
+    local key = KEYS[before] or ARGV[3 + before - declared]
+    local instant, allowed, new, lives_until, left, reset, retry, window
+    place, instant, allowed, new, lives_until, left, reset, retry, window =
+      judges[algorithm](at, pcall('GET', key), hits, writes)
+    if not instant or new and save(key, new, lives_until) then
+      reply[replied] = PASSED_ON
+    elseif allowed then
+      reply[replied] = pack('>BBI5BI7', 5, new and 9 or 1, left, window, reset)
+    else
+      reply[replied] = pack('>BBI5BI7I7', 5, new and 10 or 2, left, window, reset, retry)
+    end
+  else
+    decide_several = decide_several or several()
+    decide_several(writes, hits, at)
+  end
+end
+return table.concat(reply)

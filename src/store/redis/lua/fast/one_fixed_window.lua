@@ -1,0 +1,48 @@
+-- one_fixed_window: a limit of one fixed window that begins at multiples of its period. The same
+-- steps as ../fixed_window.lua.
+--
+-- Parameters: limit (4), period us (7).
+-- Value: 18, last us (7), hits (4).
+judges[5] = function(at, value, hits, writes)
+  local limit, period
+  limit, period, at = unpack_from('>I4I7', text, at)
+  local last, used, instant = -1, 0, now
+  if value then
+    local tag
+    if #value ~= 12 then
+      return at
+    end
+    tag, last, used = unpack_from('>BI7I4', value)
+    if tag ~= 18 then
+      return at
+    end
+    if last > now then
+      instant = last
+    end
+  end
+  local stop = instant - instant % period + period
+  local allowed, new, lives_until = true
+  -- What was written in this window goes when it does.
+  local is_first = last < stop - period
+  if is_first then
+    used = 0
+  end
+  if writes == REFUND then
+    if used > 0 and hits > 0 then
+      used = max(used - hits, 0)
+      new, lives_until = pack('>BI7I4', 18, instant, used), renews and stop
+    end
+  else
+    allowed = used + hits <= limit
+    if writes == BOTH or writes == (allowed and 1 or 2) then
+      used = used + hits
+      if used > MAX_SHORT then
+        return at
+      end
+      new = pack('>BI7I4', 18, instant, used)
+      lives_until = (is_first or renews) and stop
+    end
+  end
+  return at, instant, allowed, new, lives_until, limit - used, stop - instant,
+    hits <= limit and stop - instant or ABSENT, 0
+end

@@ -1,0 +1,185 @@
+//! Metrics of HTTP connections that are closed early, and of requests that are rejected.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Port {
+    port: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PortAndKind {
+    port: &'static str,
+    kind: &'static str,
+}
+
+/// An HTTP listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpPort {
+    /// Probes, metrics and decisions.
+    Public,
+    /// Administration.
+    Admin,
+    /// The statistics of envoyproxy/ratelimit.
+    Stats,
+}
+
+/// Reason for closing an HTTP connection that the client had not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpCut {
+    /// The connection had been answered the longest when a new one needed its slot; none was idle.
+    Full,
+    /// The connection had been idle the longest when a new one needed its slot.
+    Idle,
+    /// The client did not send a complete request head in time.
+    SlowHead,
+    /// The client did not read the response.
+    Unread,
+    /// The client sent something other than HTTP, or a head that is too long.
+    Protocol,
+    /// The TLS handshake failed.
+    Handshake,
+}
+
+/// Reason for rejecting an HTTP request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpRefusal {
+    /// A token is required and missing.
+    NoToken,
+    /// The token is unknown.
+    UnknownToken,
+    /// The token is read-only.
+    ReadOnly,
+    /// The `Host` is neither an IP address nor `localhost`: DNS rebinding could redirect it.
+    Host,
+    /// A write without a header that makes browsers send a preflight request.
+    ContentType,
+    /// A browser sent the request for a page of another origin.
+    Origin,
+    /// The body is too large.
+    TooLarge,
+    /// The body did not arrive in time.
+    TooSlow,
+    /// The maximum number of requests was in flight.
+    Busy,
+}
+
+/// The metrics of all listeners.
+#[derive(Debug, Default)]
+pub struct HttpMetrics {
+    connections: Family<Port, Gauge>,
+    cut: Family<PortAndKind, Counter>,
+    refused: Family<PortAndKind, Counter>,
+}
+
+impl HttpPort {
+    const ALL: [Self; 3] = [Self::Public, Self::Admin, Self::Stats];
+
+    /// Returns the name used in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Public => "http",
+            Self::Admin => "admin",
+            Self::Stats => "stats",
+        }
+    }
+}
+
+impl HttpCut {
+    const ALL: [Self; 6] = [Self::Full, Self::Idle, Self::SlowHead, Self::Unread, Self::Protocol, Self::Handshake];
+
+    /// Returns the name used in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Idle => "idle",
+            Self::SlowHead => "slow_head",
+            Self::Unread => "unread_answers",
+            Self::Protocol => "protocol_error",
+            Self::Handshake => "handshake",
+        }
+    }
+}
+
+impl HttpRefusal {
+    /// All reasons.
+    pub const ALL: [Self; 9] = [
+        Self::NoToken,
+        Self::UnknownToken,
+        Self::ReadOnly,
+        Self::Host,
+        Self::ContentType,
+        Self::Origin,
+        Self::TooLarge,
+        Self::TooSlow,
+        Self::Busy,
+    ];
+
+    /// Returns the name used in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoToken => "no_token",
+            Self::UnknownToken => "unknown_token",
+            Self::ReadOnly => "read_only",
+            Self::Host => "host",
+            Self::ContentType => "content_type",
+            Self::Origin => "origin",
+            Self::TooLarge => "too_large",
+            Self::TooSlow => "too_slow",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// Returns the ports on which a request can be rejected for this reason.
+    fn ports(self) -> &'static [HttpPort] {
+        match self {
+            Self::NoToken | Self::UnknownToken | Self::ReadOnly | Self::Host | Self::ContentType => &[HttpPort::Admin],
+            Self::Origin | Self::TooLarge => &[HttpPort::Public, HttpPort::Admin],
+            Self::TooSlow => &[HttpPort::Public],
+            Self::Busy => &HttpPort::ALL,
+        }
+    }
+}
+
+impl HttpMetrics {
+    /// Returns the gauge of a listener's open connections.
+    pub fn connections(&self, port: HttpPort) -> Gauge {
+        self.connections.get_or_create(&Port { port: port.name() }).clone()
+    }
+
+    /// Counts a closed connection.
+    pub fn cut(&self, port: HttpPort, cut: HttpCut) {
+        self.cut.get_or_create(&PortAndKind { port: port.name(), kind: cut.name() }).inc();
+    }
+
+    /// Counts a rejected request.
+    pub fn refused(&self, port: HttpPort, refusal: HttpRefusal) {
+        self.refused.get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }).inc();
+    }
+
+    /// Registers the metrics. The series of the ports that are always open start at zero.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let always = [HttpPort::Public, HttpPort::Admin];
+        for port in always {
+            drop(self.connections(port));
+            for cut in HttpCut::ALL {
+                drop(self.cut.get_or_create(&PortAndKind { port: port.name(), kind: cut.name() }));
+            }
+        }
+        for refusal in HttpRefusal::ALL {
+            for port in refusal.ports().iter().filter(|port| always.contains(port)) {
+                drop(self.refused.get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }));
+            }
+        }
+        registry.register("http_connections", "Connections of HTTP that are open", self.connections.clone());
+        let cut =
+            "Connections of HTTP that were closed for what their clients did, or for there being too many, by kind";
+        registry.register("http_connections_cut", cut, self.cut.clone());
+        let refused = "Requests over HTTP that were refused for who sent them, or by a bound, by kind";
+        registry.register("http_refused_requests", refused, self.refused.clone());
+    }
+}

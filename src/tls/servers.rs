@@ -1,0 +1,86 @@
+//! Verification of server certificates.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use super::is_trusted_itself;
+
+/// A verifier of server certificates against a list of trusted ones.
+#[derive(Debug)]
+pub struct ServerVerifier {
+    by_chain: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+    any_hostname: bool,
+}
+
+impl ServerVerifier {
+    /// Creates a verifier for `trusted`, ignoring certificates that cannot be parsed; `None` if
+    /// that leaves none. With `any_hostname`, the name in a certificate is not verified.
+    ///
+    /// # Errors
+    /// If the verifier cannot be built; never for a list with a certificate.
+    pub fn new(trusted: Vec<CertificateDer<'static>>, any_hostname: bool) -> Result<Option<Self>, String> {
+        let mut roots = RootCertStore::empty();
+        let (taken, _) = roots.add_parsable_certificates(trusted.iter().cloned());
+        if taken == 0 {
+            return Ok(None);
+        }
+        let by_chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+        let by_chain = by_chain.build().map_err(|error| error.to_string())?;
+        Ok(Some(Self { by_chain, trusted, any_hostname }))
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = match self.by_chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            Err(error) if is_trusted_itself(&error, certificate, &self.trusted) => {
+                rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
+                    .map(|()| ServerCertVerified::assertion())
+            }
+            verified => verified,
+        };
+        match verified {
+            // The name is checked last, so the rest is valid.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.any_hostname => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_chain.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_chain.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_chain.supported_verify_schemes()
+    }
+}

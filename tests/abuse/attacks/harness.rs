@@ -1,0 +1,312 @@
+//! Runs an attack on the binary in the memory of a pod, with the same checks for every attack.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Builder;
+
+use crate::support::becomes;
+use crate::support::load::{Load, Questions, alone};
+use crate::support::policy::Policies;
+use crate::support::rls::{descriptor, request};
+use crate::support::smoke::{artifact, smoke};
+use crate::support::tollgate::{Tollgate, command_of};
+use crate::support::web::Web;
+
+use super::probes::Probes;
+
+/// Memory of the process in bytes: that of the pods in `deploy/k8s`.
+const MEMORY: usize = 384 << 20;
+/// Limits of the process: file descriptors for more connections than any attack makes.
+const LIMITS: &str = "ulimit -n 20000";
+/// Share of the memory for clients, as there.
+const CLIENTS: &str = "96MiB";
+/// Priority of the attacker's thread. Real attackers have machines of their own: CPU time that they
+/// use here must not be taken from the other clients.
+const ATTACKER_NICE: i32 = 10;
+/// Calls per second of the well-behaved client.
+const RATE: u32 = 400;
+/// Number of connections of that client.
+const LOAD_CONNECTIONS: u64 = 2;
+/// Duration of measuring the client before the attack, and after it.
+const BASELINE: Duration = Duration::from_millis(250);
+/// Duration of an attack, unless [`SECONDS`] is set.
+const DURATION: Duration = Duration::from_secs(1);
+/// Environment variable with the duration of each attack in seconds.
+const SECONDS: &str = "TOLLGATE_ABUSE_SECONDS";
+/// Time after which all is as before the attack.
+const RECOVERY: Duration = Duration::from_secs(5);
+/// Bound on the 99th percentile of the client's latencies during an attack: the larger of this time
+/// and this multiple of the percentile before it.
+const MAX_P99: Duration = Duration::from_millis(20);
+const MAX_P99_RATIO: u32 = 3;
+/// Maximum latency of `/livez`.
+const MAX_PROBE: Duration = Duration::from_millis(100);
+/// Maximum time in which a new client is connected and answered.
+const MAX_NEWCOMER: Duration = Duration::from_millis(800);
+/// Resident memory in bytes that the allocator may keep after an attack.
+const KEPT: usize = 64 << 20;
+/// Maximum size of the log, and of one line of it, in bytes.
+const MAX_LOG: usize = 64 << 10;
+const MAX_LOG_LINE: usize = 2 << 10;
+/// Number of attempts at an attack while only times exceed their bounds: load of other processes
+/// passes, a defect does not.
+const ATTEMPTS: usize = 3;
+
+/// The binary, built once.
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+    smoke(&["build", "--bin", "tollgate"], &[]);
+    artifact("tollgate")
+});
+
+/// An attack.
+pub(super) struct Attack {
+    pub(super) name: &'static str,
+    /// Flags of the service.
+    pub(super) flags: &'static [&'static str],
+    /// Resource limits of the process, set by `ulimit`, if not the default ones.
+    pub(super) limits: &'static str,
+    /// Generates traffic until it is dropped.
+    pub(super) run: fn(Target) -> BoxFuture<'static, ()>,
+}
+
+/// The service under attack.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) grpc: SocketAddr,
+    pub(super) http: SocketAddr,
+    pub(super) admin: SocketAddr,
+    /// Its policy files.
+    pub(super) policies: Arc<Policies>,
+}
+
+/// Measurements of one attempt.
+struct Measured {
+    /// The 99th percentile of the client's latencies, and the percentage of calls that failed.
+    p99: [Duration; 3],
+    failed: [f64; 3],
+    livez: Duration,
+    newcomer: Duration,
+    /// Resident memory before the attack, at its peak, and after it.
+    resident: [usize; 3],
+    connections: [u64; 2],
+    /// Lines logged since the attack began.
+    log: Vec<String>,
+}
+
+/// A running service.
+struct Service {
+    tollgate: Tollgate,
+    policies: Arc<Policies>,
+    /// Measurements of the client since the last attack, if there was one.
+    quiet: Option<Quiet>,
+}
+
+/// Measurements of the well-behaved client while there is no attack.
+#[derive(Clone, Copy)]
+struct Quiet {
+    p99: Duration,
+    percent_failed: f64,
+}
+
+/// The service that attacks share one after the other; empty while one of them uses it.
+type Shared = Mutex<Option<Service>>;
+
+/// Returns the service that all attacks without settings of their own share. Each attack holds it
+/// while it waits for its turn, so that the service ends with the last of them.
+fn shared() -> Arc<Shared> {
+    static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap();
+    shared.upgrade().unwrap_or_else(|| {
+        let new = Arc::<Shared>::default();
+        *shared = Arc::downgrade(&new);
+        new
+    })
+}
+
+/// Asserts that a service withstands an attack.
+pub(super) fn withstand(attack: &Attack) {
+    let program = &*PROGRAM;
+    raise_open_files();
+    let shared = (attack.flags.is_empty() && attack.limits.is_empty()).then(shared);
+    let _alone = alone();
+    // Lost on a failure, so that the next attack uses a new one.
+    let mut kept = shared.as_ref().and_then(|shared| shared.lock().unwrap().take());
+    let mut late = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let mut service = kept.take().unwrap_or_else(|| Service::start(program, attack));
+        let measured = service.withstand(attack);
+        println!("{}: {measured}", attack.name);
+        measured.assert_bounds(attack.name);
+        late = measured.late();
+        if late.is_empty() {
+            if let Some(shared) = shared {
+                *shared.lock().unwrap() = Some(service);
+            }
+            return;
+        }
+    }
+    panic!("{}: {}", attack.name, late.join("; "));
+}
+
+impl Service {
+    fn start(program: &PathBuf, attack: &Attack) -> Self {
+        let policies = Arc::new(Policies::of(&super::policy()));
+        let tollgate = serve(program, attack, &policies);
+        Self { tollgate, policies, quiet: None }
+    }
+
+    /// Measures an attack.
+    fn withstand(&mut self, attack: &Attack) -> Measured {
+        let service = &mut self.tollgate;
+        let (grpc, http, admin) = (service.grpc, service.http, service.admin);
+        let target = Target { grpc, http, admin, policies: Arc::clone(&self.policies) };
+        let load = Load::beside_another(grpc, questions());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        // Connections that were idle during an attack may have been closed.
+        let connections = || async move { Web::new(http).metric("tollgate_grpc_connections").await };
+
+        let begun = load.now();
+        if self.quiet.is_none() {
+            std::thread::sleep(BASELINE);
+        }
+        let before = runtime.block_on(connections());
+        let resident_before = resident(service, "VmRSS:");
+        let lines_before = service.process.log().len();
+
+        let probes = Probes::start(grpc, http);
+        let attacked = load.now();
+        run(attack, target, duration());
+        let ended = load.now();
+        let (livez, newcomer) = probes.finish();
+        let last_words = |service: &mut Tollgate| service.process.last_words();
+        assert!(service.process.is_running(), "{}: the process has ended\n{}", attack.name, last_words(service));
+
+        let service = &*service;
+        let is_as_before =
+            |after: &(u64, usize)| after.0 <= before.max(LOAD_CONNECTIONS) && after.1 <= resident_before + KEPT;
+        let after = runtime.block_on(becomes(
+            "all is as before the attack",
+            RECOVERY,
+            || async { (connections().await, resident(service, "VmRSS:")) },
+            is_as_before,
+        ));
+        let recovered = load.now();
+        std::thread::sleep(BASELINE);
+        let peak = resident(service, "VmHWM:");
+        let calls = load.finish();
+        let quiet = |from, to| {
+            let summary = calls.between(from, to).summary();
+            Quiet { p99: summary.p99, percent_failed: summary.percent_failed() }
+        };
+        let first = self.quiet.unwrap_or_else(|| quiet(begun, attacked));
+        let (during, last) = (quiet(attacked, ended), quiet(recovered, Duration::MAX));
+        self.quiet = Some(last);
+        Measured {
+            p99: [first.p99, during.p99, last.p99],
+            failed: [first.percent_failed, during.percent_failed, last.percent_failed],
+            livez,
+            newcomer,
+            resident: [resident_before, peak, after.1],
+            connections: [before, after.0],
+            log: service.process.log().split_off(lines_before),
+        }
+    }
+}
+
+/// Returns the duration of an attack.
+fn duration() -> Duration {
+    match std::env::var(SECONDS) {
+        Ok(seconds) => Duration::from_secs_f64(seconds.parse().unwrap()),
+        Err(_) => DURATION,
+    }
+}
+
+/// Returns the calls of the well-behaved client.
+fn questions() -> Questions {
+    let groups = vec![vec![request(vec![descriptor(&[("user", "ann")])])]];
+    Questions { rate: RATE, groups, timeout: Some(Duration::from_secs(1)) }
+}
+
+/// Generates the attack's traffic on a separate thread, so that it does not block the other
+/// clients.
+fn run(attack: &Attack, target: Target, duration: Duration) {
+    let run = attack.run;
+    let attacker = std::thread::spawn(move || {
+        // On Linux this applies to the calling thread only.
+        rustix::process::nice(ATTACKER_NICE).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let _ = runtime.block_on(async { tokio::time::timeout(duration, run(target)).await });
+    });
+    attacker.join().expect("the attack is made");
+}
+
+/// Starts the service within its limits; only a shell can set those of a child without `unsafe`.
+/// Its memory is measured, and bounded by RLIMIT_AS for some attacks.
+fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> Tollgate {
+    let limits = if attack.limits.is_empty() { LIMITS } else { attack.limits };
+    let mut command = command_of("sh", ["-c", &format!("{limits} && exec \"$@\""), "sh"]);
+    command.arg(program).arg("serve");
+    let flags = ["--policy", policies.path().to_str().unwrap(), "--workers", "2", "--client-memory-max", CLIENTS];
+    Tollgate::serve_as(&mut command, &[&flags, attack.flags].concat())
+}
+
+/// Returns the memory of a service from a line of its status.
+fn resident(service: &Tollgate, line: &str) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.process.id())).unwrap_or_default();
+    let found = status.lines().find_map(|found| found.strip_prefix(line)?.trim().strip_suffix(" kB"));
+    found.map_or(0, |kib| kib.trim().parse::<usize>().unwrap() << 10)
+}
+
+/// Raises this process's limit of open files to the maximum: attacks need thousands of connections.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}
+
+impl Measured {
+    /// Asserts the bounds that do not depend on the load of the machine.
+    fn assert_bounds(&self, name: &str) {
+        assert!(self.resident[1] <= MEMORY, "{name}: {} MiB resident", self.resident[1] >> 20);
+        let bytes: usize = self.log.iter().map(String::len).sum();
+        let longest = self.log.iter().map(String::len).max().unwrap_or_default();
+        assert!(bytes <= MAX_LOG && longest <= MAX_LOG_LINE, "{name}: {bytes} bytes of log, {longest} in a line");
+    }
+
+    /// Returns the times that exceed their bounds.
+    fn late(&self) -> Vec<String> {
+        let bound = MAX_P99.max(self.p99[0] * MAX_P99_RATIO);
+        let mut late = Vec::new();
+        for (when, p99, failed) in [("during", self.p99[1], self.failed[1]), ("after", self.p99[2], self.failed[2])] {
+            if p99 > bound {
+                late.push(format!("p99 {when} the attack is {p99:.1?}, at most {bound:.1?}"));
+            }
+            if failed > 1.0 {
+                late.push(format!("{failed:.1} % of the calls {when} the attack failed"));
+            }
+        }
+        for (what, took, most) in [("/livez", self.livez, MAX_PROBE), ("a new client", self.newcomer, MAX_NEWCOMER)] {
+            if took > most {
+                late.push(format!("{what} was answered after {took:.1?}, at most {most:?}"));
+            }
+        }
+        late
+    }
+}
+
+impl std::fmt::Display for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { p99, failed, livez, newcomer, resident, connections, log } = self;
+        let mib = resident.map(|bytes| bytes >> 20);
+        let bytes: usize = log.iter().map(String::len).sum();
+        write!(
+            f,
+            "p99 {p99:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {newcomer:.1?}, \
+             {mib:?} MiB, {connections:?} connections, {bytes} bytes of log"
+        )
+    }
+}

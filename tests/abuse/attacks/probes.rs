@@ -1,0 +1,77 @@
+//! Clients beside an attack that open a new connection each time: the kubelet's probes, and gRPC
+//! clients.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::transport::Endpoint;
+
+use crate::support::rls::{Client, descriptor, request};
+
+/// Pause between two probes of a kind.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Timeout for an answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Running probes, on a thread of their own.
+pub(super) struct Probes {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<(Duration, Duration)>,
+}
+
+impl Probes {
+    /// Starts to probe.
+    pub(super) fn start(grpc: SocketAddr, http: SocketAddr) -> Self {
+        let ended = Arc::<AtomicBool>::default();
+        let is_over = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let livez = longest(&is_over, || livez(http));
+                let newcomer = longest(&is_over, || newcomer(grpc));
+                tokio::join!(livez, newcomer)
+            })
+        });
+        Self { ended, thread }
+    }
+
+    /// Returns the longest time until `/livez` was answered, and until a new client was.
+    pub(super) fn finish(self) -> (Duration, Duration) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Returns the longest time until a probe succeeded, with retries until it did.
+async fn longest<F: Future<Output = bool>>(is_over: &AtomicBool, probe: impl Fn() -> F) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !is_over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let succeeded = async { while !probe().await {} };
+        let _ = tokio::time::timeout(TIMEOUT, succeeded).await;
+        longest = longest.max(begun.elapsed());
+        tokio::time::sleep(PAUSE).await;
+    }
+    longest
+}
+
+async fn livez(http: SocketAddr) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(http).await?;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: tollgate\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok::<_, io::Error>(answer)
+    };
+    ask.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+}
+
+async fn newcomer(grpc: SocketAddr) -> bool {
+    let Ok(channel) = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await else { return false };
+    Client::over(channel).ask(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
+}

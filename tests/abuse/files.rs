@@ -1,0 +1,82 @@
+//! Attacks on file descriptors: a client that takes all connections leaves enough for probes,
+//! administration and the store.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpStream;
+
+use super::cut;
+use crate::support::policy::{Policies, daily};
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::{Tollgate, command, quiet};
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// Limit of the service's open files: fewer than there are connections.
+const FILES: usize = 320;
+/// Number of connections to each listener.
+const CONNECTIONS: usize = 400;
+
+/// Returns the number of files that a process has open.
+fn open_files(service: &Tollgate) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", service.process.id())).unwrap().count()
+}
+
+/// Opens connections that send nothing. Those that are closed at once are kept too.
+async fn silent(address: SocketAddr) -> Vec<TcpStream> {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(TcpStream::connect(address).await.unwrap());
+    }
+    connections
+}
+
+#[tokio::test]
+async fn when_all_connections_are_taken_probes_administration_and_the_store_have_files() {
+    let (redis, policies) = (Redis::start().await, Policies::of(&daily("user", 100)));
+    let (url, policy) = (redis.url(), policies.path().to_str().unwrap().to_owned());
+    let flags = ["--policy", &policy, "--store", &url, "--workers", "2", "--keepalive", "60s"];
+    // A soft limit that is too low even to start.
+    let limits = format!("ulimit -S -n 32 && ulimit -H -n {FILES}");
+    let mut service = Tollgate::serve_within(&limits, &flags);
+    let warned = |line: &str| line.contains("--max-connections: 16384 do not fit into the 320 files").then_some(());
+    service.process.wait_for_line("how many fit", warned);
+    let (web, admin) = (Web::new(service.http), Web::new(service.admin));
+    becomes("it is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
+    let client = Client::connect(service.grpc).await;
+    assert!(client.hit("user", "ann").await);
+
+    let mut held = silent(service.grpc).await;
+    becomes("all connections of gRPC are taken", PATIENCE, || cut(&service, "evicted"), |cut| *cut > 0).await;
+    held.extend(silent(service.http).await);
+    held.extend(silent(service.admin).await);
+    let (web, admin) = (web.afresh(), admin.afresh());
+    assert_eq!(web.get("/livez").await.status, 200);
+    assert_eq!(web.get("/metrics").await.status, 200);
+    assert_eq!(admin.get("/api/v1/status").await.status, 200);
+    assert!(web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0);
+    let asked = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+    let _ = becomes("an idle connection gives way", PATIENCE, asked, Result::is_ok).await;
+
+    redis.kill();
+    redis.restart().await;
+    let asked = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
+    let _ = becomes("Redis is reached again", PATIENCE, asked, Result::is_ok).await;
+    assert!(open_files(&service) <= FILES);
+    let failed = |line: &String| line.contains("could not be accepted") || line.contains("Too many open files");
+    assert!(!service.process.log().iter().any(failed), "files ran out");
+    drop(held);
+}
+
+#[test]
+fn too_few_files_are_told_before_it_serves() {
+    let policies = Policies::of(&daily("user", 100));
+    let serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 60; exec \"$0\" \"$@\""]).arg(serve.get_program()).args(serve.get_args());
+    let ended = limited.args(quiet(&[])).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("60 open files (RLIMIT_NOFILE) and needs at least"), "{told}");
+}

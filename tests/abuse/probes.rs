@@ -1,0 +1,141 @@
+//! Attacks over HTTP: `/livez` is answered immediately, whatever load there is on other routes and
+//! connections.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::support::load::no_other_load;
+use crate::support::policy::{Policies, daily};
+use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
+
+/// Maximum latency of a probe on a new connection.
+const MOST: Duration = Duration::from_millis(100);
+/// Probes of a round, all of which must be answered in time.
+const PROBES: u32 = 20;
+/// Number of rounds, of which one must succeed: load of other processes passes, the blocking of a
+/// service by other clients does not.
+const ROUNDS: usize = 5;
+/// Number of silent connections, and of those that are kept here; the service, which allows 512,
+/// has closed the others.
+const SILENT: usize = 4_200;
+const KEPT: usize = 700;
+
+/// Asserts that probes are answered in time.
+async fn are_answered(service: &Tollgate, attack: &str) {
+    let mut slowest = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut most = Duration::ZERO;
+        for _ in 0..PROBES {
+            let begun = Instant::now();
+            assert_eq!(Web::new(service.http).get("/livez").await.status, 200, "{attack}");
+            most = most.max(begun.elapsed());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        slowest.push(most);
+        if most < MOST {
+            println!("{attack}: the slowest of {PROBES} probes took {most:?}");
+            return;
+        }
+    }
+    panic!("{attack}: the slowest probes of each round took {slowest:?}");
+}
+
+/// Repeats a request on a connection of its own, and reads the answers.
+async fn ask_on(address: SocketAddr, request: Vec<u8>) {
+    let mut read = vec![0; 64 << 10];
+    loop {
+        let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+        while stream.write_all(&request).await.is_ok() && stream.read(&mut read).await.is_ok_and(|count| count > 0) {}
+    }
+}
+
+/// Starts concurrent clients that repeat a request until dropped.
+fn askers(count: usize, address: SocketAddr, request: &[u8]) -> JoinSet<()> {
+    (0..count).map(|_| ask_on(address, request.to_vec())).collect()
+}
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").into_bytes()
+}
+
+/// Returns a policy with this many rules.
+fn rules(count: usize, begin: &str) -> String {
+    let rule = |number| format!("  - {{key: {begin}{number}, rate_limit: {{unit: day, requests_per_unit: 5}}}}\n");
+    format!("domain: test\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_do_not_delay_probes() {
+    let (service, _alone) = (Tollgate::serve(Policies::of(&daily("user", 2)).path()), no_other_load().await);
+    let mut kept = VecDeque::new();
+    for number in 0..SILENT {
+        // Connections are accepted in order: this one after all before it, which stay open here
+        // until then.
+        if number % 100 == 0 {
+            assert_eq!(Web::new(service.http).get("/livez").await.status, 200);
+        }
+        kept.push_back(TcpStream::connect(service.http).await.unwrap());
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+    are_answered(&service, "silent connections").await;
+    let web = Web::new(service.http);
+    assert!(web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="idle"}"#).await >= 3_000);
+    assert!(web.metric(r#"tollgate_http_connections{port="http"}"#).await <= 512);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_do_not_read_do_not_delay_probes_and_are_cut() {
+    let policies = Policies::of(&rules(2_000, "a"));
+    let (service, _alone) = (Tollgate::serve(policies.path()), no_other_load().await);
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        let mut stream = TcpStream::connect(service.http).await.unwrap();
+        stream.write_all(&get("/metrics").repeat(20)).await.unwrap();
+        held.push(stream);
+    }
+    are_answered(&service, "readers that do not read").await;
+    let web = Web::new(service.http);
+    let cut = || web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="unread_answers"}"#);
+    becomes("they are cut", 3 * PATIENCE, cut, |cut| *cut > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_of_json_do_not_delay_probes() {
+    let (service, _alone) = (Tollgate::serve(Policies::of(&daily("user", 2)).path()), no_other_load().await);
+    let empty = r#"{"entries": [{"key": "a", "value": "b"}]},"#.repeat(1_500);
+    let body = format!(r#"{{"domain": "test", "descriptors": [{}]}}"#, empty.trim_end_matches(','));
+    let head = format!("POST /json HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    assert!(body.len() < 64 << 10);
+    let _askers = askers(32, service.http, &[head.as_bytes(), body.as_bytes()].concat());
+    are_answered(&service, "large bodies of /json").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_readers_of_metrics_and_pages_do_not_delay_probes() {
+    let policies = Policies::of(&rules(2_000, "a"));
+    let (service, _alone) = (Tollgate::serve(policies.path()), no_other_load().await);
+    let _readers = askers(32, service.http, &get("/metrics"));
+    let _stats = askers(8, service.admin, &get("/stats"));
+    let _limits = askers(8, service.admin, &get("/rlconfig"));
+    are_answered(&service, "readers of metrics and pages").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_candidate_policies_do_not_delay_probes() {
+    let (policies, candidates) = (Policies::of(&daily("user", 2)), Policies::of(&rules(1, "a")));
+    let flags = ["--candidate-policy", candidates.path().to_str().unwrap()];
+    let (mut service, _alone) = (Tollgate::serve_with(policies.path(), &flags), no_other_load().await);
+    candidates.write("policy.yaml", &rules(20_000, "b"));
+    are_answered(&service, "large candidate policies").await;
+    let tried = |line: &str| (line.contains("policies tried out") && line.contains("20000")).then_some(());
+    service.process.wait_for_line("that they are tried", tried);
+}

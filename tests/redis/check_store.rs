@@ -1,0 +1,95 @@
+//! `tollgate check-store`: the capabilities of a store at each version, and its problems.
+
+use std::process::Output;
+
+use super::cluster;
+use super::sharded::Sharded;
+use crate::support::redis::flavor::Flavor;
+use crate::support::redis::{Redis, Setup};
+use crate::support::tollgate::output;
+
+fn check(url: &str) -> Output {
+    output(["check-store", url])
+}
+
+/// Returns the grade and the text of a topic.
+fn line<'a>(told: &'a str, topic: &str) -> (&'a str, &'a str) {
+    let of_topic = |line: &&str| line.split_whitespace().nth(1) == Some(topic);
+    let line = told.lines().find(of_topic).unwrap_or_else(|| panic!("nothing about {topic}:\n{told}"));
+    let (grade, rest) = line.trim_start().split_once(' ').unwrap();
+    (grade, rest.trim_start().strip_prefix(topic).unwrap().trim_start())
+}
+
+fn text(told: &Output) -> String {
+    String::from_utf8(told.stdout.clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_version_that_can_be_used_is_found_to_be() {
+    for flavor in Flavor::ALL {
+        let lines = vec!["appendonly yes".to_owned(), "maxmemory-policy noeviction".to_owned()];
+        let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
+        let told = check(&redis.url());
+        assert_eq!(told.status.code(), Some(0), "{flavor:?}: {}", text(&told));
+        for topic in ["version", "scripts", "rights", "keys", "eviction", "persistence"] {
+            assert_eq!(line(&text(&told), topic).0, "ok", "{flavor:?}: {}", text(&told));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_breaks_a_promise_is_warned_of() {
+    let redis = Redis::start_with(&["maxmemory-policy allkeys-lru", "save \"\""]).await;
+    let told = check(&redis.url());
+    assert_eq!(told.status.code(), Some(0));
+    assert!(line(&text(&told), "eviction").1.contains("allkeys-lru may drop live counters"));
+    assert_eq!(line(&text(&told), "persistence"), ("warning", "none: a restart of the server forgets all counters"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_cluster_is_told_of_node_by_node() {
+    let cluster = cluster().await;
+    let told = check(&cluster.url());
+    assert_eq!(told.status.code(), Some(0));
+    let text = text(&told);
+    assert_eq!(text.lines().filter(|line| line.contains("coverage")).count(), 3, "{text}");
+    assert_eq!(line(&text, "scripts").0, "ok");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn rights_that_decisions_lack_are_named_with_the_command_that_gives_them() {
+    let lines = vec![
+        "user old on >first ~* -@all +auth +hello +client +select +ping +get +incrby +expire".to_owned(),
+        "user new on >first ~* -@all +evalsha +eval +ping +select +client +time +get +set +del".to_owned(),
+    ];
+    let redis = Redis::start_as(Setup { lines, ..Setup::default() }).await;
+    let told = check(&format!("redis://old:first@{}", redis.address));
+    assert_eq!(told.status.code(), Some(1));
+    let told = text(&told);
+    let (grade, rights) = line(&told, "rights");
+    assert!(grade == "problem" && rights.contains("ACL SETUSER old +evalsha +eval +time +set +del"), "{rights}");
+    let told = check(&format!("redis://new:first@{}", redis.address));
+    assert_eq!(told.status.code(), Some(0));
+    let told = text(&told);
+    let (grade, rights) = line(&told, "rights");
+    assert!(grade == "warning" && rights.contains("hgetall (the journals of all replicas as one)"), "{rights}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_proxy_that_deals_keys_out_is_seen() {
+    let sharded = Sharded::start().await;
+    let told = check(&sharded.url());
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told));
+    let told = text(&told);
+    let (grade, keys) = line(&told, "keys");
+    assert!(grade == "warning" && keys.contains("a proxy deals them to several servers"), "{keys}");
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_told_apart_from_one_that_cannot_be_used() {
+    let told = check("redis://127.0.0.1:1");
+    assert_eq!(told.status.code(), Some(2));
+    let error = String::from_utf8(told.stderr).unwrap();
+    assert!(error.contains("cannot be reached within 5s: ") && error.contains("refused"), "{error}");
+    assert_eq!(check("memory").status.code(), Some(2));
+}

@@ -1,0 +1,232 @@
+//! The fast path does what the general script does: the same answer, the same value, the same TTL.
+//!
+//! Of three counters of one limit, the first is always requested alone, the second together with
+//! another limit, which uses the fast path for several checks, and the third together with a limit
+//! that records, which only the general script supports: the same requests at the same instants.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::limiter::Modes;
+
+use super::random::steps;
+use super::random_rules::{Rule, rules};
+use super::sides::Sides;
+use super::{calls, policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+
+const CASES: u32 = 40;
+const REQUESTS: usize = 150;
+const START: u64 = 1_780_000_000_000_000;
+const FARTHEST_BACK: u64 = 59_000_000;
+/// The counters, and the limit with which each is requested.
+const COUNTERS: [(&str, Option<&str>); 3] =
+    [("counter-a", None), ("counter-b", Some("plain")), ("counter-c", Some("recorded"))];
+/// Limits that deny nothing.
+const BESIDE: &str = "  - key: plain
+    rate_limit: { algorithm: sliding_window, requests_per_unit: 4000000000, unit: year }
+    shadow_mode: true
+  - key: recorded
+    rate_limit: { algorithm: sliding_window, requests_per_unit: 4000000000, unit: year, record: [recorded] }
+    shadow_mode: true
+";
+
+/// A limit, and the requests for it.
+struct Case {
+    rule: Rule,
+    modes: Modes,
+    trace: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    /// Microseconds forwards or back.
+    by: i64,
+    hits: Option<u64>,
+    is_refund: bool,
+    /// Number of positions by which the counters rotate, once.
+    turn: usize,
+}
+
+#[test]
+fn the_fast_path_decides_as_the_general_script() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let redis = runtime.block_on(Redis::start());
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&cases(), |case| {
+        runtime.block_on(run(&redis, &case));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}, {:?}, {} requests", self.rule, self.modes, self.trace.len())
+    }
+}
+
+async fn run(redis: &Redis, case: &Case) {
+    let sides = Sides::new(&[redis.url()], "fast:", case.modes).await;
+    sides.clear().await;
+    let Rule { limit, mode } = &case.rule;
+    let user = format!("  - key: user\n    rate_limit: {{ {limit} }}\n{mode}");
+    sides.install(&format!("domain: test\ndescriptors:\n{user}{BESIDE}"));
+    let (mut now, mut latest) = (START, START);
+    for (number, step) in case.trace.iter().enumerate() {
+        now = now.saturating_add_signed(step.by).max(latest - FARTHEST_BACK);
+        latest = latest.max(now);
+        let what = format!("request {number}, {step:?}, of {case:?}");
+        let mut answers = Vec::new();
+        for (place, (_, beside)) in COUNTERS.into_iter().enumerate() {
+            let (counter, _) = COUNTERS[(place + step.turn) % COUNTERS.len()];
+            let asked = RateLimitDescriptor {
+                hits_addend: step.hits,
+                is_negative_hits: step.is_refund,
+                ..descriptor(&[("user", counter)])
+            };
+            let beside = beside.map(|key| descriptor(&[(key, "")]));
+            let said = sides.decide(now, &request([asked].into_iter().chain(beside).collect())).await;
+            let (answer, times) = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
+            answers.push((answer.statuses[0].clone(), times[0]));
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{what}: {answers:#?}");
+        same(&values(redis).await, &what);
+    }
+}
+
+#[tokio::test]
+async fn by_the_servers_clock_a_counter_lives_as_long_by_both() {
+    let redis = Redis::start().await;
+    let algorithms = [
+        "requests_per_unit: 9, unit: year",
+        "windows: [{ requests_per_unit: 9, unit: hour }, { requests_per_unit: 90, unit: year }]",
+        "algorithm: gcra, requests_per_unit: 9, unit: year",
+        "algorithm: gcra, requests_per_unit: 7, unit: second",
+        "algorithm: sliding_window, requests_per_unit: 9, unit: year",
+        "algorithm: sliding_log, requests_per_unit: 9, unit: hour",
+    ];
+    for limit in algorithms {
+        redis.command(&["FLUSHALL"]).await;
+        let policies = Policies::of(&format!(
+            "domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit} }}\n{BESIDE}"
+        ));
+        let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+        for _ in 0..4 {
+            for (counter, beside) in COUNTERS {
+                let beside = beside.map(|key| descriptor(&[(key, "")]));
+                let all = [descriptor(&[("user", counter)])].into_iter().chain(beside).collect();
+                client.ask(request(all)).await.unwrap();
+            }
+            let values = values(&redis).await;
+            assert_eq!(values.len(), COUNTERS.len());
+            let lives = || values.values().map(|(_, lives)| *lives);
+            let apart = lives().max().unwrap() - lives().min().unwrap();
+            assert!(apart < 10_000, "{limit}: {apart} ms apart");
+        }
+    }
+}
+
+/// Limits of every kind that the fast path supports.
+const KINDS: [(&str, &str); 10] = [
+    ("fixed", "requests_per_unit: 3, unit: year"),
+    ("windows", "windows: [{ requests_per_unit: 3, unit: hour }, { requests_per_unit: 9, unit: year }]"),
+    ("calendar", "requests_per_unit: 3, unit: year, calendar: true, time_zone: Europe/Berlin"),
+    ("blamed", "requests_per_unit: 3, unit: year, charge: blamed"),
+    ("gcra", "algorithm: gcra, requests_per_unit: 3, unit: year"),
+    ("fractions", "algorithm: gcra, requests_per_unit: 7, unit: day"),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 3, unit: year"),
+    ("weighted", "algorithm: sliding_window, requests_per_unit: 3, unit: year, buckets: 10, estimate: weighted"),
+    (
+        "three",
+        "algorithm: sliding_window, windows: [{ requests_per_unit: 3, unit: hour }, { requests_per_unit: 4, unit: day }, { requests_per_unit: 5, unit: year }]",
+    ),
+    ("log", "algorithm: sliding_log, requests_per_unit: 3, unit: hour"),
+];
+
+#[tokio::test]
+async fn the_fast_path_knows_all_kinds_of_limits_and_hits_and_passes_none_on() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&KINDS));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    for hits in [Some(1), Some(0), Some(1)] {
+        // Loads every script.
+        each_alone(&client, hits, false).await;
+        together(&client, hits).await;
+    }
+    let before = calls(&[&redis], "evalsha").await;
+    for (hits, is_refund) in [(Some(1), false), (Some(0), false), (Some(1), false), (Some(2), true), (Some(9), false)] {
+        each_alone(&client, hits, is_refund).await;
+        if !is_refund {
+            together(&client, hits).await;
+        }
+    }
+    let alone = 5 * KINDS.len();
+    assert_eq!(calls(&[&redis], "evalsha").await - before, u64::try_from(alone + 4).unwrap());
+}
+
+async fn each_alone(client: &Client, hits: Option<u64>, is_negative_hits: bool) {
+    for (key, _) in KINDS {
+        let one = RateLimitDescriptor { hits_addend: hits, is_negative_hits, ..descriptor(&[(key, "alone")]) };
+        client.ask(request(vec![one])).await.unwrap();
+    }
+}
+
+async fn together(client: &Client, hits: Option<u64>) {
+    let one = |(key, _): &(&str, &str)| RateLimitDescriptor { hits_addend: hits, ..descriptor(&[(key, "together")]) };
+    client.ask(request(KINDS.iter().map(one).collect())).await.unwrap();
+}
+
+/// Asserts that all counters have the same value, or none, and expire at about the same time.
+fn same(values: &BTreeMap<String, (Vec<u8>, i64)>, what: &str) {
+    let of_all = COUNTERS.map(|(counter, _)| values.get(counter));
+    let [first, ..] = of_all;
+    for other in of_all {
+        assert_eq!(other.map(|(value, _)| value), first.map(|(value, _)| value), "{what}");
+        if let (Some((_, a)), Some((_, b))) = (first, other) {
+            assert!((a - b).abs() < 60_000, "{what}: {a} and {b} ms");
+        }
+    }
+}
+
+/// Returns the value of each counter, and its expiry in ms since the epoch.
+async fn values(redis: &Redis) -> BTreeMap<String, (Vec<u8>, i64)> {
+    let mut values = BTreeMap::new();
+    for (counter, _) in COUNTERS {
+        let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{counter}")]).await.unwrap();
+        if let [key] = keys.as_slice() {
+            let value = redis.ask_bytes(&[b"GET", key]).await.unwrap();
+            let lives: i64 = redis.ask_bytes(&[b"PEXPIRETIME", key]).await.unwrap();
+            values.insert(counter.to_owned(), (value, lives));
+        }
+    }
+    values
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let hits = prop_oneof![
+        6 => Just(None),
+        2 => (0u64..5).prop_map(Some),
+        1 => Just(Some(70_000)),
+        1 => Just(Some(u64::from(u32::MAX))),
+    ];
+    let turns = prop_oneof![4 => Just(0), 1 => 1usize..3];
+    let step = (steps(), hits, prop::bool::weighted(0.12), turns).prop_map(|(by, hits, is_refund, turn)| Step {
+        by,
+        hits,
+        is_refund,
+        turn,
+    });
+    let trace = prop::collection::vec(step, REQUESTS);
+    let shadow = prop::bool::weighted(0.2);
+    (rules().prop_map(Rule::without_record), shadow, trace).prop_map(|(rule, shadow, trace)| Case {
+        rule,
+        modes: Modes { shadow, quota: false },
+        trace,
+    })
+}
