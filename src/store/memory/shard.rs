@@ -1,8 +1,9 @@
 //! A shard of the memory store: a hash table from keys to slots, slots in pages, and a clock hand
 //! that cycles through them to find expired counters.
 //!
-//! A counter costs a slot, its key and five bytes of table at about half load. Pages never move, so
-//! growth copies only the table of four-byte slot numbers.
+//! A counter costs a slot, its key and nine bytes of table at about half load. Pages never move, so
+//! growth copies only the table. Its entries have their hashes: computed from the keys, those would
+//! cost a cache miss each, and all shards grow at about the same number of counters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::descriptor::{CounterKey, hash_of};
 const PAGE: usize = (16 << 10) / size_of::<Slot>();
 /// Bytes of a counter besides the heap memory of its key and state: the slot, its share of the
 /// table, and the allocator's overhead.
-const SLOT_BYTES: usize = size_of::<Slot>() + 12 + 16;
+const SLOT_BYTES: usize = size_of::<Slot>() + 20 + 16;
 /// Slots visited per insert to find expired counters: two for each one filled, so that the hand
 /// keeps up.
 const SWEEP_PER_INSERT: usize = 2;
@@ -31,15 +32,28 @@ const TICK_BITS: u32 = 21;
 /// Counters with their keys and expiry times.
 #[derive(Default)]
 pub(super) struct Shard {
-    table: HashTable<u32>,
+    table: HashTable<Entry>,
     pages: Vec<Box<[Slot]>>,
     /// Head of the free list.
     free: Option<u32>,
     /// Next slot to check for expiry.
     hand: u32,
+    /// No counter expires before this tick, so that a full shard is not searched for each counter
+    /// that it refuses.
+    earliest: u32,
+    /// The same, of the slots before the hand and of all counters written since it was at the
+    /// first slot.
+    earliest_passed: u32,
     /// Accounts of the domains with counters in this shard; `numbers` holds their indexes.
     accounts: Vec<Arc<Account>>,
     numbers: HashMap<Box<str>, u32>,
+}
+
+/// An entry of the table: a slot, and the bits of its key's hash that the table uses.
+#[derive(Clone, Copy)]
+struct Entry {
+    slot: u32,
+    hash: u32,
 }
 
 enum Slot {
@@ -59,7 +73,9 @@ struct Counter {
 impl Shard {
     /// Returns the number of the slot with this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
-        self.table.find(key.hash(), |slot| self.key(*slot) == key.bytes()).copied()
+        let hash = Entry::hash_bits(key.hash());
+        let is_same = |entry: &Entry| entry.hash == hash && self.key(entry.slot) == key.bytes();
+        self.table.find(Entry::table_hash(hash), is_same).map(|entry| entry.slot)
     }
 
     /// Returns a counter's state.
@@ -74,10 +90,18 @@ impl Shard {
 
     /// Puts a counter's state back; `expires` is set if it was written.
     pub(super) fn put(&mut self, slot: u32, state: State, expires: Option<Timestamp>) {
+        let expires = expires.map(next_tick);
         if let Some(counter) = self.counter_mut(slot) {
             counter.state = Some(state);
-            counter.expires = expires.map_or(counter.expires, next_tick);
+            counter.expires = expires.unwrap_or(counter.expires);
         }
+        self.note_expiry(expires.unwrap_or(u32::MAX));
+    }
+
+    /// Lowers the bounds on expiries to that of a counter.
+    fn note_expiry(&mut self, tick: u32) {
+        self.earliest = self.earliest.min(tick);
+        self.earliest_passed = self.earliest_passed.min(tick);
     }
 
     /// Reserves room for a new counter, or for `bytes` more of an existing one, removing expired
@@ -100,36 +124,47 @@ impl Shard {
 
     /// Inserts a counter whose room is reserved.
     pub(super) fn insert(&mut self, budget: &Budget, key: &CounterKey<'_>, state: State, expires: Timestamp) {
-        let counter = Counter {
-            key: key.bytes().into(),
-            state: Some(state),
-            expires: next_tick(expires),
-            domain: self.number(budget, key.domain()),
-        };
+        let (expires, domain) = (next_tick(expires), self.number(budget, key.domain()));
+        let counter = Counter { key: key.bytes().into(), state: Some(state), expires, domain };
+        self.note_expiry(expires);
         let slot = self.free_slot();
         if let Some(place) = self.slot_mut(slot) {
             *place = Slot::Used(counter);
         }
-        let pages = &self.pages;
-        self.table.insert_unique(key.hash(), slot, |slot| hash_of(key_in(pages, *slot)));
+        let hash = Entry::hash_bits(key.hash());
+        let entry = Entry { slot, hash };
+        self.table.insert_unique(Entry::table_hash(hash), entry, |entry| Entry::table_hash(entry.hash));
     }
 
     /// Removes expired counters from the next `count` slots and returns their number.
     pub(super) fn sweep(&mut self, budget: &Budget, count: usize, now: Timestamp) -> usize {
         let now = tick(now);
-        let slots = self.slots();
         let mut forgotten = 0usize;
-        for _ in 0..count.min(slots) {
-            let slot = self.hand;
-            self.hand =
-                slot.checked_add(1).filter(|next| usize::try_from(*next).is_ok_and(|next| next < slots)).unwrap_or(0);
-            let expired = self.counter(slot).is_some_and(|counter| counter.expires <= now && counter.state.is_some());
-            if expired {
-                self.forget(budget, slot);
-                forgotten = forgotten.saturating_add(1);
+        for _ in 0..count.min(self.slots()) {
+            if self.earliest > now {
+                break;
             }
+            let slot = self.hand;
+            match self.counter(slot) {
+                Some(Counter { expires, state: Some(_), .. }) if *expires <= now => {
+                    self.forget(budget, slot);
+                    forgotten = forgotten.saturating_add(1);
+                }
+                Some(Counter { expires, .. }) => self.earliest_passed = self.earliest_passed.min(*expires),
+                None => {}
+            }
+            self.advance_hand();
         }
         forgotten
+    }
+
+    /// Moves the hand to the next slot. Once it has passed all of them, their bound is known.
+    fn advance_hand(&mut self) {
+        let next = self.hand.saturating_add(1);
+        self.hand = if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
+        if self.hand == 0 {
+            self.earliest = std::mem::replace(&mut self.earliest_passed, u32::MAX);
+        }
     }
 
     /// Advances the hand by a few slots, for each new counter.
@@ -142,14 +177,20 @@ impl Shard {
         self.pages.len().saturating_mul(PAGE)
     }
 
+    /// Returns the slot that the next search begins with.
+    #[cfg(test)]
+    pub(super) fn hand(&self) -> u32 {
+        self.hand
+    }
+
     /// Returns the number of counters.
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
     fn forget(&mut self, budget: &Budget, slot: u32) {
-        let hash = hash_of(self.key(slot));
-        if let Ok(entry) = self.table.find_entry(hash, |other| *other == slot) {
+        let hash = Entry::hash_bits(hash_of(self.key(slot)));
+        if let Ok(entry) = self.table.find_entry(Entry::table_hash(hash), |entry| entry.slot == slot) {
             entry.remove();
         }
         let next = self.free;
@@ -192,7 +233,8 @@ impl Shard {
     }
 
     fn slot(&self, slot: u32) -> Option<&Slot> {
-        slot_in(&self.pages, slot)
+        let slot = usize::try_from(slot).ok()?;
+        self.pages.get(slot / PAGE)?.get(slot % PAGE)
     }
 
     fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot> {
@@ -201,7 +243,7 @@ impl Shard {
     }
 
     fn key(&self, slot: u32) -> &[u8] {
-        key_in(&self.pages, slot)
+        self.counter(slot).map_or(&[], |counter| &*counter.key)
     }
 
     fn counter(&self, slot: u32) -> Option<&Counter> {
@@ -219,15 +261,18 @@ impl Shard {
     }
 }
 
-fn slot_in(pages: &[Box<[Slot]>], slot: u32) -> Option<&Slot> {
-    let slot = usize::try_from(slot).ok()?;
-    pages.get(slot / PAGE)?.get(slot % PAGE)
-}
+impl Entry {
+    /// Returns the bits of a hash that are kept: the highest byte, from which a table takes its
+    /// tags, and the low three, enough buckets for any shard.
+    fn hash_bits(hash: u64) -> u32 {
+        let [tag, .., high, middle, low] = hash.to_be_bytes();
+        u32::from_be_bytes([tag, high, middle, low])
+    }
 
-fn key_in(pages: &[Box<[Slot]>], slot: u32) -> &[u8] {
-    match slot_in(pages, slot) {
-        Some(Slot::Used(counter)) => &counter.key,
-        Some(Slot::Free { .. }) | None => &[],
+    /// Returns the hash that the table uses, from the bits that are kept.
+    fn table_hash(bits: u32) -> u64 {
+        let [tag, high, middle, low] = bits.to_be_bytes();
+        u64::from_be_bytes([tag, 0, 0, 0, 0, high, middle, low])
     }
 }
 

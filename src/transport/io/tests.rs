@@ -2,11 +2,10 @@
 //! at a time.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
-use std::cell::Cell;
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use futures_util::FutureExt as _;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, Reason, RecvStream};
 use proptest::prelude::*;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
 
 use super::{Driver, READ_BYTES, READS_AT_ONCE, Usage, now};
 use crate::transport::budget::Budget;
@@ -103,15 +102,15 @@ proptest! {
 /// A socket whose input has all arrived, and that accepts all output.
 struct Arrived {
     bytes: Vec<u8>,
-    taken: Rc<Cell<usize>>,
+    taken: Arc<AtomicUsize>,
 }
 
 impl AsyncRead for Arrived {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let taken = self.taken.get();
+        let taken = self.taken.load(Ordering::Relaxed);
         let more = buffer.remaining().min(self.bytes.len() - taken);
         buffer.put_slice(&self.bytes[taken..taken + more]);
-        self.taken.set(taken + more);
+        self.taken.store(taken + more, Ordering::Relaxed);
         if more == 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
@@ -130,22 +129,40 @@ impl AsyncWrite for Arrived {
     }
 }
 
-#[tokio::test]
-async fn a_turn_takes_a_bounded_part_of_what_a_client_has_sent() {
+/// Creates a connection whose client has sent 5,000 pings. Returns it with the number of bytes
+/// sent, and of those read.
+fn busy() -> (Driver<Scripted, Arrived>, usize, Arc<AtomicUsize>) {
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     frame::write(&mut bytes, SETTINGS, 0, 0, &[]);
     (0..5_000).for_each(|_| frame::write(&mut bytes, PING, 0, 0, b"whatever"));
-    let (sent, taken) = (bytes.len(), Rc::<Cell<usize>>::default());
-    let socket = Arrived { bytes, taken: Rc::clone(&taken) };
+    let (sent, taken) = (bytes.len(), Arc::<AtomicUsize>::default());
+    let socket = Arrived { bytes, taken: Arc::clone(&taken) };
     let budget = Arc::new(Budget::new(64 << 20));
     let connection = Connection::new(Scripted(Gate::default()), LIMITS, &budget, now());
-    let mut driver = Driver::new(connection, Usage::unregistered(), socket);
+    (Driver::new(connection, Usage::unregistered(), socket), sent, taken)
+}
+
+#[tokio::test]
+async fn a_turn_takes_a_bounded_part_of_what_a_client_has_sent() {
+    let (mut driver, sent, taken) = busy();
     for turn in 1..=3 {
         assert!(driver.run(pin!(std::future::pending::<()>())).now_or_never().is_none());
-        assert_eq!(taken.get(), turn * READS_AT_ONCE * READ_BYTES, "of {sent}");
+        assert_eq!(taken.load(Ordering::Relaxed), turn * READS_AT_ONCE * READ_BYTES, "of {sent}");
     }
+}
+
+#[tokio::test]
+async fn other_sockets_are_polled_between_the_turns_of_a_busy_connection() {
+    let (mut sender, mut receiver) = tokio::net::UnixStream::pair().unwrap();
+    sender.write_all(b"x").await.unwrap();
+    let (mut driver, sent, taken) = busy();
+    let busy = tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
+    receiver.read_exact(&mut [0]).await.unwrap();
+    let taken = taken.load(Ordering::Relaxed);
+    assert!(taken <= 2 * READS_AT_ONCE * READ_BYTES, "{taken} of {sent} bytes are read first");
+    busy.abort();
 }
 
 async fn run(schedule: Schedule, budget: Arc<Budget>) {
