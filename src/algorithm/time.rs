@@ -3,6 +3,7 @@
 //! Values stay below 2^53, so that a Lua script gets the same results with doubles.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -10,9 +11,12 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
-/// A duration in whole microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Micros(u64);
+/// A duration in whole microseconds, at most `u64::MAX - 1`.
+///
+/// It is one more than its value in memory, so that an `Option` of it takes no more room: the
+/// reports of a request's limits are moved several times per decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(NonZeroU64);
 
 impl Timestamp {
     /// The Unix epoch: earlier than any instant at which a counter is written.
@@ -30,12 +34,12 @@ impl Timestamp {
 
     /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Micros {
-        Micros(self.0.saturating_sub(earlier.0))
+        Micros::new(self.0.saturating_sub(earlier.0))
     }
 
     /// Returns the number of whole `width`s since the epoch: the index of a window or bucket.
     pub const fn index(self, width: Micros) -> u64 {
-        match self.0.checked_div(width.0) {
+        match self.0.checked_div(width.get()) {
             Some(index) => index,
             None => 0,
         }
@@ -43,71 +47,77 @@ impl Timestamp {
 
     /// Returns the start of window or bucket number `index` of this `width`.
     pub const fn at_index(index: u64, width: Micros) -> Self {
-        Self(index.saturating_mul(width.0))
+        Self(index.saturating_mul(width.get()))
     }
 }
 
 impl Micros {
     /// A duration of zero.
-    pub const ZERO: Self = Self(0);
+    pub const ZERO: Self = Self(NonZeroU64::MIN);
 
     /// Creates a duration of `us` microseconds.
     pub const fn new(us: u64) -> Self {
-        Self(us)
+        Self(NonZeroU64::MIN.saturating_add(us))
     }
 
     /// Creates a duration of `seconds` whole seconds.
     pub const fn from_secs(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(1_000_000))
+        Self::new(seconds.saturating_mul(1_000_000))
     }
 
     /// Returns the whole microseconds.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get().saturating_sub(1)
     }
 
     /// Returns the seconds, rounded up: proxies truncate, and clients must not retry too early.
     pub const fn as_secs_ceil(self) -> u64 {
-        self.0.div_ceil(1_000_000)
+        self.get().div_ceil(1_000_000)
     }
 
     /// Returns the seconds, if they are whole.
     pub const fn as_whole_secs(self) -> Option<u64> {
-        if self.0.is_multiple_of(1_000_000) { Some(self.0 / 1_000_000) } else { None }
+        if self.get().is_multiple_of(1_000_000) { Some(self.get() / 1_000_000) } else { None }
     }
 }
 
 impl Add<Micros> for Timestamp {
     type Output = Self;
     fn add(self, length: Micros) -> Self {
-        Self(self.0.saturating_add(length.0))
+        Self(self.0.saturating_add(length.get()))
     }
 }
 
 impl Sub<Micros> for Timestamp {
     type Output = Self;
     fn sub(self, length: Micros) -> Self {
-        Self(self.0.saturating_sub(length.0))
+        Self(self.0.saturating_sub(length.get()))
     }
 }
 
 impl Add for Micros {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
+        Self::new(self.get().saturating_add(other.get()))
     }
 }
 
 impl Sub for Micros {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
+        Self::new(self.get().saturating_sub(other.get()))
+    }
+}
+
+impl Default for Micros {
+    fn default() -> Self {
+        Self::ZERO
     }
 }
 
 impl From<Micros> for Duration {
     fn from(length: Micros) -> Self {
-        Self::from_micros(length.0)
+        Self::from_micros(length.get())
     }
 }
 
@@ -122,9 +132,9 @@ impl fmt::Display for Micros {
             (1_000, "ms"),
             (1, "us"),
         ];
-        let whole = UNITS.iter().find(|(size, _)| self.0.is_multiple_of(*size) && self.0 > 0);
+        let whole = UNITS.iter().find(|(size, _)| self.get().is_multiple_of(*size) && self.get() > 0);
         let (size, unit) = whole.unwrap_or(&(1_000_000, "s"));
-        write!(f, "{}{unit}", self.0.checked_div(*size).unwrap_or_default())
+        write!(f, "{}{unit}", self.get().checked_div(*size).unwrap_or_default())
     }
 }
 
@@ -138,6 +148,14 @@ mod tests {
             .map(|us| Micros::new(us).to_string())
             .into();
         assert_eq!(printed, ["0s", "1us", "250ms", "1s", "90s", "15m", "7d"]);
+    }
+
+    #[test]
+    fn an_optional_length_takes_no_more_room() {
+        assert_eq!(size_of::<Option<Micros>>(), size_of::<Micros>());
+        for us in [0, 1, 1 << 53, u64::MAX - 1] {
+            assert_eq!(Micros::new(us).get(), us);
+        }
     }
 
     #[test]
