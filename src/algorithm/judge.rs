@@ -98,7 +98,8 @@ pub struct Judgement {
 ///
 /// Two questions may name the same counter. A counter of another algorithm counts as unavailable.
 pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, now: Timestamp) -> Judgement {
-    let verdicts = look(questions, counters, now);
+    let mut repeats = repeats(questions, counters.len());
+    let verdicts = look(questions, counters, &mut repeats, now);
     let overall = combine(prior, questions.iter().map(|question| question.role).zip(verdicts.iter().copied()));
     let mut written: Few<bool> = counters.iter().map(|_| false).collect();
     for (question, verdict) in questions.iter().zip(&verdicts) {
@@ -108,35 +109,50 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
         let took = question.write(state, charged, now).unwrap_or(false);
         *written |= question.tally(state, took, *verdict) || took;
     }
-    let outcomes = report(questions, &verdicts, counters, now);
+    let outcomes = report(questions, &verdicts, counters, &mut repeats, now);
     Judgement { overall, outcomes, written }
 }
 
-/// Returns the verdict on each question, in order. Writes only to copies of the counters.
-fn look(questions: &[Question<'_>], counters: &[State], now: Timestamp) -> Few<Verdict> {
-    let mut verdicts = Few::new();
-    // A single question, the common case, repeats no counter.
-    let mut uses: Few<usize> = counters.iter().filter(|_| questions.len() > 1).map(|_| 0).collect();
-    for used in questions.iter().filter_map(|question| question.counter) {
-        uses.get_mut(used).into_iter().for_each(|uses| *uses = uses.saturating_add(1));
+/// What earlier questions leave for later ones on the same counter.
+#[derive(Clone, Default)]
+struct Repeat {
+    /// Number of questions that name the counter.
+    questions: usize,
+    /// State of the counter after the questions so far.
+    draft: Option<State>,
+    /// Hits that the questions so far requested.
+    wanted: u64,
+}
+
+/// Returns an element for each counter; none if every counter has a single question, as in almost
+/// all requests.
+fn repeats(questions: &[Question<'_>], counters: usize) -> Few<Repeat> {
+    let mut repeats = Few::new();
+    if questions.len() > 1 {
+        repeats.resize(counters, Repeat::default());
+        for counter in questions.iter().filter_map(|question| question.counter) {
+            let repeat: Option<&mut Repeat> = repeats.get_mut(counter);
+            repeat.into_iter().for_each(|repeat| repeat.questions = repeat.questions.saturating_add(1));
+        }
+        if repeats.iter().all(|repeat| repeat.questions <= 1) {
+            repeats.clear();
+        }
     }
-    // State that earlier checks leave for later ones; only counters that occur twice are copied.
-    let has_repeats = uses.iter().any(|uses| *uses > 1);
-    let mut drafts: Few<Option<State>> = counters.iter().filter(|_| has_repeats).map(|_| None).collect();
+    repeats
+}
+
+/// Returns the verdict on each question, in order. Writes only to copies of the counters.
+fn look(questions: &[Question<'_>], counters: &[State], repeats: &mut [Repeat], now: Timestamp) -> Few<Verdict> {
+    let mut verdicts = Few::new();
     for question in questions {
         let index = question.counter.unwrap_or(usize::MAX);
-        let state = drafts.get(index).and_then(Option::as_ref).or_else(|| counters.get(index));
+        let repeat = repeats.get_mut(index).filter(|repeat| repeat.questions > 1);
+        let state = repeat.as_ref().and_then(|repeat| repeat.draft.as_ref()).or_else(|| counters.get(index));
         let verdict = state.map(|state| question.verdict(state, now)).and_then(Result::ok);
-        let Some(verdict) = verdict else {
-            verdicts.push(Verdict::Unknown(question.limit.on_store_error()));
-            continue;
-        };
-        verdicts.push(verdict);
-        let Some(draft) = drafts.get_mut(index).filter(|_| uses.get(index).is_some_and(|uses| *uses > 1)) else {
-            continue;
-        };
-        *draft = draft.take().or_else(|| counters.get(index).cloned());
-        if let Some(state) = draft {
+        verdicts.push(verdict.unwrap_or(Verdict::Unknown(question.limit.on_store_error())));
+        let (Some(repeat), Some(verdict)) = (repeat, verdict) else { continue };
+        repeat.draft = repeat.draft.take().or_else(|| counters.get(index).cloned());
+        if let Some(state) = &mut repeat.draft {
             let seen = is_seen(question.limit.charge_mode(), verdict == Verdict::Allowed);
             let _ = question.as_charge().write(state, seen, now);
         }
@@ -149,23 +165,24 @@ fn report(
     questions: &[Question<'_>],
     verdicts: &[Verdict],
     counters: &[State],
+    repeats: &mut [Repeat],
     now: Timestamp,
 ) -> Few<Option<Outcome>> {
-    // Hits that the checks so far requested of each counter.
-    let mut wanted: Few<u64> = counters.iter().map(|_| 0).collect();
     let answer = |(question, verdict): (&Question<'_>, &Verdict)| {
         let index = question.counter?;
-        let (state, so_far) = (counters.get(index)?, wanted.get_mut(index)?);
-        let earlier = *so_far;
-        *so_far = earlier.saturating_add(question.wanted());
+        let state = counters.get(index)?;
+        let mut wanted = question.needs();
+        if let Some(repeat) = repeats.get_mut(index) {
+            wanted = wanted.saturating_add(repeat.wanted);
+            repeat.wanted = repeat.wanted.saturating_add(question.wanted());
+        }
         let allowed = match verdict {
             Verdict::Allowed | Verdict::Refund => true,
             Verdict::Denied => false,
             Verdict::Unknown(_) => return None,
         };
         // A denied caller that retries sends all hits that this request has for the counter so far.
-        let all = question.needs().saturating_add(earlier);
-        let report = question.limit.report(state, (!allowed).then_some(all), now).ok()?;
+        let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
         Some(Outcome { allowed, report, by: JudgedBy::Store })
     };
     questions.iter().zip(verdicts).map(answer).collect()

@@ -177,9 +177,9 @@ pub struct KeyBuffer {
     start: usize,
 }
 
-/// The range of a key in a [`KeyBuffer`].
+/// The range of a key in a [`KeyBuffer`], whose keys are those of one message, at most 4 GiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRange(Range<usize>);
+pub struct KeyRange(Range<u32>);
 
 /// The encoding of a key's text. The bit in between marks a period.
 #[derive(Clone, Copy)]
@@ -234,14 +234,16 @@ impl KeyBuffer {
         let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
         let prefix = std::iter::once(tag).chain(identity.0);
         self.bytes.iter_mut().skip(self.start).zip(prefix).for_each(|(byte, new)| *byte = new);
-        let range = KeyRange(self.start..self.bytes.len());
+        let [start, end] = [self.start, self.bytes.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+        let range = KeyRange(start..end);
         self.start = self.bytes.len();
         range
     }
 
     /// Returns a finished key.
     pub fn key<'a>(&'a self, domain: &'a str, range: &KeyRange) -> CounterKey<'a> {
-        let bytes = self.bytes.get(range.0.clone()).unwrap_or_default();
+        let [start, end] = [range.0.start, range.0.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        let bytes = self.bytes.get(start..end).unwrap_or_default();
         CounterKey::of(domain, bytes)
     }
 }

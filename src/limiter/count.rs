@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
 use super::trial::Candidate;
-use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::judge::Hits;
 use crate::algorithm::{Algorithm, Charge};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
@@ -44,7 +46,7 @@ enum OfRule {
 /// The statistics for one request, per descriptor with a limit. Empty if statistics are disabled.
 pub(super) struct Tally<'a> {
     near_limit_ratio: f32,
-    descriptors: Few<Option<(Counted<'a>, u64)>>,
+    descriptors: SmallVec<[Option<(Counted<'a>, u64)>; 2]>,
 }
 
 enum Counted<'a> {
@@ -108,12 +110,12 @@ impl Counters {
     }
 
     /// Counts the hits of a request, whatever its decision.
-    pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, targets: &[Target<'_>]) -> Tally<'_> {
+    pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, statuses: &[Status<'_>]) -> Tally<'_> {
         let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
-            return Tally { near_limit_ratio: 0.0, descriptors: Few::new() };
+            return Tally { near_limit_ratio: 0.0, descriptors: SmallVec::new() };
         };
-        let of = |(target, descriptor): (&Target<'_>, &Descriptor<'_>)| {
-            let counted = statistics.of(policy, target, descriptor)?;
+        let of = |(status, descriptor): (&Status<'_>, &Descriptor<'_>)| {
+            let counted = statistics.of(policy, status.target(), descriptor)?;
             let hits = match descriptor.hits {
                 Hits::Charge(hits) => hits.into(),
                 Hits::Peek(_) | Hits::Refund(_) => 0,
@@ -124,7 +126,7 @@ impl Counters {
             }
             Some((counted, hits))
         };
-        let descriptors = targets.iter().zip(&request.descriptors).map(of).collect();
+        let descriptors = statuses.iter().zip(&request.descriptors).map(of).collect();
         Tally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
     }
 

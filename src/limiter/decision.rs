@@ -1,40 +1,43 @@
 //! The decision on a request: the overall result, and a status per descriptor with its rule.
 
-use super::target::{Imposed, Target};
+use smallvec::SmallVec;
+
+use super::entries::FirstEntries;
+use super::modes::Modes;
+use super::target::Target;
 use super::trial::Tried;
-use crate::algorithm::judge::{Few, JudgedBy, Outcome};
+use crate::algorithm::judge::{Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
 use crate::algorithm::{Limit, OnStoreError};
-use crate::descriptor::Keyed;
+use crate::descriptor::{KeyBuffer, Keyed, Request};
 use crate::policy::Rule;
-use crate::store::{Outcomes, StoreError};
+use crate::store::{Check, Outcomes, StoreError};
 
 /// The decision on a request.
 #[derive(Debug)]
 pub struct Decision<'a> {
     is_over_limit: bool,
-    statuses: Few<Status<'a>>,
+    statuses: Statuses<'a>,
     tried: Vec<Tried<'a>>,
 }
 
-/// The status of one descriptor.
+/// The status of one descriptor: what it is matched to, and the outcome of its limit.
 #[derive(Debug)]
-pub struct Status<'a>(Kind<'a>);
-
-#[derive(Debug)]
-enum Kind<'a> {
-    Nothing,
-    Unlimited(&'a Rule),
-    Limited {
-        rule: Option<&'a Rule>,
-        limit: Imposed<'a>,
-        keyed: Option<&'a Keyed>,
-        role: Role,
-        outcome: Result<Outcome, StoreError>,
-    },
+pub struct Status<'a> {
+    target: Target<'a>,
+    /// Role of the limit in the request.
+    role: Role,
+    /// Entries of the request that the rule records, as `key=value`.
+    recorded: Vec<Vec<u8>>,
+    /// Outcome of the limit; `None` until the store has judged it.
+    outcome: Option<Result<Outcome, StoreError>>,
 }
+
+/// The statuses of a request. As many as its list of descriptors holds are kept without an
+/// allocation: each takes its bytes in a call that waits for its store.
+pub(super) type Statuses<'a> = SmallVec<[Status<'a>; 2]>;
 
 /// The result of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,30 +63,19 @@ impl<'a> Decision<'a> {
     pub(super) fn unlimited(descriptors: usize) -> Self {
         Self {
             is_over_limit: false,
-            statuses: (0..descriptors).map(|_| Status(Kind::Nothing)).collect(),
+            statuses: (0..descriptors).map(|_| Status::of(Target::Nothing, Modes::default())).collect(),
             tried: Vec::new(),
         }
     }
 
-    /// Combines the targets with their roles, and the targets with a limit with the store's
-    /// outcomes, in order.
-    pub(super) fn new(overall: Overall, targets: Few<Target<'a>>, roles: Few<Role>, outcomes: Outcomes) -> Self {
+    /// Combines the statuses with the store's outcomes of those that have a limit, in order.
+    /// `tried`: the outcomes of candidate limits.
+    pub(super) fn new(overall: Overall, mut statuses: Statuses<'a>, outcomes: Outcomes, tried: Vec<Tried<'a>>) -> Self {
         let mut outcomes = outcomes.into_iter();
-        let status = |(target, role)| match target {
-            Target::Nothing => Kind::Nothing,
-            Target::Unlimited(rule) => Kind::Unlimited(rule),
-            Target::Limited { rule, limit, keyed, .. } => {
-                let outcome = outcomes.next().unwrap_or(Err(StoreError::Unreadable));
-                Kind::Limited { rule, limit, keyed, role, outcome }
-            }
-        };
-        let statuses = targets.into_iter().zip(roles).map(status).map(Status).collect();
-        Self { is_over_limit: overall == Overall::Denied, statuses, tried: Vec::new() }
-    }
-
-    /// Adds the outcomes of candidate limits.
-    pub(super) fn with_tried(self, tried: Vec<Tried<'a>>) -> Self {
-        Self { tried, ..self }
+        for status in statuses.iter_mut().filter(|status| status.target.limit().is_some()) {
+            status.outcome = Some(outcomes.next().unwrap_or(Err(StoreError::Unreadable)));
+        }
+        Self { is_over_limit: overall == Overall::Denied, statuses, tried }
     }
 
     /// Returns the outcomes of candidate limits, which do not affect the response.
@@ -103,39 +95,76 @@ impl<'a> Decision<'a> {
 }
 
 impl<'a> Status<'a> {
+    /// Creates the status of a descriptor whose limit is not judged yet. `modes`: those of the
+    /// process.
+    pub(super) fn of(target: Target<'a>, modes: Modes) -> Self {
+        let role = modes.role(target.role());
+        Self { target, role, recorded: Vec::new(), outcome: None }
+    }
+
+    /// Returns what the descriptor is matched to.
+    pub(super) fn target(&self) -> &Target<'a> {
+        &self.target
+    }
+
+    /// Returns what the descriptor is matched to.
+    pub(super) fn into_target(self) -> Target<'a> {
+        self.target
+    }
+
+    /// Removes the limit, because another rule of the request replaces it.
+    pub(super) fn drop_limit(&mut self) {
+        self.target = Target::Nothing;
+    }
+
+    /// Keeps the entries of the request that the rule records.
+    pub(super) fn record(&mut self, entries: &FirstEntries<'_, '_>) {
+        self.recorded = self.target.recorded(entries);
+    }
+
+    /// Returns the entries of the request that the rule records, as `key=value`.
+    pub(super) fn recorded(&self) -> &[Vec<u8>] {
+        &self.recorded
+    }
+
+    /// Returns the check of the limit for the store, if there is one.
+    pub(super) fn check<'c>(
+        &'c self,
+        request: &'c Request<'_>,
+        hits: Hits,
+        keys: &'c KeyBuffer,
+        in_one_slot: bool,
+    ) -> Option<Check<'c>> {
+        let key = keys.key(request.domain, self.target.key()?).in_one_slot(in_one_slot);
+        let (limit, lease) = (self.target.limit()?, self.target.lease());
+        Some(Check { key, limit, hits, role: self.role, recorded: &self.recorded, lease })
+    }
+
     /// Returns the rule behind the status; `None` without a rule, or if the request set the limit.
     pub fn rule(&self) -> Option<&'a Rule> {
-        match &self.0 {
-            Kind::Nothing => None,
-            Kind::Unlimited(rule) => Some(rule),
-            Kind::Limited { rule, .. } => *rule,
-        }
+        self.target.rule()
     }
 
     /// Returns the result of the descriptor.
     pub fn standing(&self) -> Standing {
-        let Kind::Limited { limit, role, outcome, .. } = &self.0 else {
-            return match &self.0 {
-                Kind::Unlimited(_) => Standing::Unlimited,
-                Kind::Nothing | Kind::Limited { .. } => Standing::NoLimit,
-            };
+        let limit = match &self.target {
+            Target::Nothing => return Standing::NoLimit,
+            Target::Unlimited(_) => return Standing::Unlimited,
+            Target::Limited { limit, .. } => limit.limit(),
         };
-        let is_shadow = matches!(role, Role::Shadow | Role::QuotaShadow);
-        match (outcome, limit.limit().on_store_error()) {
-            (Ok(outcome), _) if outcome.allowed => Standing::Allowed,
-            (Ok(_), _) if is_shadow => Standing::ShadowDenied,
-            (Ok(_), _) => Standing::Denied,
-            (Err(_), OnStoreError::Deny) if !is_shadow => Standing::PresumedDenied,
-            (Err(_), _) => Standing::PresumedAllowed,
+        let is_shadow = matches!(self.role, Role::Shadow | Role::QuotaShadow);
+        match (self.outcome(), limit.on_store_error()) {
+            (Some(outcome), _) if outcome.allowed => Standing::Allowed,
+            (Some(_), _) if is_shadow => Standing::ShadowDenied,
+            (Some(_), _) => Standing::Denied,
+            (None, OnStoreError::Deny) if !is_shadow => Standing::PresumedDenied,
+            (None, _) => Standing::PresumedAllowed,
         }
     }
 
     /// Returns the hasher for displayed values of the descriptor; `None` if they may be shown.
     pub fn keyed(&self) -> Option<&'a Keyed> {
-        match &self.0 {
-            Kind::Limited { keyed, .. } => *keyed,
-            Kind::Nothing | Kind::Unlimited(_) => None,
-        }
+        self.target.keyed()
     }
 
     /// Returns `true` if the status is OVER_LIMIT.
@@ -145,23 +174,23 @@ impl<'a> Status<'a> {
 
     /// Returns `true` if the limit is in quota mode: its denial alone denies no request.
     pub fn is_vote(&self) -> bool {
-        matches!(self.0, Kind::Limited { role: Role::Quota | Role::QuotaShadow, .. })
+        self.target.limit().is_some() && matches!(self.role, Role::Quota | Role::QuotaShadow)
     }
 
     /// Returns the limit that applies with its binding window, if the limit was judged or denies.
     pub fn limit(&self) -> Option<(&Limit, &Window)> {
-        let Kind::Limited { limit, outcome, .. } = &self.0 else { return None };
-        let (limit, window) = (limit.limit(), outcome.as_ref().map_or(0, |outcome| outcome.report.window));
+        let limit = self.target.limit()?;
+        let window = self.outcome().map_or(0, |outcome| outcome.report.window);
         let binding = limit.windows().get(usize::from(window))?;
         (self.standing() != Standing::PresumedAllowed).then_some((limit, binding))
     }
 
     /// Returns the remaining hits, 0 if over limit. `None` if unknown or without a limit.
     pub fn remaining(&self) -> Option<u64> {
-        match (&self.0, self.standing()) {
-            (_, Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied) => Some(0),
-            (Kind::Limited { outcome: Ok(outcome), .. }, _) => Some(outcome.report.remaining),
-            (Kind::Nothing | Kind::Unlimited(_) | Kind::Limited { .. }, _) => None,
+        match self.standing() {
+            Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied => Some(0),
+            Standing::Allowed | Standing::PresumedAllowed => self.left(),
+            Standing::NoLimit | Standing::Unlimited => None,
         }
     }
 
@@ -203,9 +232,6 @@ impl<'a> Status<'a> {
     }
 
     fn outcome(&self) -> Option<&Outcome> {
-        match &self.0 {
-            Kind::Limited { outcome, .. } => outcome.as_ref().ok(),
-            Kind::Nothing | Kind::Unlimited(_) => None,
-        }
+        self.outcome.as_ref()?.as_ref().ok()
     }
 }

@@ -3,8 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use super::target::Target;
-use crate::algorithm::judge::Few;
+use super::decision::Status;
 use crate::descriptor::{Entry, Request};
 
 /// Maximum number of entries for a linear search; more are indexed by key.
@@ -43,10 +42,11 @@ impl<'r, 'e> FirstEntries<'r, 'e> {
     }
 }
 
-/// Returns the recorded entries of a request for the rule of each target.
-pub(super) fn recorded(targets: &[Target<'_>], request: &Request<'_>) -> Few<Vec<Vec<u8>>> {
+/// Keeps, in each status, the entries of the request that its rule records.
+pub(super) fn record(statuses: &mut [Status<'_>], request: &Request<'_>) {
     let entries = FirstEntries::of(request);
-    targets.iter().map(|target| target.recorded(&entries)).collect()
+    let records = |status: &&mut Status<'_>| status.rule().is_some_and(|rule| !rule.record().is_empty());
+    statuses.iter_mut().filter(records).for_each(|status| status.record(&entries));
 }
 
 #[cfg(test)]

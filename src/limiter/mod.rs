@@ -22,6 +22,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use self::count::Counters;
+use self::decision::Statuses;
 pub use self::decision::{Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::Target;
@@ -217,48 +218,50 @@ impl<S: Store> Limiter<S> {
             }
         }
         let mut keys = KeyBuffer::default();
-        let mut find =
-            |descriptor| policy.map_or(Target::Nothing, |policy| Target::find(policy, descriptor, &mut keys, None));
-        let mut targets: Few<Target<'a>> = request.descriptors.iter().map(&mut find).collect();
-        target::drop_replaced(&mut targets);
-        let (prior, roles) = (self.modes.prior(&targets), self.modes.roles(&targets));
-        let trials = if counts { Trial::all(live, request, &targets, &mut keys) } else { Vec::new() };
-        let tally = counts.then(|| live.in_force.counters.asked(policy, request, &targets));
-        let recorded = entries::recorded(&targets, request);
-        let asked = targets.iter().zip(&request.descriptors).zip(&recorded).zip(&roles).filter_map(
-            |(((target, descriptor), recorded), role)| {
-                let key = keys.key(request.domain, target.key()?).in_one_slot(policy.is_some_and(Policy::in_one_slot));
-                let (limit, lease) = (target.limit()?, target.lease());
-                Some(Check { key, limit, hits: descriptor.hits, role: *role, recorded, lease })
-            },
-        );
-        let mut checks: Few<Check<'_>> = asked.collect();
+        let statuses = self.find(policy, request, &mut keys);
+        let prior = self.modes.prior(&statuses);
+        let trials = if counts { Trial::all(live, request, &statuses, &mut keys) } else { Vec::new() };
+        let tally = counts.then(|| live.in_force.counters.asked(policy, request, &statuses));
+        let in_one_slot = policy.is_some_and(Policy::in_one_slot);
+        let descriptors = statuses.iter().zip(&request.descriptors);
+        let mut checks: Few<Check<'_>> = descriptors
+            .filter_map(|(status, descriptor)| status.check(request, descriptor.hits, &keys, in_one_slot))
+            .collect();
         let applying = checks.len();
         checks.extend(trials.iter().filter_map(|trial| trial.check(request, &keys)));
-        let mut outcomes = match checks.is_empty() {
-            true => Outcomes::new(),
-            false => {
-                let begun = store_time.map(|time| (time, Instant::now()));
-                let outcomes = self.store.decide(&checks, prior, deadline).await;
-                if let Some((time, begun)) = begun {
-                    *time = Some(begun.elapsed());
-                }
-                outcomes
+        let mut outcomes = Outcomes::new();
+        if !checks.is_empty() {
+            let begun = store_time.map(|time| (time, Instant::now()));
+            outcomes = self.store.decide(&checks, prior, deadline).await;
+            if let Some((time, begun)) = begun {
+                *time = Some(begun.elapsed());
             }
-        };
+        }
         if counts {
             self.count_shadow(&checks, &outcomes);
         }
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
         let tried = Tried::all(trials, &mut outcomes, applying);
-        let decision = Decision::new(overall, targets, roles, outcomes).with_tried(tried);
+        let decision = Decision::new(overall, statuses, outcomes, tried);
         if let Some(tally) = &tally {
             live.in_force.counters.decided(&decision, tally);
-            self.note(live, request, &decision, &recorded);
+            self.note(live, request, &decision);
             self.note_tried(live, request, &decision);
         }
         Ok(decision)
+    }
+
+    /// Matches the descriptors of a request, and encodes the keys of their counters.
+    fn find<'a>(&self, policy: Option<&'a Policy>, request: &Request<'_>, keys: &mut KeyBuffer) -> Statuses<'a> {
+        let find = |descriptor| {
+            let target = policy.map_or(Target::Nothing, |policy| Target::find(policy, descriptor, keys, None));
+            Status::of(target, self.modes)
+        };
+        let mut statuses: Statuses<'a> = request.descriptors.iter().map(find).collect();
+        target::drop_replaced(&mut statuses);
+        entries::record(&mut statuses, request);
+        statuses
     }
 
     /// Counts a request that is admitted only because of global shadow mode.

@@ -1,7 +1,7 @@
 //! Modes that a process applies to all its limits, whatever their policies.
 
+use super::decision::Status;
 use super::target::Target;
-use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Prior, Role};
 
 /// The modes that a process applies to all its limits.
@@ -16,17 +16,9 @@ pub struct Modes {
 
 impl Modes {
     /// Returns the decision on a request that is known before its limits are judged.
-    pub(super) fn prior(self, targets: &[Target<'_>]) -> Prior {
-        let is_free = |target: &Target<'_>| matches!(target, Target::Nothing);
-        match self.shadow || (self.quota && targets.iter().any(is_free)) {
-            true => Prior::Admitted,
-            false => Prior::Open,
-        }
-    }
-
-    /// Returns the role of each target in the request.
-    pub(super) fn roles(self, targets: &[Target<'_>]) -> Few<Role> {
-        targets.iter().map(|target| self.role(target.role())).collect()
+    pub(super) fn prior(self, statuses: &[Status<'_>]) -> Prior {
+        let is_free = |status: &Status<'_>| matches!(status.target(), Target::Nothing);
+        if self.shadow || (self.quota && statuses.iter().any(is_free)) { Prior::Admitted } else { Prior::Open }
     }
 
     /// Returns the role of a limit in these modes, given its own role.

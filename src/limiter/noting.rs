@@ -2,7 +2,7 @@
 
 use super::decision::{Decision, Standing, Status};
 use super::{Limiter, Live};
-use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::descriptor::{Keyed, Request};
@@ -13,15 +13,9 @@ use crate::store::Store;
 const OWN_LIMIT: &str = "(limit of the request)";
 
 impl<S: Store> Limiter<S> {
-    /// Records the denials of a request. `recorded` has the recorded entries per descriptor.
-    pub(super) fn note(
-        &self,
-        live: &Live,
-        request: &Request<'_>,
-        decision: &Decision<'_>,
-        recorded: &Few<Vec<Vec<u8>>>,
-    ) {
-        for ((status, descriptor), recorded) in decision.statuses().iter().zip(&request.descriptors).zip(recorded) {
+    /// Records the denials of a request.
+    pub(super) fn note(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+        for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
             self.count_exception(status, descriptor.hits);
             let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.pen.is_on()) else {
                 continue;
@@ -33,7 +27,7 @@ impl<S: Store> Limiter<S> {
                 why,
                 hits: hits_of(descriptor.hits),
                 retry_after: status.wait(),
-                recorded,
+                recorded: status.recorded(),
             };
             Keyed::show(status.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
         }

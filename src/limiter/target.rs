@@ -1,5 +1,6 @@
 //! The target of a descriptor: nothing, a rule without a limit, or a limit and its counter key.
 
+use super::decision::Status;
 use super::entries::FirstEntries;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::judge::Few;
@@ -14,6 +15,7 @@ use crate::policy::{Imposes, Policy, Rule};
 const MAX_RECORDED: usize = 128;
 
 /// The target of one descriptor.
+#[derive(Debug)]
 pub(super) enum Target<'a> {
     /// No rule, a rule that imposes nothing, or one that another rule of the request replaces.
     Nothing,
@@ -148,7 +150,8 @@ impl<'a> Target<'a> {
         rule.record().iter().filter_map(|key| first(key)).collect()
     }
 
-    fn rule(&self) -> Option<&'a Rule> {
+    /// Returns the rule; `None` if the request set the limit.
+    pub(super) fn rule(&self) -> Option<&'a Rule> {
         match self {
             Self::Limited { rule, .. } => *rule,
             Self::Unlimited(rule) => Some(rule),
@@ -178,21 +181,21 @@ pub(super) fn role_of(rule: &Rule) -> Role {
 
 /// Drops the limits whose name another rule of the request replaces. Unlimited rules replace others
 /// but are not replaced themselves; a replaced rule still replaces others.
-pub(super) fn drop_replaced(targets: &mut [Target<'_>]) {
-    let mut replaced: Few<&str> =
-        targets.iter().filter_map(Target::rule).flat_map(Rule::replaces).map(AsRef::as_ref).collect();
+pub(super) fn drop_replaced(statuses: &mut [Status<'_>]) {
+    let rules = statuses.iter().filter_map(Status::rule);
+    let mut replaced: Few<&str> = rules.flat_map(Rule::replaces).map(AsRef::as_ref).collect();
     if replaced.is_empty() {
         return;
     }
     replaced.sort_unstable();
     replaced.dedup();
-    let gone = |target: &Target<'_>| match target {
+    let is_replaced = |target: &Target<'_>| match target {
         Target::Limited { rule: Some(rule), .. } => {
             rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
         }
         Target::Limited { rule: None, .. } | Target::Nothing | Target::Unlimited(_) => false,
     };
-    targets.iter_mut().filter(|target| gone(target)).for_each(|target| *target = Target::Nothing);
+    statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_limit);
 }
 
 /// Creates the limit of an override: a fixed window, as in envoyproxy/ratelimit.

@@ -4,9 +4,11 @@
 //! A candidate belongs to an active rule, or is part of a candidate policy set.
 
 use super::Live;
+use super::decision::{Status, Statuses};
+use super::modes::Modes;
 use super::target::{Target, drop_replaced};
 use crate::algorithm::Limit;
-use crate::algorithm::judge::{Few, Outcome};
+use crate::algorithm::judge::Outcome;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
 use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Request};
@@ -45,17 +47,17 @@ pub struct Tried<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Returns the candidates for a request's descriptors. `targets`: those in the active policies.
+    /// Returns the candidates for a request's descriptors. `statuses`: theirs in the active policies.
     pub(super) fn all(
         live: &'a Live,
         request: &Request<'_>,
-        targets: &[Target<'a>],
+        statuses: &[Status<'a>],
         keys: &mut KeyBuffer,
     ) -> Vec<Self> {
         let mut trials = Vec::new();
         let in_force = live.in_force.policies.find(request.domain);
         if let Some(policy) = in_force.filter(|policy| policy.has_candidates()) {
-            trials.extend(Self::beside(live, policy, request, targets, keys));
+            trials.extend(Self::beside(live, policy, request, statuses, keys));
         }
         if let Some(candidates) = &live.candidates
             && let Some(policy) = candidates.policies.find(request.domain)
@@ -64,11 +66,12 @@ impl<'a> Trial<'a> {
             // replaces that rule.
             let find = |descriptor: &Descriptor<'_>| {
                 let applying = in_force.and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
-                Target::find(policy, descriptor, keys, applying)
+                Status::of(Target::find(policy, descriptor, keys, applying), Modes::default())
             };
-            let mut tried: Few<Target<'a>> = request.descriptors.iter().map(find).collect();
+            let mut tried: Statuses<'a> = request.descriptors.iter().map(find).collect();
             drop_replaced(&mut tried);
-            let trial = |(descriptor, target): (usize, Target<'a>)| {
+            let trial = |(descriptor, status): (usize, Status<'a>)| {
+                let target = status.into_target();
                 let keyed = target.keyed();
                 let (rule, limit, key) = target.of_rule()?;
                 let candidate = candidates.counters.of_candidate(rule)?;
@@ -85,13 +88,13 @@ impl<'a> Trial<'a> {
         live: &'a Live,
         policy: &'a Policy,
         request: &Request<'_>,
-        targets: &[Target<'a>],
+        statuses: &[Status<'a>],
         keys: &mut KeyBuffer,
     ) -> impl Iterator<Item = Self> {
-        targets.iter().enumerate().filter_map(move |(descriptor, target)| {
+        statuses.iter().enumerate().filter_map(move |(descriptor, status)| {
             let asked = request.descriptors.get(descriptor).filter(|asked| asked.limit.is_none())?;
             let host = policy.find(&asked.entries, keys)?;
-            let is_replaced = matches!((host.imposes(), target), (Imposes::Limit(_), Target::Nothing));
+            let is_replaced = matches!((host.imposes(), status.target()), (Imposes::Limit(_), Target::Nothing));
             let rule = host.candidate().filter(|_| !is_replaced)?;
             let Imposes::Limit(limit) = rule.imposes() else { return None };
             let candidate = live.in_force.counters.of_candidate(rule)?;

@@ -12,11 +12,11 @@ const FEW: usize = 8;
 
 /// Returns for each key the index of the first key with the same bytes, possibly its own. For
 /// `None`, that is its own index.
-pub(super) fn firsts<'k>(keys: impl Iterator<Item = Option<&'k CounterKey<'k>>>) -> Few<usize> {
-    let keys: Few<_> = keys.collect();
-    if let [_] = keys.as_slice() {
-        return Few::from_slice(&[0]);
+pub(super) fn firsts<'k>(keys: impl ExactSizeIterator<Item = Option<&'k CounterKey<'k>>>) -> Few<usize> {
+    if keys.len() <= 1 {
+        return (0..keys.len()).collect();
     }
+    let keys: Few<_> = keys.collect();
     let is_same = |number: usize, key: &CounterKey<'_>| {
         keys.get(number).copied().flatten().is_some_and(|other| other.bytes() == key.bytes())
     };

@@ -52,6 +52,8 @@ pub struct MemoryStore<C = SystemClock> {
 
 /// One counter of a request: its location, and the memory to settle afterwards.
 struct Counter {
+    /// The first check that named it.
+    first: usize,
     shard: usize,
     /// Its slot; `None` for a new counter.
     slot: Option<u32>,
@@ -68,10 +70,7 @@ struct Work<'a, 's> {
     questions: Few<Question<'a>>,
     /// For each check, the first check of the same counter.
     firsts: Few<usize>,
-    /// For each check, its counter, if one could be opened.
-    opened: Few<Option<usize>>,
-    /// For each counter, the first check that named it.
-    first: Few<usize>,
+    /// In ascending order of their first checks.
     counters: Few<Counter>,
     states: Few<State>,
 }
@@ -137,8 +136,6 @@ impl<C: Clock> MemoryStore<C> {
             now: self.clock.now(),
             questions: Few::new(),
             firsts: firsts(checks.iter().map(|check| (!check.limit.is_ban()).then_some(&check.key))),
-            opened: Few::new(),
-            first: Few::new(),
             counters: Few::new(),
             states: Few::new(),
         }
@@ -175,9 +172,8 @@ impl<'a> Work<'a, '_> {
     fn ask(&mut self, checks: &[Check<'a>], number: usize) {
         let Some(check) = checks.get(number) else { return };
         let first = self.firsts.get(number).filter(|first| **first != number);
-        let seen = first.and_then(|first| self.opened.get(*first).copied().flatten());
-        let counter = seen.or_else(|| self.open(check, number));
-        self.opened.push(counter);
+        let place = first.and_then(|first| self.counters.binary_search_by_key(first, |counter| counter.first).ok());
+        let counter = place.or_else(|| self.open(check, number));
         let counter = counter.filter(|counter| self.has_room(check, *counter, &[]));
         // The charge may fit even if its tallies do not.
         let may_grow =
@@ -188,7 +184,7 @@ impl<'a> Work<'a, '_> {
 
     /// Finds the check's counter or prepares a new one, and takes its state to work on.
     fn open(&mut self, check: &Check<'a>, number: usize) -> Option<usize> {
-        let mut counter = Counter { shard: 0, slot: None, reserved: 0, held: 0 };
+        let mut counter = Counter { first: number, shard: 0, slot: None, reserved: 0, held: 0 };
         let mut state = None;
         if !check.limit.is_ban() {
             let wanted = shard_of(&check.key);
@@ -200,7 +196,6 @@ impl<'a> Work<'a, '_> {
         }
         self.states.push(state.unwrap_or_else(|| check.limit.unused()));
         self.counters.push(counter);
-        self.first.push(number);
         self.counters.len().checked_sub(1)
     }
 
@@ -220,11 +215,9 @@ impl<'a> Work<'a, '_> {
 
     /// Puts the counters back, new ones only if they were written, and corrects the budget.
     fn finish(&mut self, checks: &[Check<'_>], written: &[bool]) {
-        let counters = self.counters.iter().zip(self.states.drain(..)).zip(written).zip(&self.first);
-        for (((counter, state), written), first) in counters {
-            let (Some(check), Some((_, shard))) = (checks.get(*first), self.guards.get_mut(counter.shard)) else {
-                continue;
-            };
+        for ((counter, state), written) in self.counters.iter().zip(self.states.drain(..)).zip(written) {
+            let (check, guard) = (checks.get(counter.first), self.guards.get_mut(counter.shard));
+            let (Some(check), Some((_, shard))) = (check, guard) else { continue };
             let kept = *written || counter.slot.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
             // Tallies are kept even if the counter's state no longer matters.

@@ -1,3 +1,5 @@
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
