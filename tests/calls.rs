@@ -13,7 +13,7 @@ use tollgate::grpc::proto::RateLimitResponse;
 use crate::support::PATIENCE;
 use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, frame, headers};
 use crate::support::policy::{Policies, daily};
-use crate::support::rls::{descriptor, request};
+use crate::support::rls::{descriptor, gzip, request};
 use crate::support::tollgate::Tollgate;
 
 const INTERNAL: &str = "13";
@@ -210,12 +210,6 @@ async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
 
 fn message() -> Vec<u8> {
     framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec())
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    std::io::Write::write_all(&mut encoder, bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 /// Prepends the gRPC prefix to a message.

@@ -83,6 +83,10 @@ pub enum JudgedBy {
 /// A list that needs no allocation for up to four elements, which most requests have at most.
 pub type Few<T> = SmallVec<[T; 4]>;
 
+/// A list that needs no allocation for up to two elements, for large elements that a call holds
+/// while it waits.
+pub type Pair<T> = SmallVec<[T; 2]>;
+
 /// The decision on a request, with the outcome of each question in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
@@ -113,7 +117,7 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
     Judgement { overall, outcomes, written }
 }
 
-/// What earlier questions leave for later ones on the same counter.
+/// State that earlier questions leave for later ones on the same counter.
 #[derive(Clone, Default)]
 struct Repeat {
     /// Number of questions that name the counter.

@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::decision::{Decision, Standing, Status};
 use super::target::Target;
 use super::trial::Candidate;
-use crate::algorithm::judge::Hits;
+use crate::algorithm::judge::{Hits, Pair};
 use crate::algorithm::{Algorithm, Charge};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
@@ -46,7 +44,7 @@ enum OfRule {
 /// The statistics for one request, per descriptor with a limit. Empty if statistics are disabled.
 pub(super) struct Tally<'a> {
     near_limit_ratio: f32,
-    descriptors: SmallVec<[Option<(Counted<'a>, u64)>; 2]>,
+    descriptors: Pair<Option<(Counted<'a>, u64)>>,
 }
 
 enum Counted<'a> {
@@ -112,7 +110,7 @@ impl Counters {
     /// Counts the hits of a request, whatever its decision.
     pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, statuses: &[Status<'_>]) -> Tally<'_> {
         let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
-            return Tally { near_limit_ratio: 0.0, descriptors: SmallVec::new() };
+            return Tally { near_limit_ratio: 0.0, descriptors: Pair::new() };
         };
         let of = |(status, descriptor): (&Status<'_>, &Descriptor<'_>)| {
             let counted = statistics.of(policy, status.target(), descriptor)?;

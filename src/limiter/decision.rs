@@ -1,12 +1,10 @@
 //! The decision on a request: the overall result, and a status per descriptor with its rule.
 
-use smallvec::SmallVec;
-
 use super::entries::FirstEntries;
 use super::modes::Modes;
 use super::target::Target;
 use super::trial::Tried;
-use crate::algorithm::judge::{Hits, JudgedBy, Outcome};
+use crate::algorithm::judge::{Hits, JudgedBy, Outcome, Pair};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
@@ -35,9 +33,8 @@ pub struct Status<'a> {
     outcome: Option<Result<Outcome, StoreError>>,
 }
 
-/// The statuses of a request. As many as its list of descriptors holds are kept without an
-/// allocation: each takes its bytes in a call that waits for its store.
-pub(super) type Statuses<'a> = SmallVec<[Status<'a>; 2]>;
+/// The statuses of a request.
+pub(super) type Statuses<'a> = Pair<Status<'a>>;
 
 /// The result of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

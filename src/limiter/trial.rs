@@ -47,7 +47,8 @@ pub struct Tried<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Returns the candidates for a request's descriptors. `statuses`: theirs in the active policies.
+    /// Returns the candidates for a request's descriptors. `statuses`: those of the active
+    /// policies.
     pub(super) fn all(
         live: &'a Live,
         request: &Request<'_>,

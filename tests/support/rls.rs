@@ -140,3 +140,10 @@ pub(crate) fn entry(key: &[u8], value: &[u8]) -> Entry {
 pub(crate) fn limit(requests_per_unit: u32, unit: i32) -> Option<RateLimitOverride> {
     Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None })
 }
+
+/// Compresses a message.
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}

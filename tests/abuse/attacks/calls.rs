@@ -11,8 +11,8 @@ use prost::Message as _;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::abuse::{PATH, framed};
-use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, frame, headers};
-use crate::support::rls::{descriptor, request};
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame, headers};
+use crate::support::rls::{descriptor, gzip, request};
 
 use super::client::{connect, crowd, flood, hold, hold_unread};
 use super::harness::Target;
@@ -175,6 +175,17 @@ fn whole(target: Target, message: Vec<u8>) -> BoxFuture<'static, ()> {
     let headers = headers(PATH);
     flooded(target, 8, move |stream| {
         [frame(HEADERS, END_HEADERS, stream, &headers), body(stream, &message, END_STREAM)].concat()
+    })
+}
+
+/// Sends 200 bytes a message that inflate to 64 KiB, as much as is accepted at any ratio.
+pub(super) fn gzip_bombs(target: Target) -> BoxFuture<'static, ()> {
+    let message = request(vec![descriptor(&[("path", &"v".repeat(65_000))])]).encode_to_vec();
+    let mut message = framed(&gzip(&message));
+    message[0] = 1;
+    let headers = [headers(PATH), fields(&[("grpc-encoding", b"gzip")])].concat();
+    flooded(target, 50, move |stream| {
+        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)].concat()
     })
 }
 

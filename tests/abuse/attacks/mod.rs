@@ -64,6 +64,7 @@ attacks! {
     large_health_checks: calls::large_health_checks;
     empty_descriptors: calls::empty_descriptors;
     slow_patterns: calls::patterns;
+    gzip_bombs: calls::gzip_bombs;
     new_counters: calls::new_counters, flags: ["--memory-max", "16MiB"];
 
     idle_connections: connections::idle;
