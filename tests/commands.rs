@@ -71,6 +71,15 @@ fn check_exits_0_for_policies_that_work() {
     let policies = Policies::of(&daily("user", 5));
     let ended = output(["check".as_ref(), policies.path().as_os_str()]);
     assert_eq!(ended.status.code(), Some(0), "{}{}", stdout(&ended), stderr(&ended));
+    let room = |max: &[&str]| {
+        let ended = output([&["check", policies.path().to_str().unwrap()], max].concat());
+        stdout(&ended).lines().nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        room(&[]),
+        "requests: --max-message of 1MiB has room for 17 values of 60KiB, the headers that Envoy takes"
+    );
+    assert!(room(&["--max-message", "4MiB"]).contains("4MiB has room for 68 values"), "{}", room(&[]));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::load;
 use super::said::say;
 use crate::policy::{Imposes, PolicySet, Report, Rule};
-use crate::settings::Reading;
+use crate::settings::{MessageFlag, Reading};
 
 /// Check policy files: exit status 0, or 1 with a report of all problems
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,8 @@ pub struct Check {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
+    #[command(flatten)]
+    message: MessageFlag,
 }
 
 impl Check {
@@ -31,7 +33,7 @@ impl Check {
             Ok((found, warnings)) => {
                 // A closed standard error is no reason to fail.
                 let _ = write!(io::stderr(), "{warnings}");
-                say(format_args!("{found}\n"));
+                say(format_args!("{found}\nrequests: --max-message of {}\n", self.message.room()));
                 ExitCode::SUCCESS
             }
             Err(report) => {

@@ -23,7 +23,7 @@ pub(super) struct Flags {
     #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", default_value = "65536")]
     max_request_entries: String,
     /// Maximum size of a request.
-    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", default_value = DEFAULT_MAX_MESSAGE)]
     max_message: String,
     /// Maximum number of concurrent requests on one connection.
     #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "256")]
@@ -72,19 +72,43 @@ pub struct LimitSettings {
     pub workers: usize,
 }
 
+/// Default of `--max-message`.
+const DEFAULT_MAX_MESSAGE: &str = "1MiB";
 /// Maximum size of all headers of a request together that Envoy accepts by default, in bytes.
 const ENVOY_HEADERS: usize = 60 << 10;
 
-impl LimitSettings {
-    /// Describes how many header values of maximum size fit into a message. The message grows with
-    /// the product of descriptors and values: a client that sends the longest headers gets a larger
-    /// one refused if several descriptors of a route contain them, and Envoy admits such requests
-    /// by default.
-    pub fn message_room(&self) -> String {
-        let max = self.message.max_bytes;
-        let count = max.div_euclid(ENVOY_HEADERS);
-        format!("{} has room for {count} values of {}, the headers that Envoy takes", Size(max), Size(ENVOY_HEADERS))
+/// The maximum size of a request, for commands that tell what it has room for.
+#[derive(Debug, clap::Args)]
+pub struct MessageFlag {
+    /// Maximum size of a request, as `tollgate serve` has it
+    #[arg(
+        long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE",
+        default_value = DEFAULT_MAX_MESSAGE, value_parser = parse::bytes
+    )]
+    max_message: usize,
+}
+
+impl MessageFlag {
+    /// Describes how many header values of maximum size fit into a message.
+    pub fn room(&self) -> String {
+        message_room(self.max_message)
     }
+}
+
+impl LimitSettings {
+    /// Describes how many header values of maximum size fit into a message.
+    pub fn message_room(&self) -> String {
+        message_room(self.message.max_bytes)
+    }
+}
+
+/// Describes how many header values of maximum size fit into a message of `max` bytes. The message
+/// grows with the product of descriptors and values: a client that sends the longest headers gets a
+/// larger one refused if several descriptors of a route contain them, and Envoy admits such
+/// requests by default.
+fn message_room(max: usize) -> String {
+    let count = max.div_euclid(ENVOY_HEADERS);
+    format!("{} has room for {count} values of {}, the headers that Envoy takes", Size(max), Size(ENVOY_HEADERS))
 }
 
 impl Flags {

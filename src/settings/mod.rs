@@ -26,7 +26,7 @@ use std::fmt;
 
 pub use self::admin::AdminSettings;
 pub use self::answers::AnswerSettings;
-pub use self::limits::LimitSettings;
+pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
 pub use self::memory::{BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables};
