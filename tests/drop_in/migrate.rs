@@ -106,11 +106,14 @@ fn a_manifest_is_one_page() {
 #[test]
 fn what_cannot_stay_is_a_problem_and_exit_1() {
     let files = Policies::of(&yearly("user", 2));
-    files.write("memcache.env", "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\n");
+    let variables = "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\nMEMCACHE_SRV=_m._tcp\nEXTRA_TAGS=a:\n";
+    files.write("memcache.env", variables);
     let (env, policy) = (files.file("memcache.env"), files.file("policy.yaml"));
     let (status, page, _) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!(status, 1);
-    assert!(page.contains("problem    BACKEND_TYPE: memcached cannot judge and charge in one step"), "{page}");
+    assert!(page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"), "{page}");
+    assert_eq!(page.matches("memcached").count(), 1, "{page}");
+    assert!(page.contains("note       EXTRA_TAGS: `a:` is passed over: a tag has a name and a value"), "{page}");
     assert!(page.contains("problem    PORT: expected a whole number, found `eighty`"), "{page}");
     assert!(page.contains("  1. correct the problems above"), "{page}");
     files.write("good.env", "REDIS_URL=redis:6379\nREDIS_SOCKET_TYPE=tcp\n");

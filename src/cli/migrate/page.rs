@@ -7,7 +7,7 @@ use super::given::Given;
 use super::own::Written;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::{Imposes, Loaded, Rule};
-use crate::settings::envoyproxy::{Fate, Translation, fates};
+use crate::settings::envoyproxy::{Fate, Translation, fates, named};
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
@@ -45,28 +45,26 @@ impl Page<'_> {
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fates = fates(&self.given.variables);
         writeln!(f, "Settings: {} of {}", count(fates.len(), "variable"), self.given.from)?;
-        let is_problem = |name: &str| {
-            self.translation.problems.iter().any(|problem| {
-                let (names, _) = problem.split_once(": ").unwrap_or((problem, ""));
-                names.split(", ").any(|one| one == name)
-            })
-        };
+        let is_problem =
+            |name: &str| self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name));
         let same = fates.iter().filter(|(name, fate)| *fate == Fate::Same && !is_problem(name));
         let same: Vec<_> = same.map(|(name, _)| *name).collect();
         if !same.is_empty() {
             line(f, "the same", &same.join(", "))?;
         }
+        let mut shown = Vec::new();
         for (name, fate) in &fates {
-            match fate {
-                Fate::Same => {}
-                Fate::NotNeeded(why) => line(f, "not needed", &format!("{name}: {why}"))?,
-                Fate::Differs(text) => line(f, "differs", &format!("{name}: {text}"))?,
-            }
+            let (topic, text) = match fate {
+                Fate::Same => continue,
+                Fate::NotNeeded(why) => ("not needed", why),
+                Fate::Differs(text) => ("differs", text),
+            };
+            shown.push(format!("{name}: {text}"));
+            line(f, topic, shown.last().map_or("", String::as_str))?;
         }
-        let notes = self.translation.notes.iter();
-        // Each difference is reported once.
-        let is_told = |note: &&String| fates.iter().any(|(name, _)| note.starts_with(&format!("{name}: ")));
-        notes.filter(|note| !is_told(note)).try_for_each(|note| line(f, "note", note))?;
+        // Some notes are on the difference that has just been written.
+        let notes = self.translation.notes.iter().filter(|note| !shown.contains(note));
+        notes.into_iter().try_for_each(|note| line(f, "note", note))?;
         for (name, place) in &self.given.elsewhere {
             line(f, "elsewhere", &format!("{name}: {place}"))?;
         }

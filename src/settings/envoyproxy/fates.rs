@@ -2,8 +2,8 @@
 
 use clap::CommandFactory as _;
 
-use super::table::{VARIABLES, Variable, Worth};
-use super::{Flag, Reader, SECRET, Serve, Translation, Variables, is_off, words};
+use super::table::{IDLE_MEMCACHE, VARIABLES, Variable, Worth};
+use super::{Flag, Reader, SECRET, Serve, Translation, Variables, is_off};
 use crate::settings::PolicySettings;
 use crate::store::redis::without_password;
 
@@ -18,55 +18,21 @@ pub enum Fate {
     Differs(&'static str),
 }
 
-/// A variable that is honored with a difference.
-struct Difference {
-    name: &'static str,
-    applies: fn(&str) -> bool,
-    text: &'static str,
-}
-
-#[rustfmt::skip]
-const DIFFERENCES: &[Difference] = &[
-    Difference { name: "GRPC_SERVER_TLS_CA_CERT", applies: always, text: "that service ignores it; here clients must show a certificate of this authority" },
-    Difference { name: "GRPC_CLIENT_TLS_CACERT", applies: always, text: "only this authority is trusted, not the system's as well" },
-    Difference { name: "LOG_LEVEL", applies: is_debug, text: "one line per descriptor, of at most 100 requests per second" },
-    Difference { name: "RUNTIME_WATCH_ROOT", applies: is_true, text: "every change below RUNTIME_ROOT is loaded, not only a swap of RUNTIME_ROOT itself" },
-    Difference { name: "LOCAL_CACHE_SIZE_IN_BYTES", applies: is_positive, text: "denials are cached for 60 s at most, 65,536 of them; a refund or a higher limit ends them" },
-    Difference { name: "REDIS_TIMEOUT", applies: always, text: "bounds connecting, as there; a call may take the caller's grpc-timeout, or 1 s, not forever" },
-    Difference { name: "TRACING_ENABLED", applies: is_true, text: "without OTEL_EXPORTER_OTLP_ENDPOINT, spans go to http://localhost:4318, not to https" },
-];
-
-fn always(_: &str) -> bool {
-    true
-}
-
-fn is_true(text: &str) -> bool {
-    words::boolean(text) == Ok(true)
-}
-
-fn is_positive(text: &str) -> bool {
-    words::integer(text).is_ok_and(|number| number > 0)
-}
-
-fn is_debug(text: &str) -> bool {
-    ["debug", "trace"].iter().any(|level| text.eq_ignore_ascii_case(level))
-}
-
 /// Returns the variables that are set, in the order of that service's settings. Those of memcached
 /// are left out if they are refused, as [`Translation::problems`] then contains them.
 pub fn fates(variables: &Variables) -> Vec<(&'static str, Fate)> {
     let reader = Reader { variables, translation: Translation::default() };
-    let fate = |variable: &Variable| Some((variable.name, fate(variable, reader.set(variable)?)));
-    VARIABLES.iter().filter_map(fate).collect()
+    let is_refused = |variable: &Variable| matches!(variable.worth, Worth::Refused(_)) && reader.is_memcached();
+    let set = VARIABLES.iter().filter(|variable| !is_refused(variable));
+    set.filter_map(|variable| Some((variable.name, fate(variable, reader.set(variable)?)))).collect()
 }
 
 fn fate(variable: &Variable, text: &str) -> Fate {
-    let difference = DIFFERENCES.iter().find(|difference| difference.name == variable.name);
-    match (difference.filter(|difference| (difference.applies)(text)), variable.worth) {
+    match (variable.difference.filter(|difference| (difference.applies)(text)), variable.worth) {
         (Some(difference), _) => Fate::Differs(difference.text),
         (None, Worth::NeedNot(why)) => Fate::NotNeeded(why),
         (None, Worth::Instead(what)) if text != variable.default && !is_off(variable, text) => Fate::Differs(what),
-        (None, Worth::Refused(_)) => Fate::NotNeeded("memcached is not used"),
+        (None, Worth::Refused(_)) => Fate::NotNeeded(IDLE_MEMCACHE),
         (None, Worth::Instead(_) | Worth::Part(_)) => Fate::Same,
     }
 }
@@ -151,11 +117,10 @@ mod tests {
 
     /// Users look up a difference in either place.
     #[test]
-    fn each_difference_is_of_a_variable_and_in_the_guide() {
+    fn each_difference_is_in_the_guide() {
         let guide = include_str!("../../../docs/migrating.md");
-        for difference in DIFFERENCES {
-            assert!(VARIABLES.iter().any(|variable| variable.name == difference.name), "{}", difference.name);
-            assert!(guide.contains(difference.name), "{}", difference.name);
+        for variable in VARIABLES.iter().filter(|variable| variable.difference.is_some()) {
+            assert!(guide.contains(variable.name), "{}", variable.name);
         }
     }
 
