@@ -37,10 +37,68 @@ fn fate(variable: &Variable, text: &str) -> Fate {
     }
 }
 
-/// Returns `true` if that service, or a library of it, reads the variable.
-pub fn is_known(name: &str) -> bool {
-    let families = ["DOG_STATSD_MOGRIFIER_", "OTEL_", "GOSTATS_", "SSL_CERT_", "TOLLGATE_"];
-    families.iter().any(|family| name.starts_with(family)) || VARIABLES.iter().any(|variable| variable.name == name)
+/// The services that read a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBy {
+    /// envoyproxy/ratelimit and Tollgate, or Tollgate alone.
+    Tollgate,
+    /// A library of envoyproxy/ratelimit.
+    OnlyTheirs,
+    /// Neither.
+    Neither,
+}
+
+/// Returns the services that read a variable.
+pub fn read_by(name: &str) -> ReadBy {
+    let starts = |families: &[&str]| families.iter().any(|family| name.starts_with(family));
+    let is_in_table = VARIABLES.iter().any(|variable| variable.name == name);
+    match () {
+        () if is_in_table || starts(&["DOG_STATSD_MOGRIFIER_"]) || is_carried(name) => ReadBy::Tollgate,
+        () if starts(&["OTEL_", "GOSTATS_"]) => ReadBy::OnlyTheirs,
+        () => ReadBy::Neither,
+    }
+}
+
+/// Returns `true` if Tollgate reads a variable under the same name.
+pub fn is_carried(name: &str) -> bool {
+    name.starts_with("SSL_CERT_") || argument_of(&Serve::command(), name).is_some()
+}
+
+fn argument_of<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Arg> {
+    command.get_arguments().find(|argument| argument.get_env().is_some_and(|env| env == name))
+}
+
+/// Returns the variables of Tollgate that have the effect of a variable of that service.
+pub fn own_names(name: &str) -> Vec<String> {
+    let command = Serve::command();
+    let of_flag = |flag: &str| {
+        let argument = command.get_arguments().find(|argument| argument.get_long() == flag.strip_prefix("--"));
+        Some(argument?.get_env()?.to_str()?.to_owned())
+    };
+    match VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.worth) {
+        Some(Worth::Part(flags)) => flags.split(' ').filter_map(of_flag).collect(),
+        Some(Worth::NeedNot(_) | Worth::Instead(_) | Worth::Refused(_)) => Vec::new(),
+        None if is_carried(name) => vec![name.to_owned()],
+        None => Vec::new(),
+    }
+}
+
+/// Returns the variables that Tollgate reads under the same name, without those that are overridden
+/// by a flag of the translation.
+pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVariable> {
+    let command = Serve::command();
+    let mut carried = Vec::new();
+    for (name, value) in variables.iter().filter(|(name, _)| is_carried(name)) {
+        let argument = argument_of(&command, name);
+        let long = argument.and_then(clap::Arg::get_long).unwrap_or_default();
+        if translation.flags.iter().any(|flag| flag.name.strip_prefix("--") == Some(long)) {
+            continue;
+        }
+        let is_hidden = argument.is_some_and(clap::Arg::is_hide_env_values_set);
+        let is_secret = is_hidden || without_password(value) != *value;
+        carried.push(OwnVariable { name: name.clone(), flag: "", value: (!is_secret).then(|| value.clone()) });
+    }
+    carried
 }
 
 /// Returns the sources of policies that the flags set; `None` if the flags cannot be parsed.
@@ -55,7 +113,7 @@ pub fn policies(translation: &Translation) -> Option<PolicySettings> {
 pub struct OwnVariable {
     /// The name, such as `TOLLGATE_STORE`.
     pub name: String,
-    /// The flag that it sets.
+    /// The flag that it sets; empty for a variable that keeps its name.
     pub flag: &'static str,
     /// The value; `None` if it contains a secret.
     pub value: Option<String>,
@@ -147,7 +205,28 @@ mod tests {
 
     #[test]
     fn a_name_that_no_service_reads_is_told_from_those_that_one_does() {
-        assert!(["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME"].into_iter().all(is_known));
-        assert!(!is_known("REDIS_ULR"));
+        let by = |names: &[&str]| names.iter().map(|name| read_by(name)).collect::<Vec<_>>();
+        let here = by(&["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME", "TOLLGATE_DRAIN_DELAY"]);
+        assert_eq!(here, [ReadBy::Tollgate; 4]);
+        assert_eq!(by(&["OTEL_BSP_SCHEDULE_DELAY", "GOSTATS_BATCH_ENABLED"]), [ReadBy::OnlyTheirs; 2]);
+        assert_eq!(by(&["REDIS_ULR", "TOLLGATE_DRAIN"]), [ReadBy::Neither; 2]);
+    }
+
+    #[test]
+    fn variables_of_both_are_carried_over_unless_a_flag_overrides_them() {
+        let set = variables(&[
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret"),
+            ("OTEL_SERVICE_NAME", "ours"),
+            ("OTEL_TRACES_SAMPLER", "always_off"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", "redis:6379"),
+            ("TOLLGATE_DRAIN_DELAY", "5s"),
+            ("TOLLGATE_GRPC_LISTEN", "[::]:1"),
+            ("TRACING_ENABLED", "true"),
+        ]);
+        let carried = carried(&set, &translate(&set));
+        let shown: Vec<_> = carried.iter().map(|own| (own.name.as_str(), own.value.as_deref())).collect();
+        assert_eq!(shown, [("OTEL_EXPORTER_OTLP_HEADERS", None), ("TOLLGATE_DRAIN_DELAY", Some("5s"))]);
+        assert_eq!(own_names("REDIS_AUTH"), ["TOLLGATE_REDIS_USER", "TOLLGATE_REDIS_PASSWORD"]);
     }
 }

@@ -12,7 +12,9 @@ mod words;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use self::fates::{Fate, OwnVariable, fates, is_known, own_variables, policies};
+pub use self::fates::{
+    Fate, OwnVariable, ReadBy, carried, fates, is_carried, own_names, own_variables, policies, read_by,
+};
 use crate::store::redis::without_password;
 use table::{IDLE_MEMCACHE, Kind, VARIABLES, Variable, Worth};
 

@@ -1,0 +1,69 @@
+//! The ConfigMaps of a manifest.
+
+use serde_json::Value;
+
+use super::manifest::{text, text_at};
+
+/// The ConfigMaps of a manifest, in order.
+pub(super) struct ConfigMaps<'m>(Vec<ConfigMap<'m>>);
+
+/// A ConfigMap.
+pub(super) struct ConfigMap<'m> {
+    pub(super) name: &'m str,
+    /// `None` if the manifest leaves it to the command that applies it.
+    namespace: Option<&'m str>,
+    object: &'m Value,
+}
+
+impl<'m> ConfigMaps<'m> {
+    /// Returns those among the objects of a manifest.
+    pub(super) fn among(objects: &[&'m Value]) -> Self {
+        let of_kind = objects.iter().filter(|object| text_at(object, "/kind") == Some("ConfigMap"));
+        let map = |object: &&'m Value| {
+            let namespace = text_at(object, "/metadata/namespace");
+            Some(ConfigMap { name: text_at(object, "/metadata/name")?, namespace, object })
+        };
+        Self(of_kind.filter_map(map).collect())
+    }
+
+    /// Returns the ConfigMap that a workload means by a name: that of its own namespace, or one
+    /// without a namespace.
+    ///
+    /// # Errors
+    /// There is none, or several could be meant.
+    pub(super) fn find(&self, name: &str, namespace: Option<&str>) -> Result<&ConfigMap<'m>, String> {
+        let named: Vec<&ConfigMap<'m>> = self.0.iter().filter(|map| map.name == name).collect();
+        let mut fitting: Vec<_> = named.iter().filter(|map| map.namespace == namespace).collect();
+        if fitting.is_empty() {
+            let is_open = |map: &&&ConfigMap<'m>| map.namespace.is_none() || namespace.is_none();
+            fitting = named.iter().filter(is_open).collect();
+        }
+        let spaces = named.iter().map(|map| map.namespace.unwrap_or("(none)")).collect::<Vec<_>>().join(", ");
+        let wanted = namespace.unwrap_or("(none)");
+        match fitting.as_slice() {
+            [map] => Ok(map),
+            _ if named.is_empty() => Err(format!("ConfigMap {name} is not in the manifest")),
+            [] => Err(format!("ConfigMap {name} is in namespace {spaces}, and the workload in {wanted}")),
+            _ => Err(format!("ConfigMap {name} is in the manifest several times: namespaces {spaces}")),
+        }
+    }
+}
+
+impl<'m> ConfigMap<'m> {
+    /// Returns the keys and values that are text.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&'m str, String)> + use<'m> {
+        let data = self.object.get("data").and_then(Value::as_object);
+        data.into_iter().flatten().map(|(key, value)| (key.as_str(), text(value)))
+    }
+
+    /// Returns the keys of values that are not text.
+    pub(super) fn binary_keys(&self) -> impl Iterator<Item = &'m str> + use<'m> {
+        let data = self.object.get("binaryData").and_then(Value::as_object);
+        data.into_iter().flatten().map(|(key, _)| key.as_str())
+    }
+
+    /// Returns the value of a key, if it is text.
+    pub(super) fn value(&self, key: &str) -> Option<String> {
+        self.texts().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
