@@ -298,8 +298,6 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     # Made by `tollgate migrate` of container ratelimit of Deployment one in /all.yaml. Defaults are left out.
     # not read: variables of envFrom: ConfigMap absent is not in the manifest
     # not read: variables STATSD_* of envFrom: their values are in Secret hidden
-    # not read: ConfigMap config/logo.png, mounted at /srv/runtime_data/current/config: binaryData
-    # not read: files mounted at /other: ConfigMap other is not in the manifest
     TOLLGATE_POLICY=/own/policies
     TOLLGATE_ADMIN_LISTEN=0.0.0.0:6070
     TOLLGATE_ADMIN_OPEN_PAGES=true

@@ -43,8 +43,10 @@ impl<'m> ConfigMaps<'m> {
         match fitting.as_slice() {
             [map] => Ok(map),
             _ if named.is_empty() => Err(format!("ConfigMap {name} is not in the manifest")),
-            [] => Err(format!("ConfigMap {name} is in namespace {spaces}, and the workload in {wanted}")),
-            _ => Err(format!("ConfigMap {name} is in the manifest several times: namespaces {spaces}")),
+            [] => Err(format!("ConfigMap {name} is in namespaces {spaces}, and the workload in namespace {wanted}")),
+            _ => Err(format!(
+                "ConfigMap {name} is in the manifest several times: namespaces {spaces}; expected one for the workload"
+            )),
         }
     }
 }
@@ -65,5 +67,41 @@ impl<'m> ConfigMap<'m> {
     /// Returns the value of a key, if it is text.
     pub(super) fn value(&self, key: &str) -> Option<String> {
         self.texts().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the value of `key` in the ConfigMap `a`, for a workload in a namespace.
+    fn found(spaces: &[Option<&str>], namespace: Option<&str>) -> Result<String, String> {
+        let object = |space: &Option<&str>| {
+            let value = space.unwrap_or("none");
+            json!({ "kind": "ConfigMap", "metadata": { "name": "a", "namespace": space }, "data": { "key": value } })
+        };
+        let objects: Vec<Value> = spaces.iter().map(object).collect();
+        let maps = ConfigMaps::among(&objects.iter().collect::<Vec<_>>());
+        maps.find("a", namespace).map(|map| map.value("key").unwrap_or_default())
+    }
+
+    #[test]
+    fn a_name_means_the_config_map_of_the_same_namespace() {
+        let both = [Some("prod"), Some("test")];
+        assert_eq!(found(&both, Some("test")), Ok("test".to_owned()));
+        assert_eq!(found(&[None, Some("prod")], Some("test")), Ok("none".to_owned()));
+        assert_eq!(found(&[Some("prod")], None), Ok("prod".to_owned()));
+        let refused = |spaces: &[Option<&str>], namespace| found(spaces, namespace).unwrap_err();
+        assert_eq!(refused(&[], None), "ConfigMap a is not in the manifest");
+        assert_eq!(
+            refused(&both, None),
+            "ConfigMap a is in the manifest several times: namespaces prod, test; expected one for the workload"
+        );
+        assert_eq!(
+            refused(&both, Some("shop")),
+            "ConfigMap a is in namespaces prod, test, and the workload in namespace shop"
+        );
     }
 }

@@ -24,7 +24,9 @@ use crate::settings::envoyproxy::{self, Translation};
 
 /// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the switch
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("tls", |tls| tls.requires("live")), after_help = "\
+#[command(
+    mut_args(with_live),
+    after_help = "\
 Examples:
   tollgate migrate --env-file ratelimit.env --policy runtime/config    what stays, what differs, what is gained
   tollgate migrate --manifest ratelimit.yaml --output tollgate/        writes tollgate.env and policies/ as well
@@ -36,7 +38,8 @@ An env file has one NAME=VALUE per line. Comments, quotes and `export` are read 
 A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
 Other lines are skipped and reported.
 
-Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached.")]
+Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached."
+)]
 pub struct Migrate {
     /// Variables of that service, one NAME=VALUE per line; by default those of this environment
     #[arg(long, value_name = "FILE", conflicts_with_all = ["manifest", "live"])]
@@ -70,6 +73,11 @@ pub struct Migrate {
     /// Requests to send to both; `-` is standard input
     #[arg(value_name = "TRACE", requires = "live")]
     trace: Option<PathBuf>,
+}
+
+/// Requires a comparison of services for TLS, on which the other flags of TLS depend.
+fn with_live(argument: clap::Arg) -> clap::Arg {
+    if argument.get_id() == "tls" { argument.requires("live") } else { argument }
 }
 
 /// The policies that the service loads, or why there are none.

@@ -10,7 +10,7 @@ use super::given::Given;
 use crate::policy::{self, Dialect, Loaded, Options, Source};
 use crate::printable::escaped;
 use crate::settings::PolicySettings;
-use crate::settings::envoyproxy::{OwnVariable, Translation, carried, own_names, own_variables};
+use crate::settings::envoyproxy::{OwnVariable, Translation, carried, is_carried, own_names, own_variables};
 
 /// Prefix of the variables of a control plane, which has no part if there are files.
 const OF_PLANE: &str = "TOLLGATE_XDS";
@@ -118,7 +118,7 @@ impl EnvText {
         let from = escaped(&given.from);
         let lines = format!("# Made by `tollgate migrate` of {from}. Defaults are left out.\n");
         let mut text = Self { lines, open: 0, has_files: policies.is_some() };
-        for unread in given.unread_variables.iter().chain(&given.unread) {
+        for unread in &given.unread_variables {
             text.open(&format!("not read: {unread}"));
         }
         if let Some(policies) = policies {
@@ -192,6 +192,20 @@ impl EnvText {
     }
 }
 
+/// Returns the alternative to a password in a variable, if there is one.
 fn by_file(name: &str) -> String {
-    if name.ends_with("_PASSWORD") { format!("; or {name}_FILE=PATH") } else { String::new() }
+    let file = format!("{name}_FILE");
+    if name.ends_with("_PASSWORD") && is_carried(&file) { format!("; or {file}=PATH") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_offered_for_passwords_that_can_be_in_one() {
+        assert_eq!(by_file("TOLLGATE_REDIS_PASSWORD"), "; or TOLLGATE_REDIS_PASSWORD_FILE=PATH");
+        assert_eq!(by_file("TOLLGATE_PER_SECOND_SENTINEL_PASSWORD"), "");
+        assert_eq!(by_file("TOLLGATE_STORE"), "");
+    }
 }
