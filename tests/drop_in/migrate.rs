@@ -1,9 +1,8 @@
-//! `tollgate migrate`: the report, the files that it writes, and the comparison of answers.
+//! `tollgate migrate`: the report, and the files that it writes.
 
 use std::path::Path;
 use std::process::Output;
 
-use super::{Istio, Ratelimit};
 use crate::support::policy::{Policies, yearly};
 use crate::support::redis::Redis;
 use crate::support::tollgate::{self, Tollgate};
@@ -47,13 +46,13 @@ spec:
       volumes: [{ name: config, configMap: { name: ratelimit-config, items: [{ key: config.yaml, path: config.yaml }] } }]
 ";
 
-fn migrate(arguments: &[&str]) -> (i32, String, String) {
+pub(super) fn migrate(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = tollgate::output([&["migrate"], arguments].concat());
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-fn path(path: &Path) -> &str {
+pub(super) fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -69,7 +68,7 @@ fn a_manifest_is_one_page() {
       the same   USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
                  REDIS_URL, REDIS_AUTH
       not needed REDIS_POOL_SIZE: requests share a connection a worker and node, and never wait for one
-      elsewhere  REDIS_AUTH: Secret redis, password
+      reference  REDIS_AUTH: Secret redis, password; the value is not known here
       unknown    REDIS_ULR: neither service reads it
 
     Policies: 1 file of /data/ratelimit/config, 1 rule, 1 limit
@@ -106,11 +105,14 @@ fn a_manifest_is_one_page() {
 #[test]
 fn what_cannot_stay_is_a_problem_and_exit_1() {
     let files = Policies::of(&yearly("user", 2));
-    files.write("memcache.env", "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\n");
+    let variables = "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\nMEMCACHE_SRV=_m._tcp\nEXTRA_TAGS=a:\n";
+    files.write("memcache.env", variables);
     let (env, policy) = (files.file("memcache.env"), files.file("policy.yaml"));
     let (status, page, _) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!(status, 1);
-    assert!(page.contains("problem    BACKEND_TYPE: memcached cannot judge and charge in one step"), "{page}");
+    assert!(page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"), "{page}");
+    assert_eq!(page.matches("memcached").count(), 1, "{page}");
+    assert!(page.contains("note       EXTRA_TAGS: `a:` is passed over: a tag has a name and a value"), "{page}");
     assert!(page.contains("problem    PORT: expected a whole number, found `eighty`"), "{page}");
     assert!(page.contains("  1. correct the problems above"), "{page}");
     files.write("good.env", "REDIS_URL=redis:6379\nREDIS_SOCKET_TYPE=tcp\n");
@@ -163,9 +165,9 @@ async fn what_is_written_is_served_and_decides_the_same() {
     TOLLGATE_START_WITHOUT_POLICY=true
     TOLLGATE_READY_WITHOUT_POLICY=true
     TOLLGATE_STORE=redis://REDIS
-    # TOLLGATE_REDIS_PASSWORD= a secret, not written here; or TOLLGATE_REDIS_PASSWORD_FILE=PATH
     TOLLGATE_STORE_TIMEOUT=1s
     TOLLGATE_DENY_CACHE_MAX=0s
+    # TOLLGATE_REDIS_USER, TOLLGATE_REDIS_PASSWORD= from REDIS_AUTH: Secret redis, password; or TOLLGATE_REDIS_PASSWORD_FILE=PATH
     ");
     let folder = std::fs::read_dir(output.join("policies")).unwrap().map(|file| file.unwrap().file_name());
     assert_eq!(folder.collect::<Vec<_>>(), ["config.yaml"]);
@@ -206,54 +208,168 @@ fn nothing_is_written_that_a_shell_runs_or_that_serves_without_its_store() {
     assert!(status == 2 && complaints.contains("is there already"), "{complaints}");
 }
 
-const TRACE: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}
-{"at": 1, "request": {"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}}
-{"domain": "", "descriptors": []}
-"#;
+/// A manifest with every source of variables and files.
+const SOURCES: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: settings, namespace: prod }
+data: { URL: 'redis:6379', HOST: redis }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: settings, namespace: test }
+data: { URL: 'other:1', HOST: other }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: config, namespace: prod }
+data:
+  README.md: 'The limits of the shop: see the wiki'
+  shop: 'domain: shop'
+binaryData: { logo.png: aGVsbG8= }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: one, namespace: prod }
+spec:
+  template:
+    spec:
+      containers:
+        - name: ratelimit
+          image: envoyproxy/ratelimit
+          envFrom:
+            - { prefix: REDIS_, configMapRef: { name: settings } }
+            - { configMapRef: { name: absent } }
+            - { prefix: STATSD_, secretRef: { name: hidden } }
+          env:
+            - { name: REDIS_SOCKET_TYPE, value: tcp }
+            - { name: STATSD_HOST, value: '$(REDIS_HOST)-statsd' }
+            - { name: PORT, valueFrom: { configMapKeyRef: { name: ports, key: http } } }
+            - { name: REDIS_TLS, valueFrom: { secretKeyRef: { name: redis, key: tls } } }
+            - { name: CACHE_KEY_PREFIX, value: '$(POD)' }
+            - { name: RUNTIME_WATCH_ROOT, value: 'false' }
+            - { name: OTEL_BSP_SCHEDULE_DELAY, value: '1000' }
+            - { name: TOLLGATE_DRAIN_DELAY, value: 1s }
+          volumeMounts:
+            - { name: config, mountPath: /srv/runtime_data/current/config }
+            - { name: other, mountPath: /other }
+      volumes:
+        - { name: config, projected: { sources: [{ configMap: { name: config } }] } }
+        - { name: other, configMap: { name: other } }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: two, namespace: prod }
+spec: { template: { spec: { containers: [{ name: ratelimit, image: envoyproxy/ratelimit }] } } }
+";
 
-/// Compares two services of one policy each, the old and the new one.
-async fn compare(istio: &Istio, there: &mut Ratelimit, other: &Istio, peek: bool) -> (i32, String) {
-    let trace = istio.map.files.file("trace.jsonl");
-    std::fs::write(&trace, TRACE).unwrap();
-    let mut here = other.serve(&[]).await;
-    let (live, against) = (there.grpc().to_string(), here.grpc().to_string());
-    let mut arguments = vec!["--live", &live, "--against", &against, path(&trace)];
-    arguments.extend(peek.then_some("--peek"));
-    let (status, text, complaints) = migrate(&arguments);
-    (status, text.replace(path(istio.map.files.path()), "") + &complaints)
-}
+/// Everything that the manifest does not contain, or that only one service reads, is named.
+#[test]
+fn each_source_of_variables_and_files_is_read_or_named() {
+    let files = Policies::none();
+    files.write("all.yaml", SOURCES);
+    let (manifest, output) = (files.file("all.yaml"), files.file("own"));
+    let (status, _, complaints) = migrate(&["--manifest", path(&manifest)]);
+    assert!(status == 2 && complaints.contains("one of: one/ratelimit, two/ratelimit"), "{complaints}");
+    let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--output", path(&output)];
+    let (status, page, complaints) = migrate(&chosen);
+    assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
+    let settings = page.split("\nDifferent in any case").next().unwrap();
+    insta::assert_snapshot!(settings.replace(path(files.path()), ""), @r"
+    Settings: 7 variables of container ratelimit of Deployment one in /all.yaml
+      the same   STATSD_HOST, RUNTIME_WATCH_ROOT, CACHE_KEY_PREFIX, REDIS_SOCKET_TYPE, REDIS_URL
+      kept       TOLLGATE_DRAIN_DELAY: read under the same name
+      not read   OTEL_BSP_SCHEDULE_DELAY: only a library of that service reads it
+      not read   variables of envFrom: ConfigMap absent is not in the manifest
+      not read   variables STATSD_* of envFrom: their values are in Secret hidden
+      not read   ConfigMap config/logo.png, mounted at /srv/runtime_data/current/config: binaryData
+      not read   files mounted at /other: ConfigMap other is not in the manifest
+      reference  PORT: ConfigMap ports, http; the value is not known here
+      reference  REDIS_TLS: Secret redis, tls; the value is not known here
+      reference  CACHE_KEY_PREFIX: $(POD), which the manifest does not set before; the value is not
+                 known here
+      unknown    REDIS_HOST: neither service reads it
 
-#[tokio::test]
-async fn equal_answers_are_exit_0_and_others_are_named() {
-    let (istio, other) = (Istio::with(&yearly("user", 2)).await, Istio::with(&yearly("user", 1)).await);
-    let mut there = istio.serve(&[]).await;
-    let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
-    assert_eq!((status, text.as_str()), (0, "3 requests: 3 answered alike, 0 differently\n"));
-    // The two hits are used up now, and 0 hits take nothing.
-    let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
-    assert_eq!((status, text.as_str()), (0, "3 requests: 3 answered alike, 0 differently\n"));
-    let (status, text) = compare(&istio, &mut there, &other, false).await;
-    assert_eq!(status, 1);
-    insta::assert_snapshot!(text, @r"
-    /trace.jsonl:1: overall_code: OVER_LIMIT there, OK here
-    /trace.jsonl:1: user=ann: current_limit: 2 per YEAR there, 1 per YEAR here
-    /trace.jsonl:1: user=ann: code: OVER_LIMIT there, OK here
-    /trace.jsonl:2: user=ann: current_limit: 2 per YEAR there, 1 per YEAR here
-    3 requests: 1 answered alike, 2 differently
-      code 1, current_limit 2, overall_code 1
+    Policies: 1 file of /srv/runtime_data/current/config, 0 rules, 0 limits
+      the same   every rule and limit
+    ");
+    let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
+    insta::assert_snapshot!(variables.replace(path(files.path()), ""), @r"
+    # Made by `tollgate migrate` of container ratelimit of Deployment one in /all.yaml. Defaults are left out.
+    # not read: variables of envFrom: ConfigMap absent is not in the manifest
+    # not read: variables STATSD_* of envFrom: their values are in Secret hidden
+    TOLLGATE_POLICY=/own/policies
+    TOLLGATE_ADMIN_LISTEN=0.0.0.0:6070
+    TOLLGATE_ADMIN_OPEN_PAGES=true
+    TOLLGATE_MAX_CONNECTION_AGE=86400s
+    TOLLGATE_MAX_CONNECTION_AGE_GRACE=3600s
+    TOLLGATE_LOG=warn
+    TOLLGATE_START_WITHOUT_POLICY=true
+    TOLLGATE_READY_WITHOUT_POLICY=true
+    TOLLGATE_STATSD=tcp://redis-statsd:8125
+    TOLLGATE_STORE_TIMEOUT=1s
+    TOLLGATE_DENY_CACHE_MAX=0s
+    TOLLGATE_DRAIN_DELAY=1s
+    # TOLLGATE_HTTP_LISTEN= from PORT: ConfigMap ports, http
+    # TOLLGATE_STORE= from REDIS_TLS: Secret redis, tls
+    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which the manifest does not set before
+    TOLLGATE_STORE=FILL-IN
     ");
 }
 
 #[test]
-fn a_service_that_nobody_answers_for_is_exit_2() {
+fn a_secret_with_all_variables_leaves_the_store_open() {
+    let files = Policies::of(&yearly("user", 2));
+    let manifest = SOURCES.replace("prefix: REDIS_, configMapRef: { name: settings }", "secretRef: { name: settings }");
+    files.write("all.yaml", &manifest);
+    let (manifest, policy, output) = (files.file("all.yaml"), files.file("policy.yaml"), files.file("own"));
+    let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--policy", path(&policy)];
+    let (status, page, complaints) = migrate(&[&chosen[..], &["--output", path(&output)]].concat());
+    assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
+    let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
+    let store: Vec<_> = variables.lines().filter(|line| line.starts_with("TOLLGATE_STORE=")).collect();
+    assert_eq!(store, ["TOLLGATE_STORE=FILL-IN"], "{variables}");
+}
+
+#[test]
+fn a_readme_beside_policies_is_ignored_and_unknown_variables_are_bounded() {
     let files = Policies::none();
-    files.write("trace.jsonl", TRACE);
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let trace = files.file("trace.jsonl");
-    let (status, _, complaints) = migrate(&["--live", &closed, "--against", &closed, path(&trace)]);
-    assert!(status == 2 && complaints.contains(&format!("cannot connect to {closed}")), "{complaints}");
-    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
-    let http = service.http.to_string();
-    let (status, page, complaints) = migrate(&["--live", &http, "--against", &http, path(&trace)]);
-    assert!(status == 2 && complaints.contains("no answer"), "a port without gRPC: {page}{complaints}");
+    files.write("config/shop.yaml", &yearly("user", 2));
+    files.write("config/README.md", "# Limits\n\n- one: [\n");
+    let unknown: String = (0..30).map(|number| format!("UNKNOWN_{number:02}=x\n")).collect();
+    files.write("a.env", &format!("\u{feff}REDIS_SOCKET_TYPE='tcp' # comment\nREDIS_URL=redis:6379\n{unknown}"));
+    let (env, policy) = (files.file("a.env"), files.file("config"));
+    let (status, page, complaints) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
+    assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
+    assert!(page.contains("Policies: 1 file of") && page.contains("the same   REDIS_SOCKET_TYPE, REDIS_URL"), "{page}");
+    assert_eq!(page.matches("neither service reads it").count(), 10, "{page}");
+    assert!(page.contains("  unknown    … and 20 more\n"), "{page}");
+}
+
+/// Only one source of policies is written, by a path that does not depend on the working directory.
+#[test]
+fn files_given_by_hand_take_the_place_of_a_control_plane() {
+    let files = Policies::of(&yearly("user", 2));
+    let plane = "CONFIG_TYPE=GRPC_XDS_SOTW\nCONFIG_GRPC_XDS_SERVER_URL=gateway:18001\n";
+    files.write("a.env", &format!("REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n{plane}"));
+    let (env, policy) = (files.file("a.env"), files.file("policy.yaml"));
+    let arguments = ["migrate", "--env-file", path(&env), "--policy", path(&policy), "--output", "own"];
+    let written = tollgate::command(arguments).current_dir(files.path()).output().unwrap();
+    let page = String::from_utf8(written.stdout).unwrap();
+    assert!(written.status.success() && page.contains("in place of the control plane at gateway:18001"), "{page}");
+    let variables = std::fs::read_to_string(files.file("own/tollgate.env")).unwrap();
+    let folder = files.path().canonicalize().unwrap();
+    assert!(variables.contains(&format!("TOLLGATE_POLICY={}/own/policies\n", path(&folder))), "{variables}");
+    assert!(!variables.contains("TOLLGATE_XDS"), "{variables}");
+}
+
+#[test]
+fn flags_without_an_effect_are_refused() {
+    for flags in [&["--output", "own"][..], &["--policy", "x"], &["--env-file", "x"], &["--manifest", "x"]] {
+        let live = ["--live", "127.0.0.1:1", "--against", "127.0.0.1:1", "trace.jsonl"];
+        let (status, _, complaints) = migrate(&[flags, &live].concat());
+        assert!(status == 2 && complaints.contains("cannot be used with"), "{flags:?}: {complaints}");
+    }
+    let (status, _, complaints) = migrate(&["--tls"]);
+    assert!(status == 2 && complaints.contains("--live"), "{complaints}");
 }

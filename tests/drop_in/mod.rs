@@ -8,7 +8,8 @@
 //! | `redis` | connection to Redis |
 //! | `gateway` | deployment by Envoy Gateway: certificates, a control plane, an Envoy |
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
-//! | `migrate` | `tollgate migrate`: the report, its files, the comparison of answers |
+//! | `migrate` | `tollgate migrate`: the report, and its files |
+//! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
 //! | `statistics` | hits of one request that cross a limit |
 //! | `defects` | defects of that service that this one does not have |
 //!
@@ -18,6 +19,7 @@ mod defects;
 mod gateway;
 mod logs;
 mod migrate;
+mod migrate_live;
 mod plain;
 mod redis;
 mod statistics;

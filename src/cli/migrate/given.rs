@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::env_file;
 use crate::cli::settings::variables;
 use crate::policy::Source;
 use crate::policy::source::files::Places;
-use crate::settings::envoyproxy::{Variables, is_known};
+use crate::settings::envoyproxy::{Translation, Variables, named, translate};
 
 /// The variables of a service, and what else its deployment contains.
 #[derive(Debug, Default)]
@@ -15,76 +16,87 @@ pub(super) struct Given {
     pub(super) variables: Variables,
     /// Variables set by reference, such as to a Secret, with the reference. Placeholders replace
     /// their values.
-    pub(super) elsewhere: Vec<(String, String)>,
-    /// Variables that neither service reads.
-    pub(super) unknown: Vec<String>,
+    pub(super) references: Vec<(String, String)>,
+    /// Set for an environment, which has variables of other programs.
+    pub(super) is_environment: bool,
     /// Files that are mounted into the container, with their paths there.
     pub(super) mounts: Vec<(PathBuf, Source)>,
-    /// ConfigMaps that are mounted but missing in the manifest.
-    pub(super) missing: Vec<String>,
+    /// Sources of variables that are not in the manifest, each with the reason.
+    pub(super) unread_variables: Vec<String>,
+    /// Other parts of the deployment that are not read, each with the reason.
+    pub(super) unread: Vec<String>,
 }
 
 impl Given {
-    /// Returns the mounted files that are at `places`.
+    /// Sets a variable.
+    pub(super) fn set(&mut self, name: &str, value: String) {
+        self.references.retain(|(other, _)| other != name);
+        self.variables.insert(name.to_owned(), value);
+    }
+
+    /// Sets a variable by reference.
+    pub(super) fn refer(&mut self, name: &str, place: String) {
+        let port = if name.ends_with("_URL") { ":6379" } else { "" };
+        self.set(name, format!("{}{port}", placeholder(&place)));
+        self.references.push((name.to_owned(), place));
+    }
+
+    /// Translates the variables. A reference whose placeholder is not a valid value counts as not
+    /// set, and is not a problem.
+    pub(super) fn translate(&mut self) -> Translation {
+        let first = translate(&self.variables);
+        let is_refused = |name: &str| first.problems.iter().any(|problem| named(problem).any(|one| one == name));
+        let refused = self.references.iter().filter(|(name, _)| is_refused(name));
+        refused.for_each(|(name, _)| _ = self.variables.remove(name));
+        let mut translation = translate(&self.variables);
+        let is_known = |problem: &String| !named(problem).any(|name| self.is_reference(name));
+        translation.problems.retain(is_known);
+        translation
+    }
+
+    /// Returns `true` if a variable is set by reference.
+    pub(super) fn is_reference(&self, name: &str) -> bool {
+        self.references.iter().any(|(other, _)| other == name)
+    }
+
+    /// Returns the mounted files that the service would read at `places`.
     pub(super) fn mounted(&self, places: &Places) -> Vec<Source> {
-        let is_there = |path: &Path| {
+        let is_read = |path: &Path, text: &str| {
             let below = places.paths.iter().find_map(|place| path.strip_prefix(place).ok());
-            below.is_some_and(|below| below.to_string_lossy().replace('/', ".").starts_with(&places.which.prefix))
+            below.is_some_and(|below| places.which.selects(below, text))
         };
-        self.mounts.iter().filter(|(path, _)| is_there(path)).map(|(_, source)| source.clone()).collect()
-    }
-
-    /// Returns a suffix for the message that there are no policies.
-    pub(super) fn missing_maps(&self) -> String {
-        match self.missing.as_slice() {
-            [] => String::new(),
-            names => format!(", and the manifest does not hold ConfigMap {}", names.join(", ")),
-        }
-    }
-
-    /// Returns a placeholder for a value that is set by reference.
-    pub(super) fn placeholder(variable: &str, place: &str) -> String {
-        let port = if variable.ends_with("_URL") { ":6379" } else { "" };
-        format!("{}{PLACEHOLDER}{port}", place.replace([' ', '/', ','], "."))
+        self.mounts
+            .iter()
+            .filter(|(path, source)| is_read(path, &source.text))
+            .map(|(_, source)| source.clone())
+            .collect()
     }
 
     /// Returns the reference behind a text that contains a placeholder.
     pub(super) fn place_of(&self, text: &str) -> Option<&str> {
-        let is_of = |(name, place): &&(String, String)| text.contains(&Self::placeholder(name, place));
-        self.elsewhere.iter().find(is_of).map(|(_, place)| place.as_str())
+        let is_of = |(_, place): &&(String, String)| text.contains(&placeholder(place));
+        self.references.iter().find(is_of).map(|(_, place)| place.as_str())
     }
 }
 
-const PLACEHOLDER: &str = ".elsewhere";
+/// Returns a placeholder for the value at a reference: a host name that never resolves.
+fn placeholder(place: &str) -> String {
+    let words = place.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+    format!("{}.invalid", words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("."))
+}
 
 /// Returns the variables of this process.
 pub(super) fn of_environment() -> Given {
-    Given { from: "this environment".to_owned(), variables: variables(), ..Given::default() }
+    Given { from: "this environment".to_owned(), variables: variables(), is_environment: true, ..Given::default() }
 }
 
-/// Parses `NAME=VALUE` lines as Compose does: `#` begins a comment; `export` and quotes around a
-/// value are dropped.
+/// Reads an env file.
+///
+/// # Errors
+/// The file cannot be read, or a line of it.
 pub(super) fn of_env_file(path: &Path) -> Result<Given, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    let mut variables = Variables::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let line = line.strip_prefix("export ").unwrap_or(line);
-        // The line is not shown, as it may contain a secret.
-        let (variable, value) = line
-            .split_once('=')
-            .ok_or_else(|| format!("{name}:{}: expected NAME=VALUE, found no `=`", number.saturating_add(1)))?;
-        variables.insert(variable.trim().to_owned(), unquoted(value.trim()).to_owned());
-    }
-    let unknown = variables.keys().filter(|name| !is_known(name)).cloned().collect();
-    Ok(Given { from: name, variables, unknown, ..Given::default() })
-}
-
-fn unquoted(value: &str) -> &str {
-    let within = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
-    within('"').or_else(|| within('\'')).unwrap_or(value)
+    let variables = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
+    Ok(Given { from: name, variables, ..Given::default() })
 }

@@ -1,7 +1,7 @@
 //! Comparison of two running services: sends the same requests to both, and lists the differences.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,8 +16,10 @@ use crate::grpc::client::{Client, ClientError};
 use crate::grpc::json;
 use crate::grpc::proto::RateLimitRequest;
 
-/// Maximum number of differences to print; further ones are counted.
+/// Maximum number of differences to print, and of lines that are skipped; further ones are counted.
 const MAX_SHOWN: usize = 20;
+/// Number of times that a peek is repeated, to detect a service that takes hits for it.
+const REPEATS: u32 = 2;
 
 /// The two services, and the requests for both.
 pub(super) struct Both<'m> {
@@ -36,17 +38,23 @@ struct Comparison {
     different: u64,
     shown: String,
     shown_count: usize,
+    /// Number of lines of the trace that are not requests.
+    skipped: u64,
     /// Number of differences by field.
     fields: BTreeMap<&'static str, u64>,
 }
 
 /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if a service does
-/// not respond.
+/// not respond or a line of the trace is not a request.
 pub(super) fn run(both: &Both<'_>) -> ExitCode {
     match block_on(both.compare()).map_err(|error| error.to_string()).and_then(|compared| compared) {
         Ok(comparison) => {
             say(&comparison);
-            if comparison.different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            match (comparison.skipped, comparison.different) {
+                (0, 0) => ExitCode::SUCCESS,
+                (0, _) => ExitCode::FAILURE,
+                (_, _) => ExitCode::from(2),
+            }
         }
         Err(error) => no_answer(error),
     }
@@ -61,20 +69,58 @@ impl Both<'_> {
         let (mut there, mut here) =
             (there.map_err(|error| error.to_string())?, here.map_err(|error| error.to_string())?);
         let mut comparison = Comparison::default();
+        let mut is_peek_tested = !self.peek;
         while let Some(line) = lines.next()? {
-            let request = read(line, self.peek);
-            let request = request.map_err(|error| format!("{}: {error}", lines.place()))?;
+            let request = match read(line, self.peek) {
+                Ok(request) => request,
+                Err(error) => {
+                    comparison.skip(&lines.place(), &error);
+                    continue;
+                }
+            };
             let both = tokio::join!(ask(&mut there, &request), ask(&mut here, &request));
             let of = |address: &str, error| format!("{address}, {}: {error}", lines.place());
-            let there = both.0.map_err(|error| of(self.live, error))?;
-            let here = both.1.map_err(|error| of(self.against, error))?;
-            comparison.add(&lines.place(), &request, &differences(&there, &here, self.peek));
+            let answer = both.0.map_err(|error| of(self.live, error))?;
+            let answer_here = both.1.map_err(|error| of(self.against, error))?;
+            if !is_peek_tested {
+                is_peek_tested = self.test_peek(&mut there, &request, &answer).await?;
+            }
+            comparison.add(&lines.place(), &request, &differences(&answer, &answer_here, self.peek));
         }
         match comparison.requests {
-            0 => Err(format!("{}: no requests", self.trace.display())),
+            0 => Err(format!("{}no requests in {}", comparison.shown, self.trace.display())),
             _ => Ok(comparison),
         }
     }
+
+    /// Repeats a peek at the old service. Returns `false` if its response cannot show hits that are
+    /// taken.
+    ///
+    /// # Errors
+    /// Each peek takes a hit.
+    async fn test_peek(&self, there: &mut Client, request: &RateLimitRequest, first: &Answer) -> Result<bool, String> {
+        let Some(first) = left(first).filter(|left| *left >= REPEATS) else { return Ok(false) };
+        let mut before = first;
+        for _ in 0..REPEATS {
+            let answer = ask(there, request).await.map_err(|error| format!("{}: {error}", self.live))?;
+            match left(&answer) {
+                Some(now) if now.checked_add(1) == Some(before) => before = now,
+                _ => return Ok(true),
+            }
+        }
+        Err(format!(
+            "{}: --peek takes hits there: limit_remaining fell from {first} to {before} in {REPEATS} peeks. An \
+             envoyproxy/ratelimit from before the end of 2024 ignores the 0 hits of a descriptor, or other clients use the \
+             same counter. Leave --peek out, and send requests for values that no client uses",
+            self.live
+        ))
+    }
+}
+
+/// Returns the hits that are left of the first limit in a response.
+fn left(answer: &Answer) -> Option<u32> {
+    let statuses = &answer.as_ref().ok()?.statuses;
+    statuses.iter().find(|status| status.current_limit.is_some()).map(|status| status.limit_remaining)
 }
 
 /// Parses a request, alone or as `request` of a line of a trace.
@@ -107,11 +153,22 @@ impl Comparison {
         for Difference { descriptor, field, there, here } in differences {
             let count = self.fields.entry(field).or_default();
             *count = count.saturating_add(1);
-            if self.shown_count < MAX_SHOWN {
-                self.shown_count = self.shown_count.saturating_add(1);
-                let of = descriptor.map(|index| named(request, index)).unwrap_or_default();
-                let _ = writeln!(self.shown, "{place}: {of}{field}: {there} there, {here} here");
-            }
+            let of = descriptor.map(|index| named(request, index)).unwrap_or_default();
+            self.show(&format!("{place}: {of}{field}: {there} there, {here} here"));
+        }
+    }
+
+    /// Counts a line that is not a request.
+    fn skip(&mut self, place: &str, error: &str) {
+        self.skipped = self.skipped.saturating_add(1);
+        self.show(&format!("{place}: skipped: {error}"));
+    }
+
+    fn show(&mut self, line: &str) {
+        if self.shown_count < MAX_SHOWN {
+            self.shown_count = self.shown_count.saturating_add(1);
+            self.shown.push_str(line);
+            self.shown.push('\n');
         }
     }
 }
@@ -129,13 +186,18 @@ fn named(request: &RateLimitRequest, index: usize) -> String {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)?;
-        let all: u64 = self.fields.values().sum();
+        let all = self.fields.values().sum::<u64>().saturating_add(self.skipped);
         let more = all.saturating_sub(u64::try_from(self.shown_count).unwrap_or(u64::MAX));
         if more > 0 {
             writeln!(f, "… and {more} more")?;
         }
         let same = self.requests.saturating_sub(self.different);
         writeln!(f, "{} requests: {same} answered alike, {} differently", self.requests, self.different)?;
+        match self.skipped {
+            0 => {}
+            1 => writeln!(f, "1 line of the trace is not a request")?,
+            lines => writeln!(f, "{lines} lines of the trace are not requests")?,
+        }
         if self.fields.is_empty() {
             return Ok(());
         }

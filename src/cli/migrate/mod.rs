@@ -1,6 +1,9 @@
 //! `tollgate migrate`: compares an envoyproxy/ratelimit with Tollgate, on one page.
 
 mod answers;
+mod config_maps;
+mod container_env;
+mod env_file;
 mod given;
 mod live;
 mod manifest;
@@ -21,32 +24,39 @@ use crate::settings::envoyproxy::{self, Translation};
 
 /// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the switch
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    mut_args(with_live),
+    after_help = "\
 Examples:
   tollgate migrate --env-file ratelimit.env --policy runtime/config    what stays, what differs, what is gained
   tollgate migrate --manifest ratelimit.yaml --output tollgate/        writes tollgate.env and policies/ as well
   tollgate migrate --live old:8081 --against new:8081 trace.jsonl      asks both and compares the answers
   tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl    the same, without taking hits
 
-A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
+An env file has one NAME=VALUE per line. Comments, quotes and `export` are read as a shell does; `$` has no meaning.
 
-Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached.")]
+A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
+Other lines are skipped and reported.
+
+Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached."
+)]
 pub struct Migrate {
     /// Variables of that service, one NAME=VALUE per line; by default those of this environment
-    #[arg(long, value_name = "FILE", conflicts_with = "manifest")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["manifest", "live"])]
     env_file: Option<PathBuf>,
     /// Kubernetes manifest with its Deployment, and its ConfigMaps if it has any
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
     manifest: Option<PathBuf>,
-    /// Container of the manifest, if several could be that service
+    /// Container of the manifest, if several could be that service; `WORKLOAD/NAME` if several have
+    /// the name
     #[arg(long, value_name = "NAME", requires = "manifest")]
     container: Option<String>,
-    /// Its configuration, a file or a directory, if it is not at the path that the variables set.
-    /// May be repeated
-    #[arg(long, value_name = "PATH")]
+    /// Its configuration, a file or a directory, in place of the one that the variables set. May be
+    /// repeated
+    #[arg(long, value_name = "PATH", conflicts_with = "live")]
     policy: Vec<PathBuf>,
     /// Write the settings and policies in Tollgate's own format: DIR/tollgate.env and DIR/policies
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "live")]
     output: Option<PathBuf>,
     /// Running envoyproxy/ratelimit to send requests to, host:port of its gRPC
     #[arg(long, value_name = "ADDRESS", requires_all = ["against", "trace"])]
@@ -54,7 +64,8 @@ pub struct Migrate {
     /// Tollgate to send the same requests to
     #[arg(long, value_name = "ADDRESS", requires = "live")]
     against: Option<String>,
-    /// Send 0 hits, which charges nothing, and compare only the limits that apply
+    /// Send 0 hits, which charges nothing, and compare only the limits that apply. Needs an
+    /// envoyproxy/ratelimit of the end of 2024 or later: older ones ignore it, and take a hit
     #[arg(long, requires = "live")]
     peek: bool,
     #[command(flatten)]
@@ -64,9 +75,20 @@ pub struct Migrate {
     trace: Option<PathBuf>,
 }
 
+/// Requires a comparison of services for TLS, on which the other flags of TLS depend.
+fn with_live(argument: clap::Arg) -> clap::Arg {
+    if argument.get_id() == "tls" { argument.requires("live") } else { argument }
+}
+
 /// The policies that the service loads, or why there are none.
 enum Policies {
-    Loaded { files: Vec<policy::Source>, loaded: Loaded, from: String },
+    Loaded {
+        files: Vec<policy::Source>,
+        loaded: Loaded,
+        from: String,
+        /// Address of the control plane that the variables set, if the operator gave files.
+        unused_plane: Option<String>,
+    },
     ControlPlane(String),
     Missing(String),
     Refused(Report),
@@ -89,8 +111,8 @@ impl Migrate {
 
     /// Returns the page, and `true` if the deployment can stay as it is.
     fn page(&self) -> Result<(String, bool), String> {
-        let given = self.given()?;
-        let translation = envoyproxy::translate(&given.variables);
+        let mut given = self.given()?;
+        let translation = given.translate();
         let settings = envoyproxy::policies(&translation);
         let policies = self.policies(&given, &translation, settings.as_ref())?;
         let is_whole =
@@ -119,7 +141,7 @@ impl Migrate {
     ) -> Result<Policies, String> {
         let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
         if let (Some(plane), true) = (plane, self.policy.is_empty()) {
-            return Ok(Policies::ControlPlane(plane.clone()));
+            return Ok(Policies::ControlPlane(given.place_of(plane).unwrap_or(plane).to_owned()));
         }
         let Some(settings) = settings else {
             return Ok(Policies::Missing("not looked for, until the settings are right".to_owned()));
@@ -134,13 +156,12 @@ impl Migrate {
         let files = match () {
             () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
             () if places.paths.iter().any(|path| !path.exists()) => {
-                let more = given.missing_maps();
-                return Ok(Policies::Missing(format!("nothing is at {from}{more}; add `--policy PATH`")));
+                return Ok(Policies::Missing(format!("nothing is at {from}; add `--policy PATH`")));
             }
             () => files::read(&places),
         };
         Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
-            Ok((loaded, files)) => Policies::Loaded { files, loaded, from },
+            Ok((loaded, files)) => Policies::Loaded { files, loaded, from, unused_plane: plane.cloned() },
             Err(report) => Policies::Refused(report),
         })
     }

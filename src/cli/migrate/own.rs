@@ -10,8 +10,10 @@ use super::given::Given;
 use crate::policy::{self, Dialect, Loaded, Options, Source};
 use crate::printable::escaped;
 use crate::settings::PolicySettings;
-use crate::settings::envoyproxy::{OwnVariable, Translation, own_variables};
+use crate::settings::envoyproxy::{OwnVariable, Translation, carried, is_carried, own_names, own_variables};
 
+/// Prefix of the variables of a control plane, which has no part if there are files.
+const OF_PLANE: &str = "TOLLGATE_XDS";
 /// Variables for how that service finds its files. The exported files need none of them.
 const OF_FILES: [&str; 4] =
     ["TOLLGATE_POLICY", "TOLLGATE_POLICY_DIALECT", "TOLLGATE_POLICY_DOT_FILES", "TOLLGATE_POLICY_FILE_PREFIX"];
@@ -44,6 +46,8 @@ pub(super) fn write(
     settings: Option<&PolicySettings>,
     policies: &Policies,
 ) -> Result<Written, String> {
+    // The service may run in another directory.
+    let folder = std::path::absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let variables = folder.join("tollgate.env");
     let place = folder.join("policies");
     make_folder(&place)?;
@@ -59,9 +63,9 @@ pub(super) fn write(
         }
         _ => (None, false),
     };
-    let (text, open) = text(given, &own_variables(translation), files.as_deref(), is_native);
-    write_new(&variables, &text)?;
-    Ok(Written { variables, policies: files, is_native, open })
+    let text = EnvText::of(given, translation, files.as_deref(), is_native);
+    write_new(&variables, &text.lines)?;
+    Ok(Written { variables, policies: files, is_native, open: text.open })
 }
 
 /// Returns `true` if files mean the same in the dialect in which a word without a meaning is an
@@ -100,50 +104,108 @@ fn is_plain(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./:,@%+=[]?".contains(&byte))
 }
 
-/// Returns the variables, one per line, and the number of those without a value.
-fn text(given: &Given, own: &[OwnVariable], policies: Option<&Path>, is_native: bool) -> (String, usize) {
-    let from = escaped(&given.from);
-    let mut text = format!("# Made by `tollgate migrate` of {from}. Defaults are left out.\n");
-    let mut open = 0_usize;
-    if let Some(policies) = policies {
-        text.push_str(&format!("TOLLGATE_POLICY={}\n", policies.display()));
-        if !is_native {
-            text.push_str("TOLLGATE_POLICY_DIALECT=envoyproxy\n");
-        }
-    }
-    for OwnVariable { name, flag, value } in own {
-        if policies.is_some() && OF_FILES.contains(&name.as_str()) {
-            continue;
-        }
-        let line = match value {
-            None => format!("# {name}= a secret, not written here{}", by_file(name)),
-            Some(value) => match given.place_of(value) {
-                Some(place) => format!("# {name}= from {}{}", escaped(place), by_file(name)),
-                None if value.contains('\n') => {
-                    format!(
-                        "# {flag}: give this as a flag; its variable has a line for each value, and a file like this none"
-                    )
-                }
-                None => {
-                    if is_plain(value) {
-                        text.push_str(&format!("{name}={value}\n"));
-                        continue;
-                    }
-                    format!("# {name}= quote this for the program that reads the file: {}", escaped(value))
-                }
-            },
-        };
-        open = open.saturating_add(1);
-        text.push_str(&line);
-        text.push('\n');
-        if name == STORE {
-            // Without a store the service would count in memory, without a word.
-            text.push_str(&format!("{STORE}={FILL_IN}\n"));
-        }
-    }
-    (text, open)
+/// The text of `tollgate.env`.
+struct EnvText {
+    lines: String,
+    /// Number of values that the operator has to fill in.
+    open: usize,
+    /// Set if the policies are in files that were written.
+    has_files: bool,
 }
 
+impl EnvText {
+    fn of(given: &Given, translation: &Translation, policies: Option<&Path>, is_native: bool) -> Self {
+        let from = escaped(&given.from);
+        let lines = format!("# Made by `tollgate migrate` of {from}. Defaults are left out.\n");
+        let mut text = Self { lines, open: 0, has_files: policies.is_some() };
+        for unread in &given.unread_variables {
+            text.open(&format!("not read: {unread}"));
+        }
+        if let Some(policies) = policies {
+            text.set("TOLLGATE_POLICY", &policies.display().to_string());
+            if !is_native {
+                text.set("TOLLGATE_POLICY_DIALECT", "envoyproxy");
+            }
+        }
+        let references = given.references.iter().map(|(name, place)| (own_names(name), name, place));
+        let references: Vec<_> = references.filter(|(names, _, _)| names.iter().any(|name| text.needs(name))).collect();
+        let is_reference = |name: &str| references.iter().any(|(names, _, _)| names.iter().any(|one| one == name));
+        for own in own_variables(translation).iter().chain(&carried(&given.variables, translation)) {
+            if text.needs(&own.name) && !is_reference(&own.name) {
+                text.own(given, own);
+            }
+        }
+        for (names, name, place) in &references {
+            let by = if names.contains(name) { String::new() } else { format!("{name}: ") };
+            let files = names.last().map(|name| by_file(name)).unwrap_or_default();
+            text.open(&format!("{}= from {by}{place}{files}", names.join(", ")));
+        }
+        if is_reference(STORE) {
+            text.fill_in_store();
+        }
+        text
+    }
+
+    /// Returns `true` if a variable has an effect beside the files that were written.
+    fn needs(&self, name: &str) -> bool {
+        !self.has_files || !OF_FILES.contains(&name) && !name.starts_with(OF_PLANE)
+    }
+
+    /// Adds a variable, or a comment if its value cannot be written.
+    fn own(&mut self, given: &Given, OwnVariable { name, flag, value }: &OwnVariable) {
+        let place = value.as_deref().and_then(|value| given.place_of(value));
+        match (value, place) {
+            (None, _) => self.open(&format!("{name}= a secret, not written here{}", by_file(name))),
+            (Some(_), Some(place)) => self.open(&format!("{name}= from {place}{}", by_file(name))),
+            (Some(value), None) if value.contains('\n') => self.open(&format!(
+                "{flag}: give this as a flag; its variable has a line for each value, and a file like this none"
+            )),
+            (Some(value), None) => return self.set(name, value),
+        }
+        if name == STORE {
+            self.fill_in_store();
+        }
+    }
+
+    /// Adds a variable, or a comment if programs would read its value in different ways.
+    fn set(&mut self, name: &str, value: &str) {
+        if is_plain(value) {
+            self.lines.push_str(&format!("{name}={value}\n"));
+        } else {
+            self.open(&format!("{name}= quote this for the program that reads the file: {value}"));
+        }
+    }
+
+    /// Adds a comment on a value that the operator has to fill in.
+    fn open(&mut self, text: &str) {
+        self.open = self.open.saturating_add(1);
+        self.lines.push_str(&format!("# {}\n", escaped(text)));
+    }
+
+    /// Replaces the store by a value that is refused. Without a store, or with the default of that
+    /// service, counters would be elsewhere without a message.
+    fn fill_in_store(&mut self) {
+        let prefix = format!("{STORE}=");
+        self.lines =
+            self.lines.lines().filter(|line| !line.starts_with(&prefix)).map(|line| format!("{line}\n")).collect();
+        self.lines.push_str(&format!("{STORE}={FILL_IN}\n"));
+    }
+}
+
+/// Returns the alternative to a password in a variable, if there is one.
 fn by_file(name: &str) -> String {
-    if name.ends_with("_PASSWORD") { format!("; or {name}_FILE=PATH") } else { String::new() }
+    let file = format!("{name}_FILE");
+    if name.ends_with("_PASSWORD") && is_carried(&file) { format!("; or {file}=PATH") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_offered_for_passwords_that_can_be_in_one() {
+        assert_eq!(by_file("TOLLGATE_REDIS_PASSWORD"), "; or TOLLGATE_REDIS_PASSWORD_FILE=PATH");
+        assert_eq!(by_file("TOLLGATE_PER_SECOND_SENTINEL_PASSWORD"), "");
+        assert_eq!(by_file("TOLLGATE_STORE"), "");
+    }
 }

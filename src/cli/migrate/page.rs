@@ -7,10 +7,12 @@ use super::given::Given;
 use super::own::Written;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::{Imposes, Loaded, Rule};
-use crate::settings::envoyproxy::{Fate, Translation, fates};
+use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, read_by};
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
+/// Maximum number of lines of a topic whose length depends on the input.
+const MAX_SHOWN: usize = 10;
 /// Column at which texts begin.
 const INDENT: usize = 13;
 
@@ -44,36 +46,55 @@ impl fmt::Display for Page<'_> {
 impl Page<'_> {
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fates = fates(&self.given.variables);
-        writeln!(f, "Settings: {} of {}", count(fates.len(), "variable"), self.given.from)?;
-        let is_problem = |name: &str| {
-            self.translation.problems.iter().any(|problem| {
-                let (names, _) = problem.split_once(": ").unwrap_or((problem, ""));
-                names.split(", ").any(|one| one == name)
-            })
-        };
+        // References without a usable placeholder have no fate.
+        let unset = self.given.references.iter().filter(|(name, _)| !self.given.variables.contains_key(name)).count();
+        let number = fates.len().saturating_add(unset);
+        writeln!(f, "Settings: {} of {}", count(number, "variable"), self.given.from)?;
+        let is_problem =
+            |name: &str| self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name));
         let same = fates.iter().filter(|(name, fate)| *fate == Fate::Same && !is_problem(name));
         let same: Vec<_> = same.map(|(name, _)| *name).collect();
         if !same.is_empty() {
             line(f, "the same", &same.join(", "))?;
         }
+        let mut shown = Vec::new();
         for (name, fate) in &fates {
-            match fate {
-                Fate::Same => {}
-                Fate::NotNeeded(why) => line(f, "not needed", &format!("{name}: {why}"))?,
-                Fate::Differs(text) => line(f, "differs", &format!("{name}: {text}"))?,
-            }
+            let (topic, text) = match fate {
+                Fate::Same => continue,
+                Fate::NotNeeded(why) => ("not needed", why),
+                Fate::Differs(text) => ("differs", text),
+            };
+            shown.push(format!("{name}: {text}"));
+            line(f, topic, shown.last().map_or("", String::as_str))?;
         }
-        let notes = self.translation.notes.iter();
-        // Each difference is reported once.
-        let is_told = |note: &&String| fates.iter().any(|(name, _)| note.starts_with(&format!("{name}: ")));
-        notes.filter(|note| !is_told(note)).try_for_each(|note| line(f, "note", note))?;
-        for (name, place) in &self.given.elsewhere {
-            line(f, "elsewhere", &format!("{name}: {place}"))?;
-        }
-        for name in &self.given.unknown {
-            line(f, "unknown", &format!("{name}: neither service reads it"))?;
-        }
+        // Some notes are on the difference that has just been written.
+        let notes = self.translation.notes.iter().filter(|note| !shown.contains(note));
+        notes.into_iter().try_for_each(|note| line(f, "note", note))?;
+        self.others(f)?;
         self.translation.problems.iter().try_for_each(|problem| line(f, "problem", problem))
+    }
+
+    /// Writes the variables of other names and places.
+    fn others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = self.given;
+        let kept: Vec<_> = given.variables.keys().map(String::as_str).filter(|name| is_carried(name)).collect();
+        if !kept.is_empty() {
+            line(f, "kept", &format!("{}: read under the same name", kept.join(", ")))?;
+        }
+        let by = |wanted| given.variables.keys().filter(move |name| read_by(name) == wanted);
+        let theirs = by(ReadBy::OnlyTheirs).map(|name| format!("{name}: only a library of that service reads it"));
+        let unread = given.unread_variables.iter().chain(&given.unread).cloned();
+        bounded(f, "not read", theirs.chain(unread))?;
+        let references = given.references.iter();
+        bounded(
+            f,
+            "reference",
+            references.map(|(name, place)| format!("{name}: {place}; the value is not known here")),
+        )?;
+        // An environment has variables of other programs.
+        let is_listed = |name: &&String| !given.is_environment || name.starts_with("TOLLGATE_");
+        let unknown = by(ReadBy::Neither).filter(is_listed);
+        bounded(f, "unknown", unknown.map(|name| format!("{name}: neither service reads it")))
     }
 
     fn policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,11 +108,16 @@ impl Page<'_> {
                 writeln!(f, "\nPolicies: {}; that service refuses them too\n", count(report.len(), "problem"))?;
                 write!(f, "{report}")
             }
-            Policies::Loaded { files, loaded, from } => {
+            Policies::Loaded { files, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
                 let (files, rules) = (count(files.len(), "file"), count(loaded.policies.rules().count(), "rule"));
                 writeln!(f, "\nPolicies: {files} of {from}, {rules}, {}", count(limits, "limit"))?;
                 line(f, "the same", "every rule and limit")?;
+                if let Some(plane) = unused_plane {
+                    let text =
+                        format!("of --policy, in place of the control plane at {plane}, which --output leaves out");
+                    line(f, "note", &text)?;
+                }
                 for problem in loaded.warnings.iter() {
                     let place = problem.place().map(|(file, position)| match position {
                         Some((row, column)) => format!("{file}:{row}:{column}: "),
@@ -184,6 +210,15 @@ fn count(number: usize, thing: &str) -> String {
 /// Writes a topic with a wrapped text beside it.
 fn line(f: &mut fmt::Formatter<'_>, topic: &str, text: &str) -> fmt::Result {
     wrapped(f, &format!("  {topic:<width$}", width = INDENT.saturating_sub(2)), INDENT, text)
+}
+
+/// Writes a line for each text, and the number of those beyond [`MAX_SHOWN`].
+fn bounded(f: &mut fmt::Formatter<'_>, topic: &str, mut texts: impl Iterator<Item = String>) -> fmt::Result {
+    texts.by_ref().take(MAX_SHOWN).try_for_each(|text| line(f, topic, &text))?;
+    match texts.count() {
+        0 => Ok(()),
+        more => line(f, topic, &format!("… and {more} more")),
+    }
 }
 
 /// Writes a wrapped text: the first line after `head`, the others indented by `indent` columns.

@@ -178,6 +178,14 @@ impl Reading<'_> {
 }
 
 impl Which {
+    /// Returns `true` if a file would be read, by its path below the directory and its content. A
+    /// path without parts is that of a file that was given by name.
+    pub fn selects(&self, below: &Path, text: &str) -> bool {
+        let has_dot = below.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+        let is_named = (self.dot_files || !has_dot) && self.is_named(Path::new(""), below);
+        below.as_os_str().is_empty() || is_named && (self.has(below) || self.by_content && is_policy(text))
+    }
+
     /// Returns `true` if a file is selected by its name.
     fn has(&self, path: &Path) -> bool {
         if self.tests { is_tests(path) } else { is_yaml(path) }
@@ -279,6 +287,9 @@ mod tests {
         assert_eq!(names_of(root.path(), which(true, "config."))[0], "config/.d/c.yaml");
         assert!(names_of(root.path(), which(false, "")).contains(&"other.yaml".to_owned()));
         assert_eq!(names_of(root.path(), which(false, "nothing")), [""; 0]);
+        let selects = |path: &str, text| which(false, "config.").selects(Path::new(path), text);
+        assert!(selects("config/a", "domain: d") && selects("config/empty.yml", "") && selects("", readme));
+        assert!(!selects("config/README.md", readme) && !selects("config/.a", "domain: d") && !selects("b.yml", ""));
     }
 
     #[cfg(unix)]

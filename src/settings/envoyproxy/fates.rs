@@ -2,8 +2,8 @@
 
 use clap::CommandFactory as _;
 
-use super::table::{VARIABLES, Variable, Worth};
-use super::{Flag, Reader, SECRET, Serve, Translation, Variables, is_off, words};
+use super::table::{IDLE_MEMCACHE, VARIABLES, Variable, Worth};
+use super::{Flag, Reader, SECRET, Serve, Translation, Variables, is_off};
 use crate::settings::PolicySettings;
 use crate::store::redis::without_password;
 
@@ -18,63 +18,87 @@ pub enum Fate {
     Differs(&'static str),
 }
 
-/// A variable that is honored with a difference.
-struct Difference {
-    name: &'static str,
-    applies: fn(&str) -> bool,
-    text: &'static str,
-}
-
-#[rustfmt::skip]
-const DIFFERENCES: &[Difference] = &[
-    Difference { name: "GRPC_SERVER_TLS_CA_CERT", applies: always, text: "that service ignores it; here clients must show a certificate of this authority" },
-    Difference { name: "GRPC_CLIENT_TLS_CACERT", applies: always, text: "only this authority is trusted, not the system's as well" },
-    Difference { name: "LOG_LEVEL", applies: is_debug, text: "one line per descriptor, of at most 100 requests per second" },
-    Difference { name: "RUNTIME_WATCH_ROOT", applies: is_true, text: "every change below RUNTIME_ROOT is loaded, not only a swap of RUNTIME_ROOT itself" },
-    Difference { name: "LOCAL_CACHE_SIZE_IN_BYTES", applies: is_positive, text: "denials are cached for 60 s at most, 65,536 of them; a refund or a higher limit ends them" },
-    Difference { name: "REDIS_TIMEOUT", applies: always, text: "bounds connecting, as there; a call may take the caller's grpc-timeout, or 1 s, not forever" },
-    Difference { name: "TRACING_ENABLED", applies: is_true, text: "without OTEL_EXPORTER_OTLP_ENDPOINT, spans go to http://localhost:4318, not to https" },
-];
-
-fn always(_: &str) -> bool {
-    true
-}
-
-fn is_true(text: &str) -> bool {
-    words::boolean(text) == Ok(true)
-}
-
-fn is_positive(text: &str) -> bool {
-    words::integer(text).is_ok_and(|number| number > 0)
-}
-
-fn is_debug(text: &str) -> bool {
-    ["debug", "trace"].iter().any(|level| text.eq_ignore_ascii_case(level))
-}
-
 /// Returns the variables that are set, in the order of that service's settings. Those of memcached
 /// are left out if they are refused, as [`Translation::problems`] then contains them.
 pub fn fates(variables: &Variables) -> Vec<(&'static str, Fate)> {
     let reader = Reader { variables, translation: Translation::default() };
-    let fate = |variable: &Variable| Some((variable.name, fate(variable, reader.set(variable)?)));
-    VARIABLES.iter().filter_map(fate).collect()
+    let is_refused = |variable: &Variable| matches!(variable.worth, Worth::Refused(_)) && reader.is_memcached();
+    let set = VARIABLES.iter().filter(|variable| !is_refused(variable));
+    set.filter_map(|variable| Some((variable.name, fate(variable, reader.set(variable)?)))).collect()
 }
 
 fn fate(variable: &Variable, text: &str) -> Fate {
-    let difference = DIFFERENCES.iter().find(|difference| difference.name == variable.name);
-    match (difference.filter(|difference| (difference.applies)(text)), variable.worth) {
+    match (variable.difference.filter(|difference| (difference.applies)(text)), variable.worth) {
         (Some(difference), _) => Fate::Differs(difference.text),
         (None, Worth::NeedNot(why)) => Fate::NotNeeded(why),
         (None, Worth::Instead(what)) if text != variable.default && !is_off(variable, text) => Fate::Differs(what),
-        (None, Worth::Refused(_)) => Fate::NotNeeded("memcached is not used"),
+        (None, Worth::Refused(_)) => Fate::NotNeeded(IDLE_MEMCACHE),
         (None, Worth::Instead(_) | Worth::Part(_)) => Fate::Same,
     }
 }
 
-/// Returns `true` if that service, or a library of it, reads the variable.
-pub fn is_known(name: &str) -> bool {
-    let families = ["DOG_STATSD_MOGRIFIER_", "OTEL_", "GOSTATS_", "SSL_CERT_", "TOLLGATE_"];
-    families.iter().any(|family| name.starts_with(family)) || VARIABLES.iter().any(|variable| variable.name == name)
+/// The services that read a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBy {
+    /// envoyproxy/ratelimit and Tollgate, or Tollgate alone.
+    Tollgate,
+    /// A library of envoyproxy/ratelimit.
+    OnlyTheirs,
+    /// Neither.
+    Neither,
+}
+
+/// Returns the services that read a variable.
+pub fn read_by(name: &str) -> ReadBy {
+    let starts = |families: &[&str]| families.iter().any(|family| name.starts_with(family));
+    let is_in_table = VARIABLES.iter().any(|variable| variable.name == name);
+    match () {
+        () if is_in_table || starts(&["DOG_STATSD_MOGRIFIER_"]) || is_carried(name) => ReadBy::Tollgate,
+        () if starts(&["OTEL_", "GOSTATS_"]) => ReadBy::OnlyTheirs,
+        () => ReadBy::Neither,
+    }
+}
+
+/// Returns `true` if Tollgate reads a variable under the same name.
+pub fn is_carried(name: &str) -> bool {
+    name.starts_with("SSL_CERT_") || argument_of(&Serve::command(), name).is_some()
+}
+
+fn argument_of<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Arg> {
+    command.get_arguments().find(|argument| argument.get_env().is_some_and(|env| env == name))
+}
+
+/// Returns the variables of Tollgate that have the effect of a variable of that service.
+pub fn own_names(name: &str) -> Vec<String> {
+    let command = Serve::command();
+    let of_flag = |flag: &str| {
+        let argument = command.get_arguments().find(|argument| argument.get_long() == flag.strip_prefix("--"));
+        Some(argument?.get_env()?.to_str()?.to_owned())
+    };
+    match VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.worth) {
+        Some(Worth::Part(flags)) => flags.split(' ').filter_map(of_flag).collect(),
+        Some(Worth::NeedNot(_) | Worth::Instead(_) | Worth::Refused(_)) => Vec::new(),
+        None if is_carried(name) => vec![name.to_owned()],
+        None => Vec::new(),
+    }
+}
+
+/// Returns the variables that Tollgate reads under the same name, without those that are overridden
+/// by a flag of the translation.
+pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVariable> {
+    let command = Serve::command();
+    let mut carried = Vec::new();
+    for (name, value) in variables.iter().filter(|(name, _)| is_carried(name)) {
+        let argument = argument_of(&command, name);
+        let long = argument.and_then(clap::Arg::get_long).unwrap_or_default();
+        if translation.flags.iter().any(|flag| flag.name.strip_prefix("--") == Some(long)) {
+            continue;
+        }
+        let is_hidden = argument.is_some_and(clap::Arg::is_hide_env_values_set);
+        let is_secret = is_hidden || without_password(value) != *value;
+        carried.push(OwnVariable { name: name.clone(), flag: "", value: (!is_secret).then(|| value.clone()) });
+    }
+    carried
 }
 
 /// Returns the sources of policies that the flags set; `None` if the flags cannot be parsed.
@@ -89,7 +113,7 @@ pub fn policies(translation: &Translation) -> Option<PolicySettings> {
 pub struct OwnVariable {
     /// The name, such as `TOLLGATE_STORE`.
     pub name: String,
-    /// The flag that it sets.
+    /// The flag that it sets; empty for a variable that keeps its name.
     pub flag: &'static str,
     /// The value; `None` if it contains a secret.
     pub value: Option<String>,
@@ -151,11 +175,10 @@ mod tests {
 
     /// Users look up a difference in either place.
     #[test]
-    fn each_difference_is_of_a_variable_and_in_the_guide() {
+    fn each_difference_is_in_the_guide() {
         let guide = include_str!("../../../docs/migrating.md");
-        for difference in DIFFERENCES {
-            assert!(VARIABLES.iter().any(|variable| variable.name == difference.name), "{}", difference.name);
-            assert!(guide.contains(difference.name), "{}", difference.name);
+        for variable in VARIABLES.iter().filter(|variable| variable.difference.is_some()) {
+            assert!(guide.contains(variable.name), "{}", variable.name);
         }
     }
 
@@ -182,7 +205,28 @@ mod tests {
 
     #[test]
     fn a_name_that_no_service_reads_is_told_from_those_that_one_does() {
-        assert!(["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME"].into_iter().all(is_known));
-        assert!(!is_known("REDIS_ULR"));
+        let by = |names: &[&str]| names.iter().map(|name| read_by(name)).collect::<Vec<_>>();
+        let here = by(&["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME", "TOLLGATE_DRAIN_DELAY"]);
+        assert_eq!(here, [ReadBy::Tollgate; 4]);
+        assert_eq!(by(&["OTEL_BSP_SCHEDULE_DELAY", "GOSTATS_BATCH_ENABLED"]), [ReadBy::OnlyTheirs; 2]);
+        assert_eq!(by(&["REDIS_ULR", "TOLLGATE_DRAIN"]), [ReadBy::Neither; 2]);
+    }
+
+    #[test]
+    fn variables_of_both_are_carried_over_unless_a_flag_overrides_them() {
+        let set = variables(&[
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret"),
+            ("OTEL_SERVICE_NAME", "ours"),
+            ("OTEL_TRACES_SAMPLER", "always_off"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", "redis:6379"),
+            ("TOLLGATE_DRAIN_DELAY", "5s"),
+            ("TOLLGATE_GRPC_LISTEN", "[::]:1"),
+            ("TRACING_ENABLED", "true"),
+        ]);
+        let carried = carried(&set, &translate(&set));
+        let shown: Vec<_> = carried.iter().map(|own| (own.name.as_str(), own.value.as_deref())).collect();
+        assert_eq!(shown, [("OTEL_EXPORTER_OTLP_HEADERS", None), ("TOLLGATE_DRAIN_DELAY", Some("5s"))]);
+        assert_eq!(own_names("REDIS_AUTH"), ["TOLLGATE_REDIS_USER", "TOLLGATE_REDIS_PASSWORD"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
+use super::table::{MEMCACHE, VARIABLES, Variable, Worth};
 use super::{Flag, Reader, words};
 use crate::store::redis::without_password;
 
@@ -237,8 +238,10 @@ fn store(reader: &mut Reader<'_>) {
     match reader.text("BACKEND_TYPE") {
         "redis" | "" => {}
         "memcache" => {
-            let what = "memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
-            return reader.problem("BACKEND_TYPE", what);
+            let is_refused = |variable: &&Variable| matches!(variable.worth, Worth::Refused(_));
+            let set = VARIABLES.iter().filter(is_refused).filter(|variable| reader.set(variable).is_some());
+            let names: Vec<_> = std::iter::once("BACKEND_TYPE").chain(set.map(|variable| variable.name)).collect();
+            return reader.problem(&names.join(", "), MEMCACHE);
         }
         other => return reader.problem("BACKEND_TYPE", &format!("expected redis, found `{other}`")),
     }

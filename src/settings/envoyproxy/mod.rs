@@ -12,9 +12,11 @@ mod words;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use self::fates::{Fate, OwnVariable, fates, is_known, own_variables, policies};
+pub use self::fates::{
+    Fate, OwnVariable, ReadBy, carried, fates, is_carried, own_names, own_variables, policies, read_by,
+};
 use crate::store::redis::without_password;
-use table::{Kind, VARIABLES, Variable, Worth};
+use table::{IDLE_MEMCACHE, Kind, VARIABLES, Variable, Worth};
 
 /// The variables of a process, by name.
 pub type Variables = BTreeMap<String, String>;
@@ -54,12 +56,16 @@ pub fn translate(variables: &Variables) -> Translation {
     // The replacement of an invalid value may be invalid as well: the variable has already been
     // reported.
     let is_told = |found: &String| {
-        let (names, _) = found.split_once(": ").unwrap_or((found, ""));
-        names.split(", ").any(|name| reader.translation.problems.iter().any(|known| known.starts_with(name)))
+        named(found).any(|name| reader.translation.problems.iter().any(|known| known.starts_with(name)))
     };
     let more: Vec<_> = resolved(&reader).into_iter().filter(|found| !is_told(found)).collect();
     reader.translation.problems.extend(more);
     reader.translation
+}
+
+/// Returns the variables that a problem names.
+pub fn named(problem: &str) -> impl Iterator<Item = &str> {
+    problem.split(": ").next().unwrap_or_default().split(", ")
 }
 
 #[derive(clap::Parser)]
@@ -140,7 +146,6 @@ struct Reader<'v> {
 impl<'v> Reader<'v> {
     /// Checks each variable on its own.
     fn check(&mut self) {
-        let memcached = self.text("BACKEND_TYPE").eq_ignore_ascii_case("memcache");
         for variable in VARIABLES {
             let Some(text) = self.set(variable) else { continue };
             let is_default = text == variable.default;
@@ -150,12 +155,18 @@ impl<'v> Reader<'v> {
                 self.problem(variable.name, &format!("{what}, found `{found}`"));
             }
             match variable.worth {
-                Worth::Refused(what) if memcached => self.problem(variable.name, what),
-                Worth::Refused(_) => self.note(variable.name, "has no effect without BACKEND_TYPE=memcache"),
+                // Named together with the backend.
+                Worth::Refused(_) if self.is_memcached() => {}
+                Worth::Refused(_) => self.note(variable.name, IDLE_MEMCACHE),
                 Worth::Instead(what) if !is_default && !is_off(variable, text) => self.note(variable.name, what),
                 Worth::Instead(_) | Worth::NeedNot(_) | Worth::Part(_) => {}
             }
         }
+    }
+
+    /// Returns `true` if counters are in memcached.
+    fn is_memcached(&self) -> bool {
+        self.text("BACKEND_TYPE") == "memcache"
     }
 
     fn problem(&mut self, name: &str, what: &str) {

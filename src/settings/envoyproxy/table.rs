@@ -4,6 +4,8 @@
 use Kind::{Bool, Duration, Float, Int, List, Map, Text};
 use Worth::{Instead, NeedNot, Part, Refused};
 
+use super::words;
+
 /// The type of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -42,6 +44,17 @@ pub(super) struct Variable {
     /// Default of that service; empty if there is none.
     pub(super) default: &'static str,
     pub(super) worth: Worth,
+    /// The difference from the effect there, if there is one.
+    pub(super) difference: Option<Difference>,
+}
+
+/// A difference in effect between the services.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Difference {
+    /// Returns `true` for values that have a different effect.
+    pub(super) applies: fn(&str) -> bool,
+    /// The effect here, beside the effect there.
+    pub(super) text: &'static str,
 }
 
 /// All variables, in the order of that service's settings.
@@ -59,10 +72,10 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("GRPC_SERVER_USE_TLS", Bool, "false", Part("--grpc-tls-cert --grpc-tls-key --grpc-tls-client-ca")),
     v("GRPC_SERVER_TLS_CERT", Text, "", Part("--grpc-tls-cert")),
     v("GRPC_SERVER_TLS_KEY", Text, "", Part("--grpc-tls-key")),
-    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")),
-    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")),
+    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "only this authority is trusted, not the system's as well"),
+    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "that service ignores it; here clients must show a certificate of this authority"),
     v("GRPC_CLIENT_TLS_SAN", Text, "", Part("--grpc-tls-client-san")),
-    v("LOG_LEVEL", Text, "WARN", Part("--log")),
+    v("LOG_LEVEL", Text, "WARN", Part("--log")).but(is_debug, "one line per descriptor, of at most 100 requests per second"),
     v("LOG_FORMAT", Text, "text", Part("--log-format")),
 
     v("CONFIG_TYPE", Text, "FILE", Part("--policy --xds")),
@@ -102,11 +115,11 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("RUNTIME_SUBDIRECTORY", Text, "", Part("--policy")),
     v("RUNTIME_APPDIRECTORY", Text, "config", Part("--policy --policy-file-prefix")),
     v("RUNTIME_IGNOREDOTFILES", Bool, "false", Part("--policy-dot-files")),
-    v("RUNTIME_WATCH_ROOT", Bool, "true", Part("--policy --policy-file-prefix")),
+    v("RUNTIME_WATCH_ROOT", Bool, "true", Part("--policy --policy-file-prefix")).but(is_true, "every change below RUNTIME_ROOT is loaded, not only a swap of RUNTIME_ROOT itself"),
     v("MERGE_DOMAIN_CONFIG", Bool, "false", Part("--merge-domains")),
 
     v("EXPIRATION_JITTER_MAX_SECONDS", Int, "300", NeedNot("a counter expires a minute after it stops mattering")),
-    v("LOCAL_CACHE_SIZE_IN_BYTES", Int, "0", Part("--deny-cache-max")),
+    v("LOCAL_CACHE_SIZE_IN_BYTES", Int, "0", Part("--deny-cache-max")).but(is_positive, "denials are cached for 60 s at most, 65,536 of them; a refund or a higher limit ends them"),
     v("NEAR_LIMIT_RATIO", Float, "0.8", Part("--near-limit-ratio")),
     v("CACHE_KEY_PREFIX", Text, "", Part("--redis-prefix")),
     v("BACKEND_TYPE", Text, "redis", Part("--store")),
@@ -135,7 +148,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("REDIS_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are asked at once")),
     v("REDIS_SENTINEL_AUTH", Text, "", Part("--sentinel-user --sentinel-password")),
     v("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Bool, "false", Part("--ready-while-store")),
-    v("REDIS_TIMEOUT", Duration, "10s", Part("--redis-connect-timeout")),
+    v("REDIS_TIMEOUT", Duration, "10s", Part("--redis-connect-timeout")).but(always, "bounds connecting, as there; a call may take the caller's grpc-timeout, or 1 s, not forever"),
     v("REDIS_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", NeedNot(POOL)),
     v("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", NeedNot(STARTUP)),
     v("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", NeedNot(STARTUP)),
@@ -156,16 +169,16 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", NeedNot(POOL)),
 
     v("MEMCACHE_HOST_PORT", List, "", Refused(MEMCACHE)),
-    v("MEMCACHE_MAX_IDLE_CONNS", Int, "2", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_MAX_IDLE_CONNS", Int, "2", Refused(MEMCACHE)),
     v("MEMCACHE_SRV", Text, "", Refused(MEMCACHE)),
-    v("MEMCACHE_SRV_REFRESH", Duration, "0", NeedNot(IDLE_MEMCACHE)),
-    v("MEMCACHE_TLS", Bool, "false", NeedNot(IDLE_MEMCACHE)),
-    v("MEMCACHE_TLS_CLIENT_CERT", Text, "", NeedNot(IDLE_MEMCACHE)),
-    v("MEMCACHE_TLS_CLIENT_KEY", Text, "", NeedNot(IDLE_MEMCACHE)),
-    v("MEMCACHE_TLS_CACERT", Text, "", NeedNot(IDLE_MEMCACHE)),
-    v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", NeedNot(IDLE_MEMCACHE)),
+    v("MEMCACHE_SRV_REFRESH", Duration, "0", Refused(MEMCACHE)),
+    v("MEMCACHE_TLS", Bool, "false", Refused(MEMCACHE)),
+    v("MEMCACHE_TLS_CLIENT_CERT", Text, "", Refused(MEMCACHE)),
+    v("MEMCACHE_TLS_CLIENT_KEY", Text, "", Refused(MEMCACHE)),
+    v("MEMCACHE_TLS_CACERT", Text, "", Refused(MEMCACHE)),
+    v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", Refused(MEMCACHE)),
 
-    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --otlp-protocol --trace-sampler --trace-sampler-arg")),
+    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --otlp-protocol --trace-sampler --trace-sampler-arg")).but(is_true, "without OTEL_EXPORTER_OTLP_ENDPOINT, spans go to http://localhost:4318, not to https"),
     v("TRACING_SERVICE_NAME", Text, "RateLimit", Part("--service-name")),
     v("TRACING_SERVICE_NAMESPACE", Text, "", Part("--resource-attribute")),
     v("TRACING_SERVICE_INSTANCE_ID", Text, "", Part("--resource-attribute")),
@@ -176,9 +189,35 @@ pub(super) const VARIABLES: &[Variable] = &[
 const POOL: &str = "requests share a connection a worker and node, and never wait for one";
 const PIPELINE: &str = "commands of requests that wait at the same time go out together";
 const STARTUP: &str = "Redis is tried again after 10 ms, doubled up to 1 s";
-const MEMCACHE: &str = "memcached cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
-const IDLE_MEMCACHE: &str = "memcached is not used";
+/// The statement on memcached, for all its variables.
+pub(super) const MEMCACHE: &str =
+    "memcached is not supported: it cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
+/// The statement on the variables of memcached beside another store.
+pub(super) const IDLE_MEMCACHE: &str = "has no effect without BACKEND_TYPE=memcache";
 
 const fn v(name: &'static str, kind: Kind, default: &'static str, worth: Worth) -> Variable {
-    Variable { name, kind, default, worth }
+    Variable { name, kind, default, worth, difference: None }
+}
+
+impl Variable {
+    /// Returns the variable with a difference for some of its values.
+    const fn but(self, applies: fn(&str) -> bool, text: &'static str) -> Self {
+        Self { difference: Some(Difference { applies, text }), ..self }
+    }
+}
+
+fn always(_: &str) -> bool {
+    true
+}
+
+fn is_true(text: &str) -> bool {
+    words::boolean(text) == Ok(true)
+}
+
+fn is_positive(text: &str) -> bool {
+    words::integer(text).is_ok_and(|number| number > 0)
+}
+
+fn is_debug(text: &str) -> bool {
+    ["debug", "trace"].iter().any(|level| text.eq_ignore_ascii_case(level))
 }

@@ -1,0 +1,107 @@
+//! The ConfigMaps of a manifest.
+
+use serde_json::Value;
+
+use super::manifest::{text, text_at};
+
+/// The ConfigMaps of a manifest, in order.
+pub(super) struct ConfigMaps<'m>(Vec<ConfigMap<'m>>);
+
+/// A ConfigMap.
+pub(super) struct ConfigMap<'m> {
+    pub(super) name: &'m str,
+    /// `None` if the manifest leaves it to the command that applies it.
+    namespace: Option<&'m str>,
+    object: &'m Value,
+}
+
+impl<'m> ConfigMaps<'m> {
+    /// Returns those among the objects of a manifest.
+    pub(super) fn among(objects: &[&'m Value]) -> Self {
+        let of_kind = objects.iter().filter(|object| text_at(object, "/kind") == Some("ConfigMap"));
+        let map = |object: &&'m Value| {
+            let namespace = text_at(object, "/metadata/namespace");
+            Some(ConfigMap { name: text_at(object, "/metadata/name")?, namespace, object })
+        };
+        Self(of_kind.filter_map(map).collect())
+    }
+
+    /// Returns the ConfigMap that a workload means by a name: that of its own namespace, or one
+    /// without a namespace.
+    ///
+    /// # Errors
+    /// There is none, or several could be meant.
+    pub(super) fn find(&self, name: &str, namespace: Option<&str>) -> Result<&ConfigMap<'m>, String> {
+        let named: Vec<&ConfigMap<'m>> = self.0.iter().filter(|map| map.name == name).collect();
+        let mut fitting: Vec<_> = named.iter().filter(|map| map.namespace == namespace).collect();
+        if fitting.is_empty() {
+            let is_open = |map: &&&ConfigMap<'m>| map.namespace.is_none() || namespace.is_none();
+            fitting = named.iter().filter(is_open).collect();
+        }
+        let spaces = named.iter().map(|map| map.namespace.unwrap_or("(none)")).collect::<Vec<_>>().join(", ");
+        let wanted = namespace.unwrap_or("(none)");
+        match fitting.as_slice() {
+            [map] => Ok(map),
+            _ if named.is_empty() => Err(format!("ConfigMap {name} is not in the manifest")),
+            [] => Err(format!("ConfigMap {name} is in namespaces {spaces}, and the workload in namespace {wanted}")),
+            _ => Err(format!(
+                "ConfigMap {name} is in the manifest several times: namespaces {spaces}; expected one for the workload"
+            )),
+        }
+    }
+}
+
+impl<'m> ConfigMap<'m> {
+    /// Returns the keys and values that are text.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&'m str, String)> + use<'m> {
+        let data = self.object.get("data").and_then(Value::as_object);
+        data.into_iter().flatten().map(|(key, value)| (key.as_str(), text(value)))
+    }
+
+    /// Returns the keys of values that are not text.
+    pub(super) fn binary_keys(&self) -> impl Iterator<Item = &'m str> + use<'m> {
+        let data = self.object.get("binaryData").and_then(Value::as_object);
+        data.into_iter().flatten().map(|(key, _)| key.as_str())
+    }
+
+    /// Returns the value of a key, if it is text.
+    pub(super) fn value(&self, key: &str) -> Option<String> {
+        self.texts().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the value of `key` in the ConfigMap `a`, for a workload in a namespace.
+    fn found(spaces: &[Option<&str>], namespace: Option<&str>) -> Result<String, String> {
+        let object = |space: &Option<&str>| {
+            let value = space.unwrap_or("none");
+            json!({ "kind": "ConfigMap", "metadata": { "name": "a", "namespace": space }, "data": { "key": value } })
+        };
+        let objects: Vec<Value> = spaces.iter().map(object).collect();
+        let maps = ConfigMaps::among(&objects.iter().collect::<Vec<_>>());
+        maps.find("a", namespace).map(|map| map.value("key").unwrap_or_default())
+    }
+
+    #[test]
+    fn a_name_means_the_config_map_of_the_same_namespace() {
+        let both = [Some("prod"), Some("test")];
+        assert_eq!(found(&both, Some("test")), Ok("test".to_owned()));
+        assert_eq!(found(&[None, Some("prod")], Some("test")), Ok("none".to_owned()));
+        assert_eq!(found(&[Some("prod")], None), Ok("prod".to_owned()));
+        let refused = |spaces: &[Option<&str>], namespace| found(spaces, namespace).unwrap_err();
+        assert_eq!(refused(&[], None), "ConfigMap a is not in the manifest");
+        assert_eq!(
+            refused(&both, None),
+            "ConfigMap a is in the manifest several times: namespaces prod, test; expected one for the workload"
+        );
+        assert_eq!(
+            refused(&both, Some("shop")),
+            "ConfigMap a is in namespaces prod, test, and the workload in namespace shop"
+        );
+    }
+}

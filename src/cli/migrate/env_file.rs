@@ -1,0 +1,109 @@
+//! Env files: `NAME=VALUE` lines that mean the same to Docker, Compose and a shell.
+
+use crate::settings::envoyproxy::Variables;
+
+/// Parses the lines of an env file.
+///
+/// `#` begins a comment at the start of a line, and after a blank. A byte order mark, `export` and
+/// quotes around a value are dropped; `$` has no meaning. Lines that some readers refuse, or read
+/// in another way, are errors.
+///
+/// # Errors
+/// A line cannot be parsed. The error has its number but not its text, which may contain a secret.
+pub(super) fn parse(text: &str) -> Result<Variables, String> {
+    let mut variables = Variables::new();
+    for (line, number) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().zip(1_u64..) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, value) = variable(line).map_err(|error| format!("{number}: {error}"))?;
+        variables.insert(name.to_owned(), value);
+    }
+    Ok(variables)
+}
+
+fn variable(line: &str) -> Result<(&str, String), String> {
+    let exported = line.strip_prefix("export").filter(|rest| rest.starts_with([' ', '\t']));
+    let line = exported.unwrap_or(line).trim_start();
+    let (name, text) = line.split_once('=').ok_or("expected NAME=VALUE, found no `=`")?;
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return Err("expected NAME=VALUE, found no name or a blank before the `=`".to_owned());
+    }
+    match text.chars().next() {
+        Some(quote @ ('"' | '\'')) => Ok((name, quoted(text, quote)?)),
+        _ => Ok((name, bare(text)?.to_owned())),
+    }
+}
+
+/// Returns a value without quotes, up to a comment.
+fn bare(text: &str) -> Result<&str, String> {
+    let is_comment =
+        |at: &usize| text.get(..*at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']));
+    let end = text.match_indices('#').map(|(at, _)| at).find(is_comment).unwrap_or(text.len());
+    let value = text.get(..end).unwrap_or(text).trim_end();
+    if value.starts_with([' ', '\t']) {
+        return Err("expected NAME=VALUE, found a blank after the `=`".to_owned());
+    }
+    Ok(value)
+}
+
+/// Returns a value without its quotes. Between double quotes, a backslash escapes `"`, `\`, `$` and
+/// `` ` ``, as in a shell.
+fn quoted(text: &str, quote: char) -> Result<String, String> {
+    let mut value = String::new();
+    let mut letters = text.chars();
+    letters.next();
+    while let Some(letter) = letters.next() {
+        if letter == quote {
+            let rest = letters.as_str();
+            let is_comment = rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#');
+            return match rest.trim().is_empty() || is_comment {
+                true => Ok(value),
+                false => Err(format!("expected the end of the line or a comment after the closing {quote}")),
+            };
+        }
+        let escaped = letters.as_str().chars().next().filter(|next| "\"\\$`".contains(*next));
+        match escaped {
+            Some(next) if letter == '\\' && quote == '"' => {
+                value.push(next);
+                letters.next();
+            }
+            _ => value.push(letter),
+        }
+    }
+    Err(format!("expected a closing {quote} on the same line; a value has one line"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_docker_and_shells_do() {
+        let text = "\u{feff}A=1\r\n\t# comment\n  export\tB=two words \t# comment\nC='#3' # c\nD=\"a\\\"b\\n$X\"\t\n\
+                    E=x#y\nF=\nG= # none\nH='a\"b'\nI=a=b\nJ=it's\n";
+        let expected = [
+            ("A", "1"),
+            ("B", "two words"),
+            ("C", "#3"),
+            ("D", "a\"b\\n$X"),
+            ("E", "x#y"),
+            ("F", ""),
+            ("G", ""),
+            ("H", "a\"b"),
+            ("I", "a=b"),
+            ("J", "it's"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(parse(text), Ok(Variables::from(expected)));
+    }
+
+    #[test]
+    fn lines_that_readers_disagree_on_are_refused_by_number() {
+        for line in ["hunter2", "A = hunter2", "A= hunter2", "=hunter2", "A=\"hunter2", "A='hunter'2", "B C=hunter2"] {
+            let error = parse(&format!("# comment\nOK=1\n{line}\nhunter2\"\n")).unwrap_err();
+            assert!(error.starts_with("3: expected") && !error.contains("hunter"), "{line}: {error}");
+        }
+    }
+}

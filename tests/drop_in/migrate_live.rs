@@ -1,0 +1,113 @@
+//! `tollgate migrate --live`: the comparison of the answers of two services.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ::tollgate::grpc::proto::rate_limit_response::rate_limit::Unit;
+use ::tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use ::tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use ::tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use tonic::{Request, Response, Status};
+
+use super::migrate::{migrate, path};
+use super::{Istio, Ratelimit};
+use crate::support::policy::{Policies, yearly};
+use crate::support::tollgate::Tollgate;
+
+const TRACE: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}
+{"at": 1, "request": {"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}}
+{"domain": "", "descriptors": []}
+"#;
+
+/// Compares two services of one policy each, the old and the new one.
+async fn compare(istio: &Istio, there: &mut Ratelimit, other: &Istio, peek: bool) -> (i32, String) {
+    let trace = istio.map.files.file("trace.jsonl");
+    std::fs::write(&trace, TRACE).unwrap();
+    let mut here = other.serve(&[]).await;
+    let (live, against) = (there.grpc().to_string(), here.grpc().to_string());
+    let mut arguments = vec!["--live", &live, "--against", &against, path(&trace)];
+    arguments.extend(peek.then_some("--peek"));
+    let (status, text, complaints) = migrate(&arguments);
+    (status, text.replace(path(istio.map.files.path()), "") + &complaints)
+}
+
+#[tokio::test]
+async fn equal_answers_are_exit_0_and_others_are_named() {
+    let (istio, other) = (Istio::with(&yearly("user", 2)).await, Istio::with(&yearly("user", 1)).await);
+    let mut there = istio.serve(&[]).await;
+    let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
+    assert_eq!((status, text.as_str()), (0, "3 requests: 3 answered alike, 0 differently\n"));
+    // The two hits are used up now, and 0 hits take nothing.
+    let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
+    assert_eq!((status, text.as_str()), (0, "3 requests: 3 answered alike, 0 differently\n"));
+    let (status, text) = compare(&istio, &mut there, &other, false).await;
+    assert_eq!(status, 1);
+    insta::assert_snapshot!(text, @r"
+    /trace.jsonl:1: overall_code: OVER_LIMIT there, OK here
+    /trace.jsonl:1: user=ann: current_limit: 2 per YEAR there, 1 per YEAR here
+    /trace.jsonl:1: user=ann: code: OVER_LIMIT there, OK here
+    /trace.jsonl:2: user=ann: current_limit: 2 per YEAR there, 1 per YEAR here
+    3 requests: 1 answered alike, 2 differently
+      code 1, current_limit 2, overall_code 1
+    ");
+}
+
+#[tokio::test]
+async fn a_line_that_is_not_a_request_is_skipped_and_exit_2() {
+    let files = Policies::of(&yearly("user", 2));
+    let service = Tollgate::serve(&files.file("policy.yaml"));
+    let request = TRACE.lines().next().unwrap();
+    files.write("trace.jsonl", &format!("{request}\n{{\"domain\":\n\n{request}\n"));
+    let (address, trace) = (service.grpc.to_string(), files.file("trace.jsonl"));
+    let (status, text, _) = migrate(&["--live", &address, "--against", &address, "--peek", path(&trace)]);
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("trace.jsonl:2: skipped: EOF while parsing"), "{text}");
+    assert!(
+        text.contains("2 requests: 2 answered alike, 0 differently\n1 line of the trace is not a request"),
+        "{text}"
+    );
+}
+
+/// An envoyproxy/ratelimit that ignores the hits of a descriptor, as all did before the end of
+/// 2024.
+struct Old(AtomicU32);
+
+#[tonic::async_trait]
+impl RateLimitService for Old {
+    async fn should_rate_limit(&self, _: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
+        let limit = RateLimit { requests_per_unit: 10, unit: Unit::Year.into(), ..Default::default() };
+        let limit_remaining = self.0.fetch_sub(1, Ordering::Relaxed);
+        let code = Code::Ok.into();
+        let status = DescriptorStatus { code, current_limit: Some(limit), limit_remaining, ..Default::default() };
+        Ok(Response::new(RateLimitResponse { overall_code: code, statuses: vec![status], ..Default::default() }))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_takes_hits_for_a_peek_is_reported() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let old = listener.local_addr().unwrap().to_string();
+    let server = tonic::transport::Server::builder().add_service(RateLimitServiceServer::new(Old(AtomicU32::new(9))));
+    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    let files = Policies::of(&yearly("user", 10));
+    files.write("trace.jsonl", &TRACE.lines().take(2).collect::<Vec<_>>().join("\n"));
+    let service = Tollgate::serve(&files.file("policy.yaml"));
+    let new = service.grpc.to_string();
+    let trace = files.file("trace.jsonl");
+    let (status, text, complaints) = migrate(&["--live", &old, "--against", &new, "--peek", path(&trace)]);
+    assert_eq!((status, text.as_str()), (2, ""));
+    assert!(complaints.contains("limit_remaining fell from 9 to 7 in 2 peeks"), "{complaints}");
+}
+
+#[test]
+fn a_service_that_nobody_answers_for_is_exit_2() {
+    let files = Policies::none();
+    files.write("trace.jsonl", TRACE);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let trace = files.file("trace.jsonl");
+    let (status, _, complaints) = migrate(&["--live", &closed, "--against", &closed, path(&trace)]);
+    assert!(status == 2 && complaints.contains(&format!("cannot connect to {closed}")), "{complaints}");
+    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
+    let http = service.http.to_string();
+    let (status, page, complaints) = migrate(&["--live", &http, "--against", &http, path(&trace)]);
+    assert!(status == 2 && complaints.contains("no answer"), "a port without gRPC: {page}{complaints}");
+}
