@@ -12,10 +12,10 @@ use prost::bytes::BytesMut;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::AnswerStyle;
-use tollgate::grpc::rights::Rights;
+use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{Answered, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
-use tollgate::policy::{Options, Source, load};
+use tollgate::policy::{CompileOptions, Source, load};
 use tollgate::spans::{Sampler, Tracer};
 use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
@@ -107,7 +107,8 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
 
 fn answer(service: &Service, message: &[u8]) -> Answered {
     let mut answer = BytesMut::with_capacity(256);
-    let mut answering = pin!(service.answer(message, Some(Duration::from_secs(1)), &Rights::All, None, &mut answer));
+    let mut answering =
+        pin!(service.answer(message, Some(Duration::from_secs(1)), &DomainRights::All, None, &mut answer));
     match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => answered.unwrap(),
         Poll::Pending => panic!("the memory store never waits"),
@@ -117,7 +118,7 @@ fn answer(service: &Service, message: &[u8]) -> Answered {
 fn service(what: &str) -> Service {
     let text = format!("domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {what} }}\n");
     let source = Source { name: "test.yaml".into(), text };
-    let loaded = load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     let metrics = Metrics::new();
     let in_force = InForce::new(Arc::clone(&metrics));
     in_force.install(loaded.policies);

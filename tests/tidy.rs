@@ -6,6 +6,7 @@
 
 mod comments;
 mod house;
+mod names;
 mod scan;
 
 use std::path::{Path, PathBuf};
@@ -58,6 +59,22 @@ fn a_comment_that_begins_badly_is_wide_or_repeats_rare_words_is_found() {
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(comments::faults("a.rs", "/// Returns it.\n/// That is all.\n"), Vec::<String>::new());
     assert_eq!(comments::frequent(["// Nobody said so.", "// Fine."].into_iter()).len(), 2);
+}
+
+#[test]
+fn no_two_types_have_one_name() {
+    let files = files_in(&["src"]);
+    nothing(&names::repeated(files.iter().map(|file| (file.path.as_str(), file.text.as_str()))));
+}
+
+#[test]
+fn a_name_of_two_types_is_found() {
+    let files = [
+        ("a.rs", "pub(super) struct Peer<'a>(u8);\n    type Output = Self;\n"),
+        ("b.rs", "  enum Peer {\nstruct Flags;\n"),
+    ];
+    let found = names::repeated(files.into_iter().chain([("c.rs", "pub struct Flags {\n    type Output = u8;\n")]));
+    assert_eq!(found, ["`Peer` is the name of several types: a.rs:1, b.rs:1"]);
 }
 
 #[test]

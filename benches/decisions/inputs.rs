@@ -14,7 +14,7 @@ use tollgate::grpc::proto::rate_limit_descriptor::Entry as EntryMessage;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::grpc::request::RequestBounds;
 use tollgate::limiter::{Decision, InForce, Limiter, Modes};
-use tollgate::policy::{Options, PolicySet, Source, load};
+use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::telemetry::metrics::Metrics;
@@ -60,7 +60,7 @@ impl Decider {
 /// Compiles the policies of one file.
 pub(crate) fn policies(text: &str) -> PolicySet {
     let source = Source { name: "bench.yaml".to_owned(), text: text.to_owned() };
-    load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}")).policies
+    load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}")).policies
 }
 
 /// Returns a rule as a list item; an empty `value` matches the key alone.

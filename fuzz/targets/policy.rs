@@ -4,7 +4,7 @@
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
-use tollgate::policy::{Dialect, Imposes, Options, Policy, PolicySet, Rule, Source, load};
+use tollgate::policy::{CompileOptions, Imposes, Policy, PolicyDialect, PolicySet, Rule, Source, load};
 
 use super::service::Service;
 
@@ -18,9 +18,10 @@ pub(crate) fn run(bytes: &[u8]) {
     let texts = bytes.splitn(2, |byte| *byte == 0);
     let named = |(name, text): (&str, &[u8])| Source { name: name.into(), text: String::from_utf8_lossy(text).into() };
     let sources: Vec<Source> = ["a.yaml", "b.yaml"].into_iter().zip(texts).map(named).collect();
-    for (merge_domains, dialect) in [(false, Dialect::Tollgate), (true, Dialect::Tollgate), (true, Dialect::Envoyproxy)]
+    for (merge_domains, dialect) in
+        [(false, PolicyDialect::Tollgate), (true, PolicyDialect::Tollgate), (true, PolicyDialect::Envoyproxy)]
     {
-        match load(&sources, &Options { merge_domains, dialect, ..Options::default() }) {
+        match load(&sources, &CompileOptions { merge_domains, dialect, ..CompileOptions::default() }) {
             Err(report) => assert!(!report.to_string().is_empty()),
             Ok(loaded) => {
                 assert_eq!(loaded.warnings.is_empty(), loaded.warnings.to_string().is_empty());

@@ -5,7 +5,7 @@ use prost::Message as _;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::grpc::request::{self, RequestBounds};
-use tollgate::policy::{Options, Source, load};
+use tollgate::policy::{CompileOptions, Source, load};
 
 use super::service::Service;
 
@@ -45,6 +45,6 @@ fn moved(now: Timestamp, step: u8) -> Timestamp {
 
 pub(super) fn service() -> Service {
     let source = Source { name: "request.yaml".into(), text: include_str!("request.yaml").into() };
-    let loaded = load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     Service::new(loaded.policies)
 }

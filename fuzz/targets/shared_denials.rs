@@ -2,26 +2,26 @@
 //! again.
 
 use tollgate::journal::told::MAX_TOLD;
-use tollgate::journal::{Journal, Span, Told};
+use tollgate::journal::{DenialFilter, Journal, PeerDenials};
 
 /// Reads texts separated by zero bytes, all of the current minute.
 pub(crate) fn run(bytes: &[u8]) {
     let journal = Journal::new(1 << 16, 1);
     let minute = *Journal::minutes().end();
     let texts = bytes.split(|byte| *byte == 0);
-    let told: Vec<Told> = texts.filter_map(|text| Told::read(minute, text)).collect();
+    let told: Vec<PeerDenials> = texts.filter_map(|text| PeerDenials::read(minute, text)).collect();
     let denials = journal.read_with(told);
-    let all = Span::default();
+    let all = DenialFilter::default();
     let found = denials.find(&all);
     assert_eq!(found.len(), denials.top(&all).len());
     if let Some(one) = found.first() {
-        let span = Span { domain: Some(&one.domain), rule: Some(&one.rule), key: Some(&one.key), ..all };
+        let span = DenialFilter { domain: Some(&one.domain), rule: Some(&one.rule), key: Some(&one.key), ..all };
         let again = denials.find(&span);
         let is_it = one.record.first <= one.record.last && again.iter().any(|found| found.key == one.key);
         assert!(is_it || one.record.first > one.record.last, "{one:?}");
     }
     if let Some(text) = denials.tell(minute) {
-        assert!(Told::read(minute, text.as_bytes()).is_some(), "{text}");
+        assert!(PeerDenials::read(minute, text.as_bytes()).is_some(), "{text}");
         assert!(text.len() <= 2 * MAX_TOLD, "{} bytes", text.len());
     }
 }

@@ -31,13 +31,13 @@ struct State {
     clock: u64,
     /// Number of connections admitted so far.
     admitted: u64,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenConnection>,
     /// Evicted connections that are not closed yet.
     leaving: usize,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     /// Time of the last change of `activity`, by the clock of [`State`].
     since: u64,
     activity: Activity,
@@ -61,7 +61,7 @@ struct Eviction {
 
 /// One connection. It leaves the set when dropped.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct TrackedConnection {
     number: u64,
     all: Arc<Connections>,
     eviction: Arc<Eviction>,
@@ -70,7 +70,7 @@ pub(super) struct Connection {
 /// A guard for a request in progress. Its connection does not count as idle until the guard is
 /// dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Connection>);
+pub(super) struct RequestGuard(Arc<TrackedConnection>);
 
 impl State {
     fn tick(&mut self) -> u64 {
@@ -123,7 +123,7 @@ impl Connections {
     }
 
     /// Admits a connection, in the place of another one when all are taken.
-    pub(super) fn admit(self: &Arc<Self>) -> Arc<Connection> {
+    pub(super) fn admit(self: &Arc<Self>) -> Arc<TrackedConnection> {
         let mut state = self.state.lock();
         let victim = if state.open.len() >= self.max { state.victim(self.max) } else { None };
         if let Some((open, cut)) = victim.and_then(|(number, cut)| Some((state.open.remove(&number)?, cut))) {
@@ -134,12 +134,12 @@ impl Connections {
         state.admitted = state.admitted.saturating_add(1);
         let (number, activity) = (state.tick(), Activity::New(state.admitted));
         let eviction = Arc::<Eviction>::default();
-        state.open.insert(number, Open { since: number, activity, eviction: Arc::clone(&eviction) });
-        Arc::new(Connection { number, all: Arc::clone(self), eviction })
+        state.open.insert(number, OpenConnection { since: number, activity, eviction: Arc::clone(&eviction) });
+        Arc::new(TrackedConnection { number, all: Arc::clone(self), eviction })
     }
 }
 
-impl Connection {
+impl TrackedConnection {
     /// Waits until the connection has to give way, and returns why.
     pub(super) async fn closed(&self) -> HttpCut {
         self.eviction.closed.cancelled().await;
@@ -147,13 +147,13 @@ impl Connection {
     }
 
     /// Marks the connection as busy until the returned guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+    pub(super) fn begin(self: &Arc<Self>) -> RequestGuard {
         self.all.state.lock().set(self.number, Activity::Answering);
-        UnderWay(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
 }
 
-impl Drop for Connection {
+impl Drop for TrackedConnection {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
         if state.open.remove(&self.number).is_none() {
@@ -162,7 +162,7 @@ impl Drop for Connection {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.all.state.lock().set(self.0.number, Activity::Idle);
     }
@@ -172,7 +172,7 @@ impl Drop for UnderWay {
 mod tests {
     use super::*;
 
-    fn is_closed(connection: &Connection) -> bool {
+    fn is_closed(connection: &TrackedConnection) -> bool {
         connection.eviction.closed.is_cancelled()
     }
 

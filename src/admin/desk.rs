@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::api::Refusal;
-use super::api::ask::{Peeked, Question, Who};
+use super::api::ApiError;
+use super::api::ask::{CounterUsers, Peeked, TryRequest};
 use super::api::counter::{Changed, CounterView};
 use super::api::policies::Reloaded;
-use super::api::store::Server;
+use super::api::store::ServerStatus;
 use crate::algorithm::amend::Amendment;
-use crate::journal::Told;
+use crate::journal::PeerDenials;
 
 /// A boxed future for the result of an operation.
-pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
+pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send>>;
 
 /// Details of a write for the audit log, beyond its path. Handlers add each detail as soon as it is
 /// known, so that the log entry is complete even if the write fails later.
@@ -42,7 +42,7 @@ pub struct Others {
     /// `true` if there is a shared store to exchange denials through.
     pub is_shared: bool,
     /// The published denials.
-    pub told: Vec<Told>,
+    pub told: Vec<PeerDenials>,
     /// Number of replicas that published denials.
     pub processes: usize,
     /// The reason why denials may be missing.
@@ -50,12 +50,12 @@ pub struct Others {
 }
 
 /// Operations on the stores and the policies of this process.
-pub trait Desk: Send + Sync {
+pub trait Operations: Send + Sync {
     /// Returns the decision that a request would get now, without writing or counting anything.
-    fn peek(&self, question: Question) -> Answering<Peeked>;
+    fn peek(&self, question: TryRequest) -> Answering<Peeked>;
 
     /// Returns the callers that used up the counter of a descriptor (`key=value,…`) in a domain.
-    fn who(&self, domain: String, descriptor: String) -> Answering<Who>;
+    fn who(&self, domain: String, descriptor: String) -> Answering<CounterUsers>;
 
     /// Returns the state of the counter of a descriptor. The caller adds the denials from the
     /// journal.
@@ -72,5 +72,5 @@ pub trait Desk: Send + Sync {
     fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>>;
 
     /// Returns the servers of the store; empty if counters live in this process.
-    fn servers(&self) -> Vec<Server>;
+    fn servers(&self) -> Vec<ServerStatus>;
 }

@@ -4,12 +4,12 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::loads::{Load, Loads};
+use super::loads::{Loads, PolicyLoad};
 
 /// The state of the process as reported over HTTP, with a watch channel for its readiness.
 #[derive(Debug)]
 pub struct Facts {
-    needs: Needs,
+    needs: PolicyRequirement,
     state: watch::Sender<Readiness>,
     policies: Mutex<PolicyFacts>,
     loads: Mutex<Loads>,
@@ -17,7 +17,7 @@ pub struct Facts {
 
 /// The policy state that readiness requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum PolicyRequirement {
     /// No policies are required.
     NoPolicy,
     /// Policies have been loaded once, even if the set is empty.
@@ -78,15 +78,15 @@ pub struct PolicyFacts {
 
 impl Facts {
     /// Creates the state of a process that has not loaded policies or reached its store.
-    pub fn new(needs: Needs) -> Self {
-        let policy = if needs == Needs::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
+    pub fn new(needs: PolicyRequirement) -> Self {
+        let policy = if needs == PolicyRequirement::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
         let nothing = Readiness { policy, store: StoreState::NotReached, is_draining: false };
         Self { needs, state: watch::Sender::new(nothing), policies: Mutex::default(), loads: Mutex::default() }
     }
 
     /// Records that a policy set was put in force, whatever its source.
     pub fn loaded(&self, facts: PolicyFacts) {
-        let is_empty = self.needs == Needs::Policy && facts.domains.is_empty();
+        let is_empty = self.needs == PolicyRequirement::Policy && facts.domains.is_empty();
         *self.policies.lock() = facts;
         self.change(|state| state.policy = if is_empty { PolicyState::Empty } else { PolicyState::There });
     }
@@ -103,12 +103,12 @@ impl Facts {
     }
 
     /// Records a finished attempt to load policies.
-    pub fn tried(&self, load: Load) {
+    pub fn tried(&self, load: PolicyLoad) {
         self.loads.lock().push(load);
     }
 
     /// Returns the last load attempts, latest first, and the total number of attempts.
-    pub fn loads(&self) -> (Vec<Load>, u64) {
+    pub fn loads(&self) -> (Vec<PolicyLoad>, u64) {
         self.loads.lock().all()
     }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_until_it_is_there() {
-        let facts = Facts::new(Needs::Load);
+        let facts = Facts::new(PolicyRequirement::Load);
         let readiness = facts.readiness();
         assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
         facts.loaded(PolicyFacts::default());
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn a_policy_may_be_let_out() {
-        let facts = Facts::new(Needs::NoPolicy);
+        let facts = Facts::new(PolicyRequirement::NoPolicy);
         facts.set_store(StoreState::Ready);
         assert_eq!(facts.unready(), None);
     }
 
     #[test]
     fn a_policy_may_have_to_be_in_force() {
-        let facts = Facts::new(Needs::Policy);
+        let facts = Facts::new(PolicyRequirement::Policy);
         facts.set_store(StoreState::Ready);
         assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
         let one = PolicyFacts { domains: vec!["d".to_owned()], ..PolicyFacts::default() };

@@ -16,10 +16,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
-use super::api::Refusal;
+use super::api::ApiError;
 use super::desk::Deed;
-use super::rights::{Right, Rights};
-use super::server::Peer;
+use super::rights::{AdminRights, Right};
+use super::server::AdminPeer;
 use crate::printable::excerpt;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
 use crate::telemetry::metrics::Metrics;
@@ -35,8 +35,8 @@ const REFUSALS_AT_ONCE: u32 = 10;
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The rights of clients, with metrics and log limits for refusals.
-pub(super) struct Guard {
-    rights: Arc<Rights>,
+pub(super) struct AccessGuard {
+    rights: Arc<AdminRights>,
     metrics: Arc<Metrics>,
     /// Log limits by kind, so that a flood of one kind does not hide the others.
     logged: [Seldom; HttpRefusal::ALL.len()],
@@ -44,20 +44,20 @@ pub(super) struct Guard {
 
 /// An admitted client.
 #[derive(Clone, Debug)]
-pub(super) struct Who {
+pub(super) struct AdmittedClient {
     /// Name in the audit log.
     pub(super) name: String,
     pub(super) right: Right,
 }
 
-impl Guard {
-    pub(super) fn new(rights: Arc<Rights>, metrics: Arc<Metrics>) -> Arc<Self> {
+impl AccessGuard {
+    pub(super) fn new(rights: Arc<AdminRights>, metrics: Arc<Metrics>) -> Arc<Self> {
         let logged = HttpRefusal::ALL.map(|_| Seldom::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
         Arc::new(Self { rights, metrics, logged })
     }
 
     /// Counts and logs a refusal.
-    fn refused(&self, asked: &Asked, refusal: &Refusal, kind: HttpRefusal, wanted: Right) {
+    fn refused(&self, asked: &LoggedRequest, refusal: &ApiError, kind: HttpRefusal, wanted: Right) {
         self.metrics.http.refused(HttpPort::Admin, kind);
         // Browsers send requests without a token until the user has entered one.
         if wanted == Right::Read && kind == HttpRefusal::NoToken {
@@ -65,7 +65,7 @@ impl Guard {
         }
         let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
         let Some(times) = logged.and_then(|(_, seldom)| seldom.times()) else { return };
-        let Asked { peer, method, path } = asked;
+        let LoggedRequest { peer, method, path } = asked;
         let (kind, status, why) = (kind.name(), refusal.status().as_u16(), refusal.text());
         match wanted {
             Right::Write => {
@@ -79,18 +79,18 @@ impl Guard {
 }
 
 /// A refusal with its kind.
-type Refused = (HttpRefusal, Refusal);
+type Refused = (HttpRefusal, ApiError);
 
 /// A request as it appears in the log.
-struct Asked {
+struct LoggedRequest {
     peer: String,
     method: String,
     path: String,
 }
 
-impl Asked {
+impl LoggedRequest {
     fn of(request: &Request) -> Self {
-        let peer = request.extensions().get::<Peer>();
+        let peer = request.extensions().get::<AdminPeer>();
         Self {
             peer: peer.map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string()),
             method: excerpt(request.method().as_str(), MAX_LOGGED).into_owned(),
@@ -100,21 +100,21 @@ impl Asked {
 }
 
 /// Admits clients that may read, and adds the client to the extensions of the request.
-pub(super) async fn reads(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn reads(State(guard): State<Arc<AccessGuard>>, mut request: Request, next: Next) -> Response {
     match admit(&guard.rights, &request, Right::Read) {
         Ok(who) => {
             request.extensions_mut().insert(who);
             answer(next, request).await
         }
         Err((kind, refusal)) => {
-            guard.refused(&Asked::of(&request), &refusal, kind, Right::Read);
+            guard.refused(&LoggedRequest::of(&request), &refusal, kind, Right::Read);
             refusal.into_response()
         }
     }
 }
 
 /// Admits clients that may see pages.
-pub(super) async fn pages(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(super) async fn pages(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
     let admitted = match guard.rights.open_pages {
         true => Ok(()),
         false => admit(&guard.rights, &request, Right::Read).map(drop),
@@ -122,34 +122,34 @@ pub(super) async fn pages(State(guard): State<Arc<Guard>>, request: Request, nex
     match admitted.and_then(|()| check_host(&guard.rights, request.headers())) {
         Ok(()) => answer(next, request).await,
         Err((kind, refusal)) => {
-            guard.refused(&Asked::of(&request), &refusal, kind, Right::Read);
+            guard.refused(&LoggedRequest::of(&request), &refusal, kind, Right::Read);
             refusal.into_response()
         }
     }
 }
 
 /// Admits clients that may write, and logs what they did.
-pub(super) async fn writes(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    let asked = Asked::of(&request);
+pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: Request, next: Next) -> Response {
+    let asked = LoggedRequest::of(&request);
     let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
         is_deliberate(request.headers())?;
-        same_site(request.headers()).map_err(|why| (HttpRefusal::Origin, Refusal::Forbidden(why)))?;
+        same_site(request.headers()).map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why)))?;
         Ok(who)
     });
     match admitted {
-        Ok(Who { name, .. }) => {
+        Ok(AdmittedClient { name, .. }) => {
             let deed = Deed::default();
             request.extensions_mut().insert(deed.clone());
             // Runs in its own task: a write is completed and logged even if the client disconnects.
             let answered = tokio::spawn(async move {
                 let response = answer(next, request).await;
-                let Asked { peer, method, path } = asked;
+                let LoggedRequest { peer, method, path } = asked;
                 let (status, done) = (response.status().as_u16(), deed.text());
                 let (who, done) = (&*excerpt(&name, MAX_LOGGED), &*excerpt(&done, MAX_DONE));
                 info!(target: "audit", who, peer, method, path, status, done, "audit: a write");
                 response
             });
-            answered.await.unwrap_or_else(|_| Refusal::Unavailable("the answer was lost".to_owned()).into_response())
+            answered.await.unwrap_or_else(|_| ApiError::Unavailable("the answer was lost".to_owned()).into_response())
         }
         Err((kind, refusal)) => {
             guard.refused(&asked, &refusal, kind, Right::Write);
@@ -159,11 +159,11 @@ pub(super) async fn writes(State(guard): State<Arc<Guard>>, mut request: Request
 }
 
 /// Admits any request with an allowed host. For resources that hold no data.
-pub(super) async fn hosts(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(super) async fn hosts(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
     match check_host(&guard.rights, request.headers()) {
         Ok(()) => next.run(request).await,
         Err((kind, refusal)) => {
-            guard.refused(&Asked::of(&request), &refusal, kind, Right::Read);
+            guard.refused(&LoggedRequest::of(&request), &refusal, kind, Right::Read);
             refusal.into_response()
         }
     }
@@ -173,7 +173,7 @@ pub(super) async fn hosts(State(guard): State<Arc<Guard>>, request: Request, nex
 async fn answer(next: Next, request: Request<Body>) -> Response {
     let mut response = match tokio::time::timeout(TIMEOUT, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Refusal::Unavailable(format!("no answer within {TIMEOUT:?}")).into_response(),
+        Err(_) => ApiError::Unavailable(format!("no answer within {TIMEOUT:?}")).into_response(),
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -182,11 +182,11 @@ async fn answer(next: Next, request: Request<Body>) -> Response {
 }
 
 /// Checks the host, and returns the client if it has the `wanted` right.
-fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refused> {
+fn admit(rights: &AdminRights, request: &Request, wanted: Right) -> Result<AdmittedClient, Refused> {
     check_host(rights, request.headers())?;
     let bearer = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let shown = bearer.map(|value| value.strip_prefix("Bearer ").unwrap_or_default());
-    let peer = request.extensions().get::<Peer>().and_then(|peer| peer.name.clone());
+    let peer = request.extensions().get::<AdminPeer>().and_then(|peer| peer.name.clone());
     let known = match (shown, peer) {
         (Some(secret), _) => rights.of_secret(secret.trim()),
         // A certificate of the configured authority grants all rights.
@@ -196,25 +196,27 @@ fn admit(rights: &Rights, request: &Request, wanted: Right) -> Result<Who, Refus
     // A port that needs no token does not refuse clients that send an unknown one.
     let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
     match known {
-        Some((name, right)) if right >= wanted => Ok(Who { name, right }),
-        Some((name, _)) => Err((HttpRefusal::ReadOnly, Refusal::Forbidden(format!("`{name}` may read and not write")))),
-        None if shown.is_some_and(|secret| !secret.is_empty()) => {
-            Err((HttpRefusal::UnknownToken, Refusal::UnknownToken))
+        Some((name, right)) if right >= wanted => Ok(AdmittedClient { name, right }),
+        Some((name, _)) => {
+            Err((HttpRefusal::ReadOnly, ApiError::Forbidden(format!("`{name}` may read and not write"))))
         }
-        None => Err((HttpRefusal::NoToken, Refusal::Unknown)),
+        None if shown.is_some_and(|secret| !secret.is_empty()) => {
+            Err((HttpRefusal::UnknownToken, ApiError::UnknownToken))
+        }
+        None => Err((HttpRefusal::NoToken, ApiError::Unknown)),
     }
 }
 
 /// Checks the `Host` header on a port that needs no token. Only IP addresses and `localhost` are
 /// allowed, since DNS rebinding cannot redirect them.
-fn check_host(rights: &Rights, headers: &HeaderMap) -> Result<(), Refused> {
+fn check_host(rights: &AdminRights, headers: &HeaderMap) -> Result<(), Refused> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if !rights.checks_host || is_of_this_machine(host) {
         return Ok(());
     }
     let host = excerpt(host, MAX_LOGGED);
     let why = format!("`{host}` is not known here; use 127.0.0.1 or localhost, or set --admin-token-file");
-    Err((HttpRefusal::Host, Refusal::Misdirected(why)))
+    Err((HttpRefusal::Host, ApiError::Misdirected(why)))
 }
 
 fn is_of_this_machine(host: &str) -> bool {
@@ -235,7 +237,7 @@ fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
         true => Ok(()),
         false => {
             let why = "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned();
-            Err((HttpRefusal::ContentType, Refusal::Unsupported(why)))
+            Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
         }
     }
 }

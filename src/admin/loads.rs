@@ -10,7 +10,7 @@ pub const MAX_TOLD: usize = 16 * 1024;
 
 /// One attempt to load policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct PolicyLoad {
     /// Time of the load, RFC 3339.
     pub at: String,
     /// The trigger of the load.
@@ -18,7 +18,7 @@ pub struct Load {
     /// The version in force after the load; empty if there is none yet.
     pub version: String,
     /// The outcome of the load.
-    pub outcome: Outcome,
+    pub outcome: LoadOutcome,
 }
 
 /// The trigger of a policy load.
@@ -36,7 +36,7 @@ pub enum By {
 
 /// The outcome of a policy load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LoadOutcome {
     /// The first policies are in force.
     First,
     /// The policies replaced those in force before.
@@ -54,7 +54,7 @@ pub enum Outcome {
 /// The last loads, and the total number of loads.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    latest: VecDeque<Load>,
+    latest: VecDeque<PolicyLoad>,
     total: u64,
 }
 
@@ -70,7 +70,7 @@ impl By {
     }
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// Creates a rejection from a report of any length, truncating it to [`MAX_TOLD`] bytes.
     pub fn refused(report: &str) -> Self {
         match report.len() {
@@ -85,14 +85,14 @@ impl Outcome {
 }
 
 impl Loads {
-    pub(super) fn push(&mut self, load: Load) {
+    pub(super) fn push(&mut self, load: PolicyLoad) {
         self.latest.truncate(KEPT.saturating_sub(1));
         self.latest.push_front(load);
         self.total = self.total.saturating_add(1);
     }
 
     /// Returns the kept loads, latest first, and the total number of loads.
-    pub(super) fn all(&self) -> (Vec<Load>, u64) {
+    pub(super) fn all(&self) -> (Vec<PolicyLoad>, u64) {
         (self.latest.iter().cloned().collect(), self.total)
     }
 }
@@ -106,7 +106,7 @@ mod tests {
         let mut loads = Loads::default();
         for number in 0..50 {
             let version = number.to_string();
-            loads.push(Load { at: String::new(), by: By::Files, version, outcome: Outcome::First });
+            loads.push(PolicyLoad { at: String::new(), by: By::Files, version, outcome: LoadOutcome::First });
         }
         let (latest, total) = loads.all();
         assert_eq!((latest.len(), total), (KEPT, 50));
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn a_long_report_is_cut_between_letters() {
-        assert_eq!(Outcome::refused("short"), Outcome::Refused("short".to_owned()));
-        let Outcome::Refused(told) = Outcome::refused(&"ü".repeat(MAX_TOLD)) else { panic!("refused") };
+        assert_eq!(LoadOutcome::refused("short"), LoadOutcome::Refused("short".to_owned()));
+        let LoadOutcome::Refused(told) = LoadOutcome::refused(&"ü".repeat(MAX_TOLD)) else { panic!("refused") };
         assert!(told.len() <= MAX_TOLD && told.ends_with("the rest)\n"), "{}", told.len());
     }
 }

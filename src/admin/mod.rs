@@ -39,11 +39,11 @@ use tokio::net::TcpListener;
 
 use self::api::Api;
 pub use self::decide::{Decide, Decided};
-pub use self::facts::{Facts, Needs, PolicyFacts, Readiness, StoreState};
-use self::guard::Guard;
+pub use self::facts::{Facts, PolicyFacts, PolicyRequirement, Readiness, StoreState};
+use self::guard::AccessGuard;
 use self::render::Renderer;
-use self::rights::Rights;
-use self::server::{Handshake, Server};
+use self::rights::AdminRights;
+use self::server::{AdminHandshake, HttpServer};
 use crate::telemetry::http::HttpPort;
 use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
@@ -67,20 +67,20 @@ pub struct Administration {
     /// State of the API.
     pub api: Api,
     /// Plain-text pages.
-    pub pages: Vec<Page>,
+    pub pages: Vec<PlainPage>,
     /// Rights of clients.
-    pub rights: Arc<Rights>,
+    pub rights: Arc<AdminRights>,
     /// Metrics of connections and refusals.
     pub metrics: Arc<Metrics>,
     /// Maximum number of concurrent connections.
     pub connections: usize,
     /// TLS handshake; `None` for plaintext.
-    pub handshake: Option<Handshake>,
+    pub handshake: Option<AdminHandshake>,
 }
 
 /// A plain-text page of the admin port, rendered for each request.
 #[derive(Clone)]
-pub struct Page {
+pub struct PlainPage {
     /// Path, with a leading slash.
     pub path: &'static str,
     /// Description in one line.
@@ -107,7 +107,7 @@ pub async fn serve_public(
         .route("/json", any(decide::answer).with_state(decide.counted_by(&metrics)))
         .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
     let port = HttpPort::Public;
-    Server { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
+    HttpServer { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
 }
 
 /// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown` completes.
@@ -121,7 +121,7 @@ pub async fn serve_stats(
 ) {
     let port = HttpPort::Stats;
     let router = Router::new().route(&path, get(statistics).with_state(Rendering::new(port, &metrics, exposition)));
-    Server { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
+    HttpServer { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
 }
 
 /// Serves the admin port until `shutdown` completes: pages, the policies in force, an index of all
@@ -135,7 +135,7 @@ pub async fn serve_admin(listener: TcpListener, administration: Administration, 
     for page in pages {
         shown = shown.route(page.path, any(show).with_state(Rendering { renderer: renderer.clone(), source: page }));
     }
-    let guard = Guard::new(rights, Arc::clone(&metrics));
+    let guard = AccessGuard::new(rights, Arc::clone(&metrics));
     let guarded = |router: Router| router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::pages));
     let root = guarded(Router::new().route("/", any(|| async { list })));
     let open = root
@@ -146,11 +146,11 @@ pub async fn serve_admin(listener: TcpListener, administration: Administration, 
         .merge(open)
         .merge(api::router(api, &guard))
         .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
-    Server { listener, port, connections, handshake, metrics }.serve(router, shutdown).await;
+    HttpServer { listener, port, connections, handshake, metrics }.serve(router, shutdown).await;
 }
 
 /// Returns an index with one line per path.
-fn list_of(pages: &[Page]) -> String {
+fn list_of(pages: &[PlainPage]) -> String {
     let own = [
         ("/", "this list; for browsers a page"),
         ("/policies", "the policies in force and the last change that was refused, as JSON"),
@@ -216,6 +216,6 @@ async fn policies(State(Rendering { renderer, source }): State<Rendering<Arc<Fac
     renderer.render(move || Json(source.policies()).into_response()).await
 }
 
-async fn show(State(Rendering { renderer, source }): State<Rendering<Page>>) -> Result<String, Response> {
+async fn show(State(Rendering { renderer, source }): State<Rendering<PlainPage>>) -> Result<String, Response> {
     renderer.render(move || (source.text)()).await
 }

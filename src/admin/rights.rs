@@ -30,7 +30,7 @@ pub struct Token {
 
 /// The access rules of the admin port.
 #[derive(Debug)]
-pub struct Rights {
+pub struct AdminRights {
     /// Tokens in force; empty on a loopback listener without tokens.
     tokens: RwLock<Vec<Token>>,
     /// The right of clients without credentials.
@@ -78,7 +78,7 @@ impl Token {
     }
 }
 
-impl Rights {
+impl AdminRights {
     /// Creates the rules of a loopback listener: every client has all rights.
     pub fn of_loopback(open_pages: bool) -> Self {
         Self { tokens: RwLock::default(), stranger: Some(Right::Write), open_pages, checks_host: true }
@@ -138,7 +138,7 @@ mod tests {
         let text = format!("# of the team\nann: {SECRET}x\n\n{SECRET}\n");
         let mut tokens = Token::read(&text, "unnamed", Right::Write).unwrap();
         tokens.extend(Token::read(&format!("bob:{SECRET}y"), "unnamed", Right::Read).unwrap());
-        let rights = Rights::of_tokens(tokens, false);
+        let rights = AdminRights::of_tokens(tokens, false);
         assert_eq!(rights.of_secret(&format!("{SECRET}x")), Some(("ann".to_owned(), Right::Write)));
         assert_eq!(rights.of_secret(&format!("{SECRET}y")), Some(("bob".to_owned(), Right::Read)));
         assert_eq!(rights.of_secret(SECRET), Some(("unnamed".to_owned(), Right::Write)));

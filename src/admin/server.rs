@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::connections::{Connection, Connections};
+use super::connections::{Connections, TrackedConnection};
 use super::deadline::WriteDeadline;
 use crate::telemetry::http::{HttpCut, HttpPort};
 use crate::telemetry::metrics::Metrics;
@@ -39,56 +39,57 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A bidirectional byte stream.
-pub trait Stream: AsyncRead + AsyncWrite + Send {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send> ByteStream for T {}
 
 /// A connection after its handshake.
 pub struct Secured {
     /// The byte stream of the connection.
-    pub stream: Pin<Box<dyn Stream>>,
+    pub stream: Pin<Box<dyn ByteStream>>,
     /// A name in the client's certificate, if it presented one.
     pub name: Option<String>,
 }
 
 /// A function that performs the handshake of a connection.
-pub type Handshake = Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>> + Send + Sync>;
+pub type AdminHandshake =
+    Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>> + Send + Sync>;
 
 /// The client of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(super) struct AdminPeer {
     pub(super) address: SocketAddr,
     /// A name in the client's certificate, if it presented one.
     pub(super) name: Option<String>,
 }
 
 /// A listener with the bounds of its connections.
-pub(super) struct Server {
+pub(super) struct HttpServer {
     pub(super) listener: TcpListener,
     pub(super) port: HttpPort,
     /// Maximum number of concurrent connections.
     pub(super) connections: usize,
-    pub(super) handshake: Option<Handshake>,
+    pub(super) handshake: Option<AdminHandshake>,
     pub(super) metrics: Arc<Metrics>,
 }
 
 /// State shared by the connections of a listener.
-struct Shared {
+struct ListenerState {
     port: HttpPort,
-    handshake: Option<Handshake>,
+    handshake: Option<AdminHandshake>,
     metrics: Arc<Metrics>,
     router: Router,
     stop: CancellationToken,
 }
 
-impl Server {
+impl HttpServer {
     /// Serves `router` until `shutdown`, with a bounded number of connections: a new one replaces
     /// the one that has been idle longest or, if all are being answered, answered longest.
     pub(super) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
         let Self { listener, port, connections, handshake, metrics } = self;
         let (connections, open) = (Connections::new(connections), metrics.http.connections(port));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let shared = Arc::new(Shared { port, handshake, metrics, router, stop: stop.clone() });
+        let shared = Arc::new(ListenerState { port, handshake, metrics, router, stop: stop.clone() });
         let accept = async {
             let failed = Seldom::default();
             loop {
@@ -125,7 +126,7 @@ impl Server {
     }
 }
 
-impl Shared {
+impl ListenerState {
     /// Counts a connection that was closed by a bound. Logged at debug level only, since any client
     /// can cause it.
     fn cut(&self, cut: HttpCut, peer: SocketAddr) {
@@ -133,7 +134,7 @@ impl Shared {
         debug!(port = self.port.name(), kind = cut.name(), %peer, "connection closed");
     }
 
-    async fn open_and_serve(&self, stream: TcpStream, address: SocketAddr, connection: Arc<Connection>) {
+    async fn open_and_serve(&self, stream: TcpStream, address: SocketAddr, connection: Arc<TrackedConnection>) {
         let secured = match open(stream, self.handshake.clone()).await {
             Ok(secured) => secured,
             Err(error) => {
@@ -148,8 +149,8 @@ impl Shared {
         }
     }
 
-    async fn keep(&self, secured: Secured, address: SocketAddr, place: Arc<Connection>) -> hyper::Result<()> {
-        let peer = Peer { address, name: secured.name };
+    async fn keep(&self, secured: Secured, address: SocketAddr, place: Arc<TrackedConnection>) -> hyper::Result<()> {
+        let peer = AdminPeer { address, name: secured.name };
         let routes = TowerToHyperService::new(self.router.clone().layer(Extension(peer)));
         let service = service_fn(move |request| {
             let under_way = place.begin();
@@ -186,7 +187,7 @@ fn cut_of(error: &hyper::Error) -> Option<HttpCut> {
     io.filter(|error| error.kind() == io::ErrorKind::TimedOut).map(|_| HttpCut::Unread)
 }
 
-async fn open(stream: TcpStream, handshake: Option<Handshake>) -> io::Result<Secured> {
+async fn open(stream: TcpStream, handshake: Option<AdminHandshake>) -> io::Result<Secured> {
     // Without `TCP_NODELAY`, responses wait for the delayed ACK of the peer, 40 ms.
     stream.set_nodelay(true)?;
     match handshake {

@@ -45,14 +45,14 @@ pub enum Amendment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amended {
     /// Before the amendment.
-    pub before: Look,
+    pub before: CounterReading,
     /// After the amendment.
-    pub after: Look,
+    pub after: CounterReading,
 }
 
 /// A readable view of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct CounterReading {
     /// Instant by the counter's own clock.
     pub at: Timestamp,
     /// Windows in the order of the limit.
@@ -89,7 +89,7 @@ pub(super) struct Extended {
     /// Plain state; never itself extended.
     state: State,
     grant: Option<Granted>,
-    reset: Option<Reset>,
+    reset: Option<ResetMark>,
     pub(super) tallies: Tallies,
 }
 
@@ -103,7 +103,7 @@ struct Granted {
 
 /// A reset, which voids charges up to and including `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reset {
+struct ResetMark {
     at: Timestamp,
     /// Instant from which none of the void charges would count anyway.
     until: Timestamp,
@@ -145,12 +145,12 @@ impl Limit {
         let until = self.matters_until(state)?;
         *state = self.unused();
         if until > now {
-            state.extend(self, |extended| extended.reset = Some(Reset { at: now, until }));
+            state.extend(self, |extended| extended.reset = Some(ResetMark { at: now, until }));
         }
         Ok(true)
     }
 
-    fn look(&self, state: &State, now: Timestamp) -> Result<Look, Unreadable> {
+    fn look(&self, state: &State, now: Timestamp) -> Result<CounterReading, Unreadable> {
         macro_rules! windows {
             ($limit:ident, $counter:ident) => {{
                 let reports = $limit.reports($counter, Some(1), now);
@@ -174,7 +174,7 @@ impl Limit {
                 _,
             ) => return Err(Unreadable),
         };
-        Ok(Look { at: now, windows, grant: state.grant(now).copied() })
+        Ok(CounterReading { at: now, windows, grant: state.grant(now).copied() })
     }
 }
 

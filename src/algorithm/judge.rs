@@ -85,7 +85,7 @@ pub type Few<T> = SmallVec<[T; 4]>;
 
 /// A list that needs no allocation for up to two elements, for large elements that a call holds
 /// while it waits.
-pub type Pair<T> = SmallVec<[T; 2]>;
+pub type InlineVec<T> = SmallVec<[T; 2]>;
 
 /// The decision on a request, with the outcome of each question in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

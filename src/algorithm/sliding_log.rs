@@ -32,13 +32,13 @@ pub struct SlidingLog {
 pub struct State {
     pub(super) last: Timestamp,
     /// Logged charges, oldest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// Running total before the oldest entry.
     base: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct LogEntry {
     at: Timestamp,
     /// Hits of this entry and all entries before it.
     total: u64,
@@ -80,7 +80,7 @@ impl SlidingLog {
             state.entries.pop_front();
         }
         let total = state.total().saturating_add(hits);
-        state.entries.push_back(Entry { at: now, total });
+        state.entries.push_back(LogEntry { at: now, total });
         state.last = now;
     }
 
@@ -205,11 +205,11 @@ impl State {
 
     /// Returns the heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.entries.capacity().saturating_mul(size_of::<Entry>())
+        self.entries.capacity().saturating_mul(size_of::<LogEntry>())
     }
 
     /// Returns the number of bytes that the next charge may allocate.
     pub(super) fn growth_bytes(&self) -> usize {
-        growth_of::<Entry>(self.entries.len(), self.entries.capacity())
+        growth_of::<LogEntry>(self.entries.len(), self.entries.capacity())
     }
 }

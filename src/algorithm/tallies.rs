@@ -23,7 +23,7 @@ const ALLOCATION: usize = 16;
 
 /// The hits of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct EntryTally {
     /// Entry as `key=value`; empty for all entries without a tally of their own.
     pub entry: Box<[u8]>,
     /// Hits charged to the counter.
@@ -43,12 +43,12 @@ pub struct Recorded<'a> {
 
 /// The tallies of one counter, unordered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tallies(Vec<Tally>);
+pub(super) struct Tallies(Vec<EntryTally>);
 
 /// Sorts tallies by charged, then denied hits, highest first, with that of all others last.
-pub fn ranked(mut tallies: Vec<Tally>) -> Vec<Tally> {
+pub fn ranked(mut tallies: Vec<EntryTally>) -> Vec<EntryTally> {
     tallies.sort_by(|one, other| {
-        let rank = |tally: &Tally| (tally.is_named(), tally.charged, tally.denied);
+        let rank = |tally: &EntryTally| (tally.is_named(), tally.charged, tally.denied);
         rank(other).cmp(&rank(one)).then_with(|| one.entry.cmp(&other.entry))
     });
     tallies
@@ -80,25 +80,25 @@ impl Limit {
 
 impl State {
     /// Returns the tallies, unordered.
-    pub fn tallies(&self) -> &[Tally] {
+    pub fn tallies(&self) -> &[EntryTally] {
         self.extended().map_or(&[], |extended| &extended.tallies.0)
     }
 
     /// Returns the number of bytes by which tallying these entries may grow the counter.
     pub fn tallying_bytes(&self, entries: &[Vec<u8>]) -> usize {
         let is_new = |entry: &&Vec<u8>| self.tallies().iter().all(|tally| *tally.entry != ***entry);
-        let bytes = |entry: &Vec<u8>| Tally::bytes_of(entry);
+        let bytes = |entry: &Vec<u8>| EntryTally::bytes_of(entry);
         let new = entries.iter().filter(is_new).map(bytes).fold(0, usize::saturating_add);
         match (new, self.extended()) {
             (0, _) => 0,
             // The first eviction adds the tally of all other entries.
-            (_, Some(_)) => new.saturating_add(Tally::bytes_of(OTHERS)),
+            (_, Some(_)) => new.saturating_add(EntryTally::bytes_of(OTHERS)),
             (_, None) => new.saturating_add(size_of::<Extended>()).saturating_add(ALLOCATION),
         }
     }
 }
 
-impl Tally {
+impl EntryTally {
     fn is_named(&self) -> bool {
         *self.entry != *OTHERS
     }
@@ -119,7 +119,7 @@ impl Tallies {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.0.iter().map(|tally| Tally::bytes_of(&tally.entry)).fold(0, usize::saturating_add)
+        self.0.iter().map(|tally| EntryTally::bytes_of(&tally.entry)).fold(0, usize::saturating_add)
     }
 
     fn add(&mut self, entry: &[u8], charged: u64, denied: u64, may_grow: bool) {
@@ -135,7 +135,7 @@ impl Tallies {
     fn make_way(&mut self) {
         let named = self.0.iter().enumerate().filter(|(_, tally)| tally.is_named());
         if let Some((least, _)) = named.min_by_key(|(_, tally)| tally.hits()) {
-            let Tally { charged, denied, .. } = self.0.swap_remove(least);
+            let EntryTally { charged, denied, .. } = self.0.swap_remove(least);
             self.add_to(OTHERS, charged, denied);
         }
     }
@@ -148,7 +148,7 @@ impl Tallies {
             }
             None => {
                 self.0.reserve_exact(1);
-                self.0.push(Tally { entry: entry.into(), charged, denied });
+                self.0.push(EntryTally { entry: entry.into(), charged, denied });
             }
         }
     }
@@ -161,7 +161,7 @@ impl Tallies {
         }
     }
 
-    fn find(&mut self, entry: &[u8]) -> Option<&mut Tally> {
+    fn find(&mut self, entry: &[u8]) -> Option<&mut EntryTally> {
         self.0.iter_mut().find(|tally| *tally.entry == *entry)
     }
 }
@@ -170,8 +170,8 @@ impl Tallies {
 mod tests {
     use super::*;
 
-    fn of(all: &[(&str, u64, u64)]) -> Vec<Tally> {
-        let tally = |(entry, charged, denied): &(&str, u64, u64)| Tally {
+    fn of(all: &[(&str, u64, u64)]) -> Vec<EntryTally> {
+        let tally = |(entry, charged, denied): &(&str, u64, u64)| EntryTally {
             entry: entry.as_bytes().into(),
             charged: *charged,
             denied: *denied,

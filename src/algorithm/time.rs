@@ -13,9 +13,9 @@ pub struct Timestamp(u64);
 
 /// A duration in whole microseconds, at most `u64::MAX - 1`.
 ///
-/// It is one more than its value in memory, so that an `Option` of it takes no more room: the
-/// reports of a request's limits are moved several times per decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Stored as its value plus one, so that an `Option` of it takes no more room: the reports of a
+/// request's limits are moved several times per decision.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(NonZeroU64);
 
 impl Timestamp {
@@ -109,6 +109,12 @@ impl Sub for Micros {
     }
 }
 
+impl fmt::Debug for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Micros").field(&self.get()).finish()
+    }
+}
+
 impl Default for Micros {
     fn default() -> Self {
         Self::ZERO
@@ -155,6 +161,7 @@ mod tests {
         assert_eq!(size_of::<Option<Micros>>(), size_of::<Micros>());
         for us in [0, 1, 1 << 53, u64::MAX - 1] {
             assert_eq!(Micros::new(us).get(), us);
+            assert_eq!(format!("{:?}", Micros::new(us)), format!("Micros({us})"));
         }
     }
 

@@ -9,8 +9,8 @@ use tracing::{error, info};
 use super::policies::Installer;
 use super::threads;
 use crate::policy::source::files;
-use crate::policy::source::watch::{self, Reading};
-use crate::policy::{Loaded, Options, Report};
+use crate::policy::source::watch::{self, SourceReading};
+use crate::policy::{CompileOptions, Loaded, PolicyReport};
 use crate::settings::PolicySettings;
 
 /// Tries out the candidates now and after each change. Changes are compiled on a separate thread,
@@ -23,7 +23,7 @@ pub(super) fn begin(settings: &PolicySettings, installer: &Installer) -> io::Res
     if places.paths.is_empty() {
         return Ok(tokio::spawn(async {}));
     }
-    let options = Options { are_candidates: true, ..settings.options };
+    let options = CompileOptions { are_candidates: true, ..settings.options };
     let installer = installer.clone();
     let read = files::read(&places);
     try_out(&read, &options, &installer);
@@ -32,13 +32,13 @@ pub(super) fn begin(settings: &PolicySettings, installer: &Installer) -> io::Res
     })
 }
 
-fn try_out(read: &Reading, options: &Options, installer: &Installer) {
+fn try_out(read: &SourceReading, options: &CompileOptions, installer: &Installer) {
     let try_out = |loaded: Loaded| {
         let rules = loaded.policies.rules().count();
         info!(version = loaded.policies.version(), rules, "policies tried out");
         installer.policies.try_out(loaded.policies);
     };
-    let read = read.as_ref().map_err(Report::clone);
+    let read = read.as_ref().map_err(PolicyReport::clone);
     if let Err(report) = read.and_then(|sources| installer.compiler.load(sources, options, try_out)) {
         error!("policies to be tried out are refused, and those before go on being tried:\n{report}");
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tracing::{error, info};
 
 use crate::telemetry::metrics::Metrics;
-use crate::transport::tls::{Contents, Tls, TlsFiles};
+use crate::transport::tls::{ServerTls, TlsContents, TlsFiles};
 use crate::watch;
 
 /// A valid TLS configuration with the file contents that it was built from.
 pub(super) struct Certificates {
     files: TlsFiles,
-    contents: Contents,
+    contents: TlsContents,
     /// TLS configuration for new connections.
-    pub(super) tls: Tls,
+    pub(super) tls: ServerTls,
 }
 
 impl Certificates {
@@ -23,7 +23,7 @@ impl Certificates {
     /// All problems with the files.
     pub(super) fn load(files: TlsFiles) -> Result<Self, Vec<String>> {
         let contents = files.read();
-        let tls = Tls::new(files.configure(&contents)?);
+        let tls = ServerTls::new(files.configure(&contents)?);
         Ok(Self { files, contents, tls })
     }
 

@@ -7,18 +7,18 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::limiter::InForce;
-use crate::policy::{self, Loaded, Options, Report, Source};
+use crate::policy::{self, CompileOptions, Loaded, PolicyReport, Source};
 
 /// A compiler shared by all sources of policies.
 #[derive(Clone)]
-pub(super) struct Compiler {
+pub(super) struct PolicyCompiler {
     policies: Arc<InForce>,
     memory_max: usize,
     turn: Arc<Mutex<()>>,
 }
 
-impl Compiler {
-    pub(super) fn new(policies: Arc<InForce>, options: &Options) -> Self {
+impl PolicyCompiler {
+    pub(super) fn new(policies: Arc<InForce>, options: &CompileOptions) -> Self {
         Self { policies, memory_max: options.memory_max.unwrap_or(policy::MEMORY_MAX), turn: Arc::default() }
     }
 
@@ -42,11 +42,11 @@ impl Compiler {
     pub(super) fn load<T>(
         &self,
         sources: &[Source],
-        options: &Options,
+        options: &CompileOptions,
         install: impl FnOnce(Loaded) -> T,
-    ) -> Result<T, Report> {
+    ) -> Result<T, PolicyReport> {
         let _turn = self.turn.lock();
-        let options = Options { memory_held: self.policies.memory(), ..*options };
+        let options = CompileOptions { memory_held: self.policies.memory(), ..*options };
         policy::load(sources, &options).map(install)
     }
 }
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn the_bound_is_of_all_policies_together() {
         let policies = InForce::new(Metrics::new());
-        let options = Options { memory_max: Some(1 << 20), ..Options::default() };
-        let compiler = Compiler::new(Arc::clone(&policies), &options);
+        let options = CompileOptions { memory_max: Some(1 << 20), ..CompileOptions::default() };
+        let compiler = PolicyCompiler::new(Arc::clone(&policies), &options);
         let source = |rules: usize| {
             let rules: String = (0..rules).map(|rule| format!("- {{key: a{rule}}}\n")).collect();
             [Source { name: "a.yaml".to_owned(), text: format!("domain: d\ndescriptors:\n{rules}") }]

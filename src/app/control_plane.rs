@@ -7,20 +7,25 @@ use parking_lot::Mutex;
 
 use super::policies::Installer;
 use crate::admin::loads::By;
-use crate::policy::source::files::Places;
-use crate::policy::source::watch::{self, Reading};
-use crate::policy::{self, Report, Source};
+use crate::policy::source::files::PolicyLocations;
+use crate::policy::source::watch::{self, SourceReading};
+use crate::policy::{self, PolicyReport, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, Update};
 
 /// Follows both sources forever and compiles their updates; must run on a thread of its own.
 /// `overlays` holds the overlay files as read at startup.
-pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overlays: Reading, installer: Installer) {
+pub(super) async fn follow(
+    plane: ControlPlane,
+    settings: PolicySettings,
+    overlays: SourceReading,
+    installer: Installer,
+) {
     let metrics = Arc::clone(&installer.metrics);
     let feed = Feed { options: settings.options, installer, remote: None, refused: None, overlays: overlays.clone() };
     let feed = Mutex::new(feed);
     let watch = async {
-        let places = Places { paths: vec![], ..settings.places };
+        let places = PolicyLocations { paths: vec![], ..settings.places };
         if !places.overlays.is_empty() {
             watch::watch(places, overlays, |read| feed.lock().overlays_changed(read)).await;
         }
@@ -30,7 +35,7 @@ pub(super) async fn follow(plane: ControlPlane, settings: PolicySettings, overla
 
 /// The sources of the policy set.
 struct Feed {
-    options: policy::Options,
+    options: policy::CompileOptions,
     installer: Installer,
     /// The last valid update of the control plane; `None` before the first.
     remote: Option<Vec<Source>>,
@@ -39,7 +44,7 @@ struct Feed {
     refused: Option<Vec<Source>>,
     /// The overlays. If they cannot be read, no update is put in force, since it would lack their
     /// changes.
-    overlays: Reading,
+    overlays: SourceReading,
 }
 
 impl Feed {
@@ -58,7 +63,7 @@ impl Feed {
         installed.inspect_err(|reason| self.installer.refuse(By::ControlPlane, reason))
     }
 
-    fn overlays_changed(&mut self, read: Result<Vec<Source>, Report>) {
+    fn overlays_changed(&mut self, read: Result<Vec<Source>, PolicyReport>) {
         let overlays = match read {
             Ok(overlays) => overlays,
             Err(report) => return self.installer.refuse(By::Files, &report),
@@ -79,11 +84,11 @@ impl Feed {
         }
     }
 
-    fn install_with_known(&self, remote: &[Source]) -> Result<(), Report> {
+    fn install_with_known(&self, remote: &[Source]) -> Result<(), PolicyReport> {
         self.install(By::ControlPlane, remote, self.overlays.as_ref().map_err(Clone::clone)?)
     }
 
-    fn install(&self, by: By, remote: &[Source], overlays: &[Source]) -> Result<(), Report> {
+    fn install(&self, by: By, remote: &[Source], overlays: &[Source]) -> Result<(), PolicyReport> {
         let sources = [remote, overlays].concat();
         let install = |loaded| drop(self.installer.install(by, &sources, loaded));
         self.installer.compiler.load(&sources, &self.options, install)

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::serving::Service;
+use super::serving::WorkerService;
 use super::stores::Stores;
-use crate::admin::api::ask::{TallyView, Who};
+use crate::admin::api::ask::{CounterUsers, TallyView};
 use crate::admin::api::counter::{Changed, CounterView, GrantView, StateView, WindowView};
-use crate::admin::api::{Refusal, rfc3339};
+use crate::admin::api::{ApiError, rfc3339};
 use crate::admin::desk::Deed;
 use crate::algorithm::Limit;
-use crate::algorithm::amend::{Amended, Amendment, Look, WindowLook};
+use crate::algorithm::amend::{Amended, Amendment, CounterReading, WindowLook};
 use crate::algorithm::quota::Window;
-use crate::algorithm::tallies::Tally;
+use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::time::Micros;
 use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
 use crate::journal::key::{OwnedEntries, read_text, write_text};
@@ -31,22 +31,22 @@ pub(super) fn deadline() -> Instant {
 }
 
 /// Returns the callers that used up the counter of a descriptor.
-pub(super) async fn who(service: &Service, domain: &str, descriptor: &str) -> Result<Who, Refusal> {
+pub(super) async fn who(service: &WorkerService, domain: &str, descriptor: &str) -> Result<CounterUsers, ApiError> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
     let (rule, key, _) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let rule_path = rule.path().to_owned();
     if rule.record().is_empty() {
-        return Err(Refusal::NotFound(format!(
+        return Err(ApiError::NotFound(format!(
             "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
         )));
     }
-    Ok(Who { rule: rule_path, tallies: tallies(service, &key).await? })
+    Ok(CounterUsers { rule: rule_path, tallies: tallies(service, &key).await? })
 }
 
 /// Returns the state of the counter of a descriptor, and the callers that used it up.
-pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -> Result<CounterView, Refusal> {
+pub(super) async fn inspect(service: &WorkerService, domain: &str, descriptor: &str) -> Result<CounterView, ApiError> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
@@ -74,13 +74,13 @@ pub(super) async fn inspect(service: &Service, domain: &str, descriptor: &str) -
 
 /// Resets, refunds or grants hits to the counter of a descriptor.
 pub(super) async fn change(
-    service: &Service,
+    service: &WorkerService,
     stores: &Stores,
     domain: &str,
     descriptor: &str,
     amendment: Amendment,
     deed: &Deed,
-) -> Result<Changed, Refusal> {
+) -> Result<Changed, ApiError> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
@@ -102,8 +102,8 @@ pub(super) async fn change(
 }
 
 /// Parses a descriptor in the format of `tollgate denials`.
-fn read(descriptor: &str) -> Result<OwnedEntries, Refusal> {
-    read_text(descriptor).map_err(|wrong| Refusal::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
+fn read(descriptor: &str) -> Result<OwnedEntries, ApiError> {
+    read_text(descriptor).map_err(|wrong| ApiError::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
 }
 
 /// Returns the rule and the counter of a descriptor, and the name of the counter in the journal.
@@ -112,13 +112,13 @@ fn find<'a>(
     domain: &'a str,
     entries: &[Entry<'_>],
     keys: &'a mut KeyBuffer,
-) -> Result<(&'a Rule, CounterKey<'a>, String), Refusal> {
-    let policies = live.ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?.policies();
-    let (rule, key) = policies.counter(domain, entries, keys).map_err(|none| Refusal::NotFound(none.to_string()))?;
+) -> Result<(&'a Rule, CounterKey<'a>, String), ApiError> {
+    let policies = live.ok_or_else(|| ApiError::Unavailable("no policy is loaded yet".to_owned()))?.policies();
+    let (rule, key) = policies.counter(domain, entries, keys).map_err(|none| ApiError::NotFound(none.to_string()))?;
     let keyed = policies.find(domain).and_then(|policy| policy.keyed_for(rule));
     if keyed.is_some() && entries.iter().any(|entry| Keyed::is_shown(entry.value)) {
         let why = "hashes its values, and no counter is found by a hash: ask by the value itself";
-        return Err(Refusal::NotFound(format!("rule `{}` {why}", rule.path())));
+        return Err(ApiError::NotFound(format!("rule `{}` {why}", rule.path())));
     }
     let mut text = String::new();
     Keyed::show(keyed, entries, |entries| write_text(entries, &mut text));
@@ -132,34 +132,39 @@ fn bare(entries: &[Entry<'_>]) -> Option<String> {
 }
 
 /// Returns the limit of a rule, or a refusal if the rule counts nothing.
-fn limit_of(rule: &Rule) -> Result<&Limit, Refusal> {
+fn limit_of(rule: &Rule) -> Result<&Limit, ApiError> {
     match rule.imposes() {
         Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
-        Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => Err(Refusal::Conflict(format!(
+        Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => Err(ApiError::Conflict(format!(
             "rule `{}` is a ban, requests_per_unit: 0: it counts nothing, and only another policy lets anybody through",
             rule.path()
         ))),
     }
 }
 
-async fn amend(service: &Service, rule: &Rule, key: CounterKey<'_>, amendment: Amendment) -> Result<Amended, Refusal> {
+async fn amend(
+    service: &WorkerService,
+    rule: &Rule,
+    key: CounterKey<'_>,
+    amendment: Amendment,
+) -> Result<Amended, ApiError> {
     let amended = service.limiter().amend(rule, key, amendment, deadline()).await;
     amended.map_err(|error| {
         let is_unsure = matches!(error, StoreError::Late | StoreError::Lost) && amendment != Amendment::Look;
         let unsure = if is_unsure { "; it may have been done all the same: look before you ask again" } else { "" };
-        Refusal::Unavailable(format!("{error}{unsure}"))
+        ApiError::Unavailable(format!("{error}{unsure}"))
     })
 }
 
 /// Returns the tallies of a counter in the form of the admin API.
-async fn tallies(service: &Service, key: &CounterKey<'_>) -> Result<Vec<TallyView>, Refusal> {
+async fn tallies(service: &WorkerService, key: &CounterKey<'_>) -> Result<Vec<TallyView>, ApiError> {
     let tallies = service.limiter().store().tallies(key).await;
-    let view = |tally: Tally| TallyView {
+    let view = |tally: EntryTally| TallyView {
         who: (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
         charged: tally.charged,
         denied: tally.denied,
     };
-    tallies.map(|all| all.into_iter().map(view).collect()).map_err(|error| Refusal::Unavailable(error.to_string()))
+    tallies.map(|all| all.into_iter().map(view).collect()).map_err(|error| ApiError::Unavailable(error.to_string()))
 }
 
 /// Returns the maximum time for which processes may act on state from before a change, and an
@@ -182,7 +187,7 @@ fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
     (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), seen + &used.unwrap_or_default())
 }
 
-fn view(limit: &Limit, look: &Look) -> StateView {
+fn view(limit: &Limit, look: &CounterReading) -> StateView {
     let after = |length: Micros| rfc3339(look.at + length);
     let windows = limit.windows().iter().zip(&look.windows);
     let window = |(window, look): (&Window, &WindowLook)| WindowView {

@@ -8,17 +8,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::counters;
-use super::policies::{Installer, Reloads};
-use super::serving::{Service, Services, Serving};
+use super::policies::{Installer, PolicyReloader};
+use super::serving::{Serving, WorkerService, WorkerServices};
 use super::stores::Stores;
 use super::telling::Telling;
-use crate::admin::api::Refusal;
-use crate::admin::api::ask::{Peeked, PeekedStatus, Question, Tried, Who};
+use crate::admin::api::ApiError;
+use crate::admin::api::ask::{CounterUsers, Peeked, PeekedStatus, TryRequest, TryResult};
 use crate::admin::api::counter::{Changed, CounterView};
 use crate::admin::api::policies::Reloaded;
-use crate::admin::api::store::Server;
-use crate::admin::desk::{Answering, Deed, Desk, Others};
-use crate::admin::loads::Outcome;
+use crate::admin::api::store::ServerStatus;
+use crate::admin::desk::{Answering, Deed, Operations, Others};
+use crate::admin::loads::LoadOutcome;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Entry, Request};
@@ -26,16 +26,16 @@ use crate::grpc::request::RequestBounds;
 use crate::limiter::{Decision, Standing, Status};
 use crate::settings::Settings;
 
-/// The implementation of [`Desk`].
+/// The implementation of [`Operations`].
 pub(super) struct Everybody {
     /// The HTTP service, on whose runtime the operations run.
-    service: Arc<Service>,
+    service: Arc<WorkerService>,
     /// The services of all workers.
-    services: Services,
+    services: WorkerServices,
     stores: Stores,
     bounds: RequestBounds,
     /// `None` if policies come from a control plane.
-    reloads: Option<Reloads>,
+    reloads: Option<PolicyReloader>,
     installer: Installer,
     telling: Telling,
 }
@@ -45,7 +45,7 @@ impl Everybody {
     /// those of the workers.
     pub(super) fn new(
         settings: &Settings,
-        service: &Arc<Service>,
+        service: &Arc<WorkerService>,
         serving: &Serving,
         installer: Installer,
         telling: Telling,
@@ -55,20 +55,20 @@ impl Everybody {
             services: serving.services.clone(),
             stores: serving.stores().clone(),
             bounds: settings.limits.request,
-            reloads: settings.xds.is_none().then(|| Reloads(settings.policy.clone())),
+            reloads: settings.xds.is_none().then(|| PolicyReloader(settings.policy.clone())),
             installer,
             telling,
         }
     }
 }
 
-impl Desk for Everybody {
-    fn peek(&self, question: Question) -> Answering<Peeked> {
+impl Operations for Everybody {
+    fn peek(&self, question: TryRequest) -> Answering<Peeked> {
         let (service, bounds) = (Arc::clone(&self.service), self.bounds);
         Box::pin(async move { peek(&service, &question, bounds).await })
     }
 
-    fn who(&self, domain: String, descriptor: String) -> Answering<Who> {
+    fn who(&self, domain: String, descriptor: String) -> Answering<CounterUsers> {
         let service = Arc::clone(&self.service);
         Box::pin(async move { counters::who(&service, &domain, &descriptor).await })
     }
@@ -87,13 +87,13 @@ impl Desk for Everybody {
         let (reloads, installer) = (self.reloads.clone(), self.installer.clone());
         Box::pin(async move {
             let from_elsewhere =
-                || Refusal::Conflict("the policies come from a control plane, which says when".to_owned());
+                || ApiError::Conflict("the policies come from a control plane, which says when".to_owned());
             let reloads = reloads.ok_or_else(from_elsewhere)?;
             let before = installer.facts.policies().version;
-            let load = reloads.now(installer.clone()).await.map_err(Refusal::Unprocessable)?;
+            let load = reloads.now(installer.clone()).await.map_err(ApiError::Unprocessable)?;
             let changes = match load.outcome {
-                Outcome::Changed { changes, .. } => Some(changes),
-                Outcome::First | Outcome::Refused(_) => None,
+                LoadOutcome::Changed { changes, .. } => Some(changes),
+                LoadOutcome::First | LoadOutcome::Refused(_) => None,
             };
             let policies = installer.facts.policies();
             Ok(Reloaded { is_changed: before != policies.version, changes, policies: policies.into() })
@@ -104,13 +104,18 @@ impl Desk for Everybody {
         Box::pin(self.telling.clone().others(minutes))
     }
 
-    fn servers(&self) -> Vec<Server> {
-        let mut servers: BTreeMap<String, Server> = BTreeMap::new();
+    fn servers(&self) -> Vec<ServerStatus> {
+        let mut servers: BTreeMap<String, ServerStatus> = BTreeMap::new();
         for service in self.services.all() {
             let health = service.limiter().store().redis().map(|store| store.health()).unwrap_or_default();
             for node in health {
-                let unknown =
-                    || Server { workers: 0, connected: 0, breakers_open: 0, told: None, address: node.address.clone() };
+                let unknown = || ServerStatus {
+                    workers: 0,
+                    connected: 0,
+                    breakers_open: 0,
+                    told: None,
+                    address: node.address.clone(),
+                };
                 let server = servers.entry(node.address.clone()).or_insert_with(unknown);
                 let one_if = |is_it| usize::from(is_it);
                 server.workers = server.workers.saturating_add(1);
@@ -119,32 +124,32 @@ impl Desk for Everybody {
             }
         }
         let told = self.stores.told();
-        let with_told = |server: Server| Server { told: told.get(&server.address).cloned(), ..server };
+        let with_told = |server: ServerStatus| ServerStatus { told: told.get(&server.address).cloned(), ..server };
         servers.into_values().map(with_told).collect()
     }
 }
 
-async fn peek(service: &Service, question: &Question, bounds: RequestBounds) -> Result<Peeked, Refusal> {
+async fn peek(service: &WorkerService, question: &TryRequest, bounds: RequestBounds) -> Result<Peeked, ApiError> {
     check(question, bounds)?;
     let request =
         Request { domain: &question.domain, descriptors: question.descriptors.iter().map(descriptor).collect() };
     let limiter = service.limiter();
     let snapshot = limiter.snapshot();
     let decision = limiter.peek(&snapshot, &request, counters::deadline()).await;
-    let decision = decision.map_err(|undecided| Refusal::Unavailable(undecided.to_string()))?;
+    let decision = decision.map_err(|undecided| ApiError::Unavailable(undecided.to_string()))?;
     Ok(peeked(&decision))
 }
 
-fn descriptor(tried: &Tried) -> Descriptor<'_> {
+fn descriptor(tried: &TryResult) -> Descriptor<'_> {
     let entries = tried.entries.iter();
     let entries = entries.map(|entry| Entry { key: entry.key.as_bytes(), value: entry.value.as_bytes() });
     Descriptor { entries: entries.collect(), hits: Hits::Peek(tried.hits), limit: None }
 }
 
 /// Checks the bounds that apply to every request.
-fn check(question: &Question, bounds: RequestBounds) -> Result<(), Refusal> {
+fn check(question: &TryRequest, bounds: RequestBounds) -> Result<(), ApiError> {
     let entries = question.descriptors.iter().map(|tried| tried.entries.len());
-    bounds.check(&question.domain, entries).map_err(|invalid| Refusal::Invalid(invalid.to_string()))
+    bounds.check(&question.domain, entries).map_err(|invalid| ApiError::Invalid(invalid.to_string()))
 }
 
 /// Converts a decision, with the status of each descriptor, to the type of the API.

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
 use crate::admin::{ADMIN_CONNECTIONS, ALL_HEADS, PUBLIC_CONNECTIONS, STATS_CONNECTIONS};
-use crate::settings::{BASE_BYTES, Place, Settings};
+use crate::settings::{BASE_BYTES, Settings, StoreLocation};
 use crate::store::redis::RedisOptions;
 use crate::transport::registry::ConnectionBounds;
 
@@ -46,7 +46,7 @@ pub(super) struct ConnectionLimits {
 /// File descriptors needed besides client connections, and the connections requested by the
 /// settings.
 #[derive(Clone, Copy, Debug)]
-struct Needs {
+struct FileNeeds {
     /// Descriptors that are already open, those of runtimes, and [`OTHER_FILES`].
     own: usize,
     /// Connections to the store.
@@ -75,7 +75,7 @@ impl ConnectionLimits {
         let open = std::fs::read_dir("/proc/self/fd").map_or(OTHER_FILES, Iterator::count);
         let of_runtimes = workers.saturating_add(OTHER_RUNTIMES).saturating_mul(FILES_OF_RUNTIME);
         let services = workers.saturating_add(1).saturating_add(OTHER_SERVICES);
-        let needs = Needs {
+        let needs = FileNeeds {
             own: open.saturating_add(of_runtimes).saturating_add(OTHER_FILES),
             store: services.saturating_mul(connections_to(&settings.store.place)),
             grpc: settings.limits.connections,
@@ -94,7 +94,7 @@ impl ConnectionLimits {
     ///
     /// # Errors
     /// Returns the minimum number of file descriptors.
-    fn divide(files: Option<usize>, needs: Needs) -> Result<Self, usize> {
+    fn divide(files: Option<usize>, needs: FileNeeds) -> Result<Self, usize> {
         let most_stats = if needs.has_stats { STATS_CONNECTIONS } else { 0 };
         let Some(all) = files else {
             let (http, admin, stats) = (PUBLIC_CONNECTIONS, ADMIN_CONNECTIONS, most_stats);
@@ -131,13 +131,13 @@ impl ConnectionLimits {
 
 /// Returns the maximum number of connections of one service to its store. Clusters of more than 32
 /// masters may exceed it.
-fn connections_to(store: &Place) -> usize {
+fn connections_to(store: &StoreLocation) -> usize {
     let to = |options: &RedisOptions| {
         if options.is_cluster() { CONNECTIONS_TO_CLUSTER } else { CONNECTIONS_TO_SERVER }
     };
     match store {
-        Place::Memory => 0,
-        Place::Redis(options) => to(options).saturating_add(options.per_second.as_deref().map_or(0, to)),
+        StoreLocation::Memory => 0,
+        StoreLocation::Redis(options) => to(options).saturating_add(options.per_second.as_deref().map_or(0, to)),
     }
 }
 
@@ -149,10 +149,10 @@ mod tests {
     use super::*;
 
     const GRPC: ConnectionBounds = ConnectionBounds { total: 16_384, per_address: None, leaving: 1_024 };
-    const NEEDS: Needs = Needs { own: 150, store: 40, grpc: GRPC, has_stats: false };
+    const NEEDS: FileNeeds = FileNeeds { own: 150, store: 40, grpc: GRPC, has_stats: false };
 
     /// Returns the number of descriptors in use when all connections are taken.
-    fn taken(limits: ConnectionLimits, needs: Needs, files: usize) -> usize {
+    fn taken(limits: ConnectionLimits, needs: FileNeeds, files: usize) -> usize {
         let ConnectionLimits { grpc, http, admin, stats, .. } = limits;
         [grpc.total, grpc.leaving, http, admin, stats, needs.own, needs.store.min(files / 4)].iter().sum()
     }
@@ -167,14 +167,14 @@ mod tests {
                 "{files:?}"
             );
         }
-        let with_stats = ConnectionLimits::divide(None, Needs { has_stats: true, ..NEEDS }).unwrap();
+        let with_stats = ConnectionLimits::divide(None, FileNeeds { has_stats: true, ..NEEDS }).unwrap();
         assert_eq!(with_stats.stats, 64);
     }
 
     #[test]
     fn what_is_handed_out_is_never_more_than_there_is() {
         for (store, has_stats) in [(0, false), (40, true), (100_000, true)] {
-            let needs = Needs { store, has_stats, ..NEEDS };
+            let needs = FileNeeds { store, has_stats, ..NEEDS };
             for files in (256..20_000).step_by(97) {
                 let Ok(limits) = ConnectionLimits::divide(Some(files), needs) else {
                     assert!(files < 400, "{files} {needs:?}");

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::serving::Service;
+use super::serving::WorkerService;
 use super::threads;
 use crate::admin::{Decide, Decided};
 use crate::grpc::json;
-use crate::grpc::rights::Rights;
+use crate::grpc::rights::DomainRights;
 use crate::grpc::service::{Answered, is_callers_fault};
 use crate::settings::LimitSettings;
 use crate::transport::Budget;
@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 16;
 const ENDED: &str = "the process is ending";
 
 /// A body with the channel for its response.
-type Asked = (Bytes, oneshot::Sender<Decided>);
+type JsonRequest = (Bytes, oneshot::Sender<Decided>);
 
 /// Decides requests with `service`. Bodies are charged to `budget`.
 ///
@@ -32,13 +32,13 @@ type Asked = (Bytes, oneshot::Sender<Decided>);
 /// # Errors
 /// The thread cannot be started.
 pub(super) fn decide(
-    service: &Arc<Service>,
+    service: &Arc<WorkerService>,
     limits: &LimitSettings,
     budget: Arc<Budget>,
     clients_have_rights: bool,
 ) -> io::Result<Decide> {
     let service = Arc::clone(service);
-    let (asking, mut asked) = mpsc::channel::<Asked>(MAX_WAITING);
+    let (asking, mut asked) = mpsc::channel::<JsonRequest>(MAX_WAITING);
     // Parsing JSON is slow. Neither probes nor new gRPC connections should wait for it.
     let thread = threads::spawn("json", move || async move {
         while let Some((body, reply)) = asked.recv().await {
@@ -65,13 +65,13 @@ pub(super) fn decide(
     Ok(decide.charged_by(move |bytes| budget.hold(bytes).ok()))
 }
 
-async fn answer(service: &Service, body: &[u8]) -> Decided {
+async fn answer(service: &WorkerService, body: &[u8]) -> Decided {
     let message = match json::request_text(body) {
         Ok(message) => message,
         Err(error) => return Decided::Invalid(error.to_string()),
     };
     let mut answer = Vec::new();
-    let answered = match service.answer(&message, None, &Rights::All, None, &mut answer).await {
+    let answered = match service.answer(&message, None, &DomainRights::All, None, &mut answer).await {
         Ok(answered) => answered,
         Err(status) if is_callers_fault(&status) => return Decided::Invalid(status.message().to_owned()),
         Err(status) => return Decided::Undecided(status.message().to_owned()),

@@ -44,7 +44,7 @@ use self::prepare::Listeners;
 pub use self::prepare::{CannotStart, Prepared, prepare};
 use self::rights::Admission;
 use self::serving::Serving;
-use self::statistics::Statistics;
+use self::statistics::StatisticsServices;
 use self::stores::Stores;
 use self::telling::Telling;
 use self::web::Web;
@@ -63,7 +63,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// State shared by all parts of the process.
 #[derive(Clone)]
-struct Shared {
+struct ProcessParts {
     metrics: Arc<Metrics>,
     policies: Arc<InForce>,
     facts: Arc<Facts>,
@@ -71,7 +71,7 @@ struct Shared {
     observation: Observation,
 }
 
-impl Shared {
+impl ProcessParts {
     /// Creates the state before policies are loaded or stores are connected.
     fn new(settings: &Settings, metrics: Arc<Metrics>) -> Self {
         let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
@@ -92,10 +92,10 @@ impl Shared {
 /// # Errors
 /// A thread or a runtime cannot be created, or a listener fails to listen.
 pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
-    let statistics = Statistics::new(settings.stats.clone());
+    let statistics = StatisticsServices::new(settings.stats.clone());
     let metrics = statistics.metrics(settings.observation.max_rules);
     let sending = statistics.send(&metrics)?;
-    let (shared, health) = (Shared::new(&settings, metrics), Health::new().await);
+    let (shared, health) = (ProcessParts::new(&settings, metrics), Health::new().await);
     let (installer, facts) = (Installer::new(&shared, &settings.policy.options), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
     let try_out = candidates::begin(&settings.policy, &installer)?;
@@ -148,7 +148,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     ended.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
     serving::settle(&service).await;
-    Statistics::end(sending);
+    StatisticsServices::end(sending);
     info!(all_finished, "stopped");
     Ok(())
 }
@@ -157,7 +157,7 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
 fn follow_policies(
     settings: PolicySettings,
     plane: Option<ControlPlane>,
-    read: watch::Reading,
+    read: watch::SourceReading,
     installer: Installer,
 ) -> std::io::Result<JoinHandle<()>> {
     match plane {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::admin::Page;
+use crate::admin::PlainPage;
 use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
 
 /// Returns all pages.
-pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<Page> {
+pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<PlainPage> {
     let (policies, metrics) = (Arc::clone(policies), Arc::clone(metrics));
     let rlconfig = move || policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing());
     let stats = move || stats(&metrics);
     vec![
-        Page { path: "/rlconfig", help: "all limits in force, a line each", text: Arc::new(rlconfig) },
-        Page { path: "/stats", help: "what this process is, and what it has counted", text: Arc::new(stats) },
+        PlainPage { path: "/rlconfig", help: "all limits in force, a line each", text: Arc::new(rlconfig) },
+        PlainPage { path: "/stats", help: "what this process is, and what it has counted", text: Arc::new(stats) },
     ]
 }
 

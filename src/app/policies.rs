@@ -6,21 +6,21 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
-use super::Shared;
-use super::compiler::Compiler;
-use crate::admin::loads::{By, Load, MAX_TOLD, Outcome};
+use super::ProcessParts;
+use super::compiler::PolicyCompiler;
+use crate::admin::loads::{By, LoadOutcome, MAX_TOLD, PolicyLoad};
 use crate::admin::{Facts, PolicyFacts};
 use crate::limiter::InForce;
 use crate::policy::diff::{diff, text_of};
 use crate::policy::source::files;
-use crate::policy::source::watch::{self, Reading};
-use crate::policy::{self, Loaded, Report, Source};
+use crate::policy::source::watch::{self, SourceReading};
+use crate::policy::{self, Loaded, PolicyReport, Source};
 use crate::settings::{PolicySettings, Settings};
 use crate::telemetry::metrics::Metrics;
 
 /// The policies at startup.
 pub(super) struct First {
-    read: Reading,
+    read: SourceReading,
     /// `None` if a control plane has yet to send them.
     loaded: Result<Option<Loaded>, String>,
 }
@@ -50,14 +50,14 @@ impl First {
 
 /// Reloads the policy files on request.
 #[derive(Clone)]
-pub(super) struct Reloads(pub(super) PolicySettings);
+pub(super) struct PolicyReloader(pub(super) PolicySettings);
 
-impl Reloads {
+impl PolicyReloader {
     /// Reads the files and puts the policies in force.
     ///
     /// # Errors
     /// The report on the problems found.
-    pub(super) async fn now(self, installer: Installer) -> Result<Load, String> {
+    pub(super) async fn now(self, installer: Installer) -> Result<PolicyLoad, String> {
         let Self(settings) = self;
         let reload = move || installer.reload(&settings);
         let loaded = tokio::task::spawn_blocking(reload).await.map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ impl Reloads {
 }
 
 /// Follows the files forever. `known` holds their contents at startup.
-pub(super) async fn follow(settings: PolicySettings, known: Reading, installer: Installer) {
+pub(super) async fn follow(settings: PolicySettings, known: SourceReading, installer: Installer) {
     if settings.places.paths.is_empty() {
         return;
     }
@@ -91,19 +91,19 @@ pub(super) struct Installer {
     pub(super) policies: Arc<InForce>,
     pub(super) facts: Arc<Facts>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) compiler: Compiler,
+    pub(super) compiler: PolicyCompiler,
     /// The contents of the files at the last load, so that the file watcher and a reload do not
     /// report the same contents twice.
-    handled: Arc<Mutex<Reading>>,
+    handled: Arc<Mutex<SourceReading>>,
 }
 
 impl Installer {
     /// Creates an installer for the shared state.
-    pub(super) fn new(shared: &Shared, options: &policy::Options) -> Self {
-        let Shared { policies, facts, metrics, .. } = shared;
+    pub(super) fn new(shared: &ProcessParts, options: &policy::CompileOptions) -> Self {
+        let ProcessParts { policies, facts, metrics, .. } = shared;
         let handled = Arc::new(Mutex::new(Ok(Vec::new())));
         Self {
-            compiler: Compiler::new(Arc::clone(policies), options),
+            compiler: PolicyCompiler::new(Arc::clone(policies), options),
             policies: Arc::clone(policies),
             facts: Arc::clone(facts),
             metrics: Arc::clone(metrics),
@@ -113,7 +113,7 @@ impl Installer {
 
     /// Puts the initial policies in force, or reports why there are none. Returns the contents that
     /// they were compiled from.
-    pub(super) fn begin(&self, first: First) -> Reading {
+    pub(super) fn begin(&self, first: First) -> SourceReading {
         match first.loaded {
             Ok(Some(loaded)) => drop(self.install(By::Start, first.read.as_deref().unwrap_or_default(), loaded)),
             Ok(None) => {}
@@ -125,14 +125,14 @@ impl Installer {
 
     /// Reads and loads the files on request. Holds the lock, so that no other change of the files
     /// is loaded meanwhile.
-    fn reload(&self, settings: &PolicySettings) -> Result<Load, Report> {
+    fn reload(&self, settings: &PolicySettings) -> Result<PolicyLoad, PolicyReport> {
         let mut handled = self.handled.lock();
         *handled = files::read(&settings.places);
         self.load(By::Admin, &handled, &settings.options)
     }
 
     /// Loads changed files, unless a reload has already handled the same contents.
-    fn changed(&self, read: Reading, options: &policy::Options) {
+    fn changed(&self, read: SourceReading, options: &policy::CompileOptions) {
         let mut handled = self.handled.lock();
         if *handled != read {
             *handled = read;
@@ -141,15 +141,15 @@ impl Installer {
         }
     }
 
-    fn load(&self, by: By, read: &Reading, options: &policy::Options) -> Result<Load, Report> {
-        let sources = read.as_ref().map_err(Report::clone);
+    fn load(&self, by: By, read: &SourceReading, options: &policy::CompileOptions) -> Result<PolicyLoad, PolicyReport> {
+        let sources = read.as_ref().map_err(PolicyReport::clone);
         let install =
             |sources: &[Source]| self.compiler.load(sources, options, |loaded| self.install(by, sources, loaded));
         sources.and_then(|sources| install(sources)).inspect_err(|report| self.refuse(by, report))
     }
 
     /// Puts policies in force, then computes the differences from the previous ones.
-    pub(super) fn install(&self, by: By, sources: &[Source], loaded: Loaded) -> Load {
+    pub(super) fn install(&self, by: By, sources: &[Source], loaded: Loaded) -> PolicyLoad {
         let before = self.policies.snapshot();
         let policies = loaded.policies;
         let facts = PolicyFacts {
@@ -177,11 +177,11 @@ impl Installer {
             (Some(before), Some(now)) => {
                 let (before, now) = (before.policies(), now.policies());
                 let changes = text_of(&diff(before, now), MAX_TOLD);
-                Outcome::Changed { before: before.version().to_owned(), changes }
+                LoadOutcome::Changed { before: before.version().to_owned(), changes }
             }
-            (None, _) | (_, None) => Outcome::First,
+            (None, _) | (_, None) => LoadOutcome::First,
         };
-        let load = Load { at, by, version, outcome };
+        let load = PolicyLoad { at, by, version, outcome };
         self.facts.tried(load.clone());
         load
     }
@@ -193,8 +193,8 @@ impl Installer {
         }
         self.metrics.policy_load(false);
         let (report, version) = (report.to_string(), self.facts.policies().version);
-        let (at, outcome) = (jiff::Timestamp::now().to_string(), Outcome::refused(&report));
+        let (at, outcome) = (jiff::Timestamp::now().to_string(), LoadOutcome::refused(&report));
         self.facts.refused(report);
-        self.facts.tried(Load { at, by, version, outcome });
+        self.facts.tried(PolicyLoad { at, by, version, outcome });
     }
 }

@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
-use super::Shared;
-use super::serving::Service;
+use super::ProcessParts;
+use super::serving::WorkerService;
 use super::stores::Stores;
-use crate::admin::{Facts, Needs, StoreState};
+use crate::admin::{Facts, PolicyRequirement, StoreState};
 use crate::grpc::health::Health;
 use crate::settings::ReadinessSettings;
 
@@ -33,11 +33,11 @@ pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts>
 }
 
 /// Returns the policy state that readiness requires.
-fn needs(settings: &ReadinessSettings) -> Needs {
+fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
     match (settings.ready_while_policy, settings.ready_without_policy) {
-        (true, _) => Needs::Policy,
-        (false, true) => Needs::NoPolicy,
-        (false, false) => Needs::Load,
+        (true, _) => PolicyRequirement::Policy,
+        (false, true) => PolicyRequirement::NoPolicy,
+        (false, false) => PolicyRequirement::Load,
     }
 }
 
@@ -70,9 +70,9 @@ pub(super) async fn wait_to_open(mut is_serving: watch::Receiver<bool>) {
 /// except while the server is a replica or denies required commands; with `ready_while_store`, only
 /// while a connection to it is open.
 pub(super) fn follow_store(
-    shared: &Shared,
+    shared: &ProcessParts,
     all_connected: impl Future<Output = ()> + Send + 'static,
-    service: &Arc<Service>,
+    service: &Arc<WorkerService>,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let (stores, facts) = (shared.stores.clone(), Arc::clone(&shared.facts));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 
-use crate::admin::rights::{Right, Rights, Token};
+use crate::admin::rights::{AdminRights, Right, Token};
 use crate::settings::AdminSettings;
 use crate::watch;
 
@@ -14,13 +14,13 @@ use crate::watch;
 const MAX_BYTES: usize = 256 * 1024;
 
 /// The contents of the files, or the errors from reading them.
-type Contents = Vec<Result<String, String>>;
+type RightsFiles = Vec<Result<String, String>>;
 
 /// Tokens in force, with the file contents that they were parsed from.
 pub(super) struct Admission {
     settings: AdminSettings,
-    contents: Contents,
-    pub(super) rights: Arc<Rights>,
+    contents: RightsFiles,
+    pub(super) rights: Arc<AdminRights>,
 }
 
 impl Admission {
@@ -34,8 +34,8 @@ impl Admission {
         let contents = read(settings);
         let tokens = tokens(settings, &contents)?;
         let rights = match settings.is_open() && is_loopback {
-            true => Rights::of_loopback(settings.open_pages),
-            false => Rights::of_tokens(tokens, settings.open_pages),
+            true => AdminRights::of_loopback(settings.open_pages),
+            false => AdminRights::of_tokens(tokens, settings.open_pages),
         };
         Ok(Self { settings: settings.clone(), contents, rights: Arc::new(rights) })
     }
@@ -65,7 +65,7 @@ impl Admission {
     }
 }
 
-fn read(settings: &AdminSettings) -> Contents {
+fn read(settings: &AdminSettings) -> RightsFiles {
     let text = |path: &Path| match std::fs::read_to_string(path) {
         Ok(text) if text.len() > MAX_BYTES => Err(format!("{}: more than {MAX_BYTES} bytes", path.display())),
         Ok(text) => Ok(text),
@@ -74,7 +74,7 @@ fn read(settings: &AdminSettings) -> Contents {
     [&settings.token_file, &settings.read_token_file].into_iter().flatten().map(|path| text(path)).collect()
 }
 
-fn tokens(settings: &AdminSettings, contents: &Contents) -> Result<Vec<Token>, Vec<String>> {
+fn tokens(settings: &AdminSettings, contents: &RightsFiles) -> Result<Vec<Token>, Vec<String>> {
     let files = [(&settings.token_file, "writer", Right::Write), (&settings.read_token_file, "reader", Right::Read)];
     let files = files.into_iter().filter_map(|(path, unnamed, right)| Some((path.as_ref()?, unnamed, right)));
     let (mut tokens, mut problems) = (Vec::new(), Vec::new());

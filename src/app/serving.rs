@@ -10,12 +10,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::Shared;
+use super::ProcessParts;
 use super::stores::Stores;
 use crate::grpc::health::Health;
 use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
-use crate::grpc::server::{Offered, Services as GrpcServices};
+use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
 use crate::limiter::Limiter;
 use crate::settings::{AnswerSettings, LimitSettings, Settings};
@@ -24,9 +24,9 @@ use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
 use crate::telemetry::seldom::Seldom;
 use crate::transport::Budget;
-use crate::transport::server::Server;
+use crate::transport::server::TransportServer;
 use crate::transport::socket::Accepted;
-use crate::transport::tls::Tls;
+use crate::transport::tls::ServerTls;
 
 /// Timeout for pending charges to be undone when a worker ends. Afterwards they are lost with the
 /// runtime.
@@ -34,9 +34,9 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A factory for services, with the state that they share.
 pub(super) struct Serving {
-    shared: Shared,
+    shared: ProcessParts,
     limits: LimitSettings,
-    tls: Option<Tls>,
+    tls: Option<ServerTls>,
     allowances: Arc<[Allowance]>,
     /// Bound on the memory that gRPC clients can make the process hold.
     pub(super) budget: Arc<Budget>,
@@ -48,19 +48,19 @@ pub(super) struct Serving {
     /// One permit for each service that is connected to its store.
     connected: Arc<Semaphore>,
     /// All services created so far.
-    pub(super) services: Services,
+    pub(super) services: WorkerServices,
 }
 
 /// A service, tied to the runtime on which it was created.
-pub(super) type Service = Rls<AnyStore<SystemClock>>;
+pub(super) type WorkerService = Rls<AnyStore<SystemClock>>;
 
 /// The services of all workers.
 #[derive(Clone, Default)]
-pub(super) struct Services(Arc<Mutex<Vec<Weak<Service>>>>);
+pub(super) struct WorkerServices(Arc<Mutex<Vec<Weak<WorkerService>>>>);
 
-impl Services {
+impl WorkerServices {
     /// Returns the services that still exist.
-    pub(super) fn all(&self) -> Vec<Arc<Service>> {
+    pub(super) fn all(&self) -> Vec<Arc<WorkerService>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
@@ -69,9 +69,9 @@ impl Serving {
     /// Creates a factory.
     pub(super) fn new(
         settings: &Settings,
-        shared: &Shared,
+        shared: &ProcessParts,
         health: Health,
-        tls: Option<Tls>,
+        tls: Option<ServerTls>,
         tracer: Option<Tracer>,
     ) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Serving {
             health,
             has_reflection: settings.listen.has_reflection,
             connected: Arc::new(Semaphore::new(0)),
-            services: Services::default(),
+            services: WorkerServices::default(),
         }
     }
 
@@ -97,8 +97,8 @@ impl Serving {
 
     /// Creates a service that starts to connect to its store at once. Must be called within a
     /// runtime.
-    pub(super) fn service(&self) -> Arc<Service> {
-        let Shared { policies, stores, metrics, observation, .. } = &self.shared;
+    pub(super) fn service(&self) -> Arc<WorkerService> {
+        let ProcessParts { policies, stores, metrics, observation, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
         let limiter = limiter.with_pen(observation.journal.pen());
         let (metrics, style) = (Arc::clone(metrics), self.answers.style.clone());
@@ -125,8 +125,14 @@ impl Serving {
         match services {
             Ok(services) => {
                 let (lifetime, budget) = (self.limits.lifetime, Arc::clone(&self.budget));
-                let server =
-                    Server { lifetime, tls: self.tls.clone(), budget, metrics, drain, warned: Seldom::default() };
+                let server = TransportServer {
+                    lifetime,
+                    tls: self.tls.clone(),
+                    budget,
+                    metrics,
+                    drain,
+                    warned: Seldom::default(),
+                };
                 server.serve(incoming, move |client| services.for_client(client)).await;
             }
             Err(error) => error!(%error, "a worker failed"),
@@ -152,6 +158,6 @@ fn request_log() -> Option<Arc<RequestLog>> {
 
 /// Waits for work that continues after responses, for at most [`SETTLE_TIMEOUT`]. The runtime may
 /// end afterwards.
-pub(super) async fn settle(service: &Service) {
+pub(super) async fn settle(service: &WorkerService) {
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, service.limiter().store().settled()).await;
 }

@@ -12,7 +12,7 @@ use super::prepare::{CannotStart, announce};
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
 use crate::telemetry::mapping::{Exposition, Mappings};
-use crate::telemetry::metrics::{Metrics, Options};
+use crate::telemetry::metrics::{Metrics, MetricsOptions};
 use crate::telemetry::stats::Stats;
 use crate::telemetry::statsd::{self, Sending};
 
@@ -20,7 +20,7 @@ use crate::telemetry::statsd::{self, Sending};
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The configured statistics.
-pub(super) struct Statistics {
+pub(super) struct StatisticsServices {
     settings: StatsSettings,
     mappings: Mappings,
 }
@@ -33,7 +33,7 @@ pub(super) async fn bind(settings: &StatsSettings, problems: &mut CannotStart) -
     bound.map_err(problem).ok()
 }
 
-impl Statistics {
+impl StatisticsServices {
     /// Loads the mapping. Problems are logged as warnings; the built-in mapping replaces a file
     /// that cannot be read or parsed.
     pub(super) fn new(settings: StatsSettings) -> Self {
@@ -46,7 +46,7 @@ impl Statistics {
         let buckets_of = |timer: &str| self.mappings.buckets_of(timer);
         let stats = self.settings.are_on().then(|| Stats::new(self.settings.options, buckets_of));
         let near_limit_ratio = self.settings.options.near_limit_ratio;
-        Metrics::with(Options { max_rules, near_limit_ratio }, stats)
+        Metrics::with(MetricsOptions { max_rules, near_limit_ratio }, stats)
     }
 
     /// Exposes the statistics to Prometheus until `shutdown` completes, if there is a listener for

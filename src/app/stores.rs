@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
-use super::serving::Service;
-use crate::admin::api::store::Told;
-use crate::settings::{Place, StoreSettings};
+use super::serving::WorkerService;
+use crate::admin::api::store::ServerInfo;
+use crate::settings::{StoreLocation, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
-use crate::store::deny_cache::{Denials, DenyCache};
+use crate::store::deny_cache::{DenialTable, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
@@ -37,10 +37,10 @@ pub(super) struct Stores {
     memory: Arc<MemoryStore<SystemClock>>,
     replicas: Arc<Replicas>,
     /// The denials remembered by all workers; `None` if the cache is disabled.
-    denials: Option<Arc<Denials>>,
+    denials: Option<Arc<DenialTable>>,
     metrics: Arc<Metrics>,
     /// The last report of each server, by address.
-    told: Arc<Mutex<HashMap<String, Told>>>,
+    told: Arc<Mutex<HashMap<String, ServerInfo>>>,
 }
 
 impl Stores {
@@ -49,10 +49,10 @@ impl Stores {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
         let denials = match &settings.place {
-            Place::Redis(options) if !settings.deny_cache_max.is_zero() => {
-                Some(Denials::new(settings.deny_cache_max, options.learns(), Arc::clone(&metrics)))
+            StoreLocation::Redis(options) if !settings.deny_cache_max.is_zero() => {
+                Some(DenialTable::new(settings.deny_cache_max, options.learns(), Arc::clone(&metrics)))
             }
-            Place::Redis(_) | Place::Memory => None,
+            StoreLocation::Redis(_) | StoreLocation::Memory => None,
         };
         let id = format!("{:032x}", rand::random::<u128>()).into();
         Self { settings, id, memory, replicas, denials, metrics, told: Arc::default() }
@@ -72,8 +72,8 @@ impl Stores {
     /// `None` if counters are not shared.
     pub(super) fn remembered(&self) -> Option<Duration> {
         match self.settings.place {
-            Place::Redis(_) => Some(self.settings.deny_cache_max),
-            Place::Memory => None,
+            StoreLocation::Redis(_) => Some(self.settings.deny_cache_max),
+            StoreLocation::Memory => None,
         }
     }
 
@@ -81,8 +81,8 @@ impl Stores {
     pub(super) fn connect(&self) -> AnyStore<SystemClock> {
         match &self.settings.place {
             // Leases would save nothing here.
-            Place::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
-            Place::Redis(options) => {
+            StoreLocation::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
+            StoreLocation::Redis(options) => {
                 let (store, metrics) = (self.connect_redis(options), || Arc::clone(&self.metrics));
                 match &self.denials {
                     Some(denials) => {
@@ -102,12 +102,12 @@ impl Stores {
 
     /// Returns `true` if readiness does not depend on a store.
     pub(super) fn are_ready_at_once(&self) -> bool {
-        self.settings.ready_without || matches!(self.settings.place, Place::Memory)
+        self.settings.ready_without || matches!(self.settings.place, StoreLocation::Memory)
     }
 
     /// Waits until the store can decide, and logs problems with the configuration of the servers.
     pub(super) async fn ready(&self) {
-        let Place::Redis(options) = &self.settings.place else { return };
+        let StoreLocation::Redis(options) = &self.settings.place else { return };
         let store = self.connect_redis(options);
         store.connected().await;
         let found = store.check_up().await;
@@ -133,13 +133,13 @@ impl Stores {
     }
 
     /// Returns the last report of each server, by address.
-    pub(super) fn told(&self) -> HashMap<String, Told> {
+    pub(super) fn told(&self) -> HashMap<String, ServerInfo> {
         self.told.lock().clone()
     }
 
     /// Polls the servers through the store of a service, forever. Records their reports, and warns
     /// of restarts, which may lose counters.
-    pub(super) async fn listen(self, asked: Arc<Service>) {
+    pub(super) async fn listen(self, asked: Arc<WorkerService>) {
         let Some(store) = asked.limiter().store().redis() else { return };
         let (mut runs, mut replicas) = (HashMap::<String, String>::new(), HashSet::new());
         let mut ticks = interval(HEARTBEAT_EVERY);
@@ -188,7 +188,7 @@ impl Stores {
 
     /// Counts the processes on the same store, unless their number is configured.
     async fn count_replicas(&self) {
-        let (Place::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
+        let (StoreLocation::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
         let store = self.connect_redis(options);
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -207,8 +207,8 @@ fn seconds(micros: i64) -> f64 {
     if micros < 0 { -length } else { length }
 }
 
-fn told(server: ServerTold) -> Told {
-    Told {
+fn told(server: ServerTold) -> ServerInfo {
+    ServerInfo {
         at: jiff::Timestamp::now().to_string(),
         role: server.role,
         used_bytes: server.used_bytes,

@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
 
-use super::serving::Service;
+use super::serving::WorkerService;
 use crate::admin::desk::Others;
-use crate::journal::{Journal, Told};
+use crate::journal::{Journal, PeerDenials};
 use crate::store::StoreError;
 use crate::store::redis::{Left, RedisStore};
 
@@ -28,26 +28,26 @@ pub(super) struct Telling {
     id: Arc<str>,
     journal: Arc<Journal>,
     /// The HTTP service, whose store is used.
-    service: Arc<Service>,
+    service: Arc<WorkerService>,
     /// Denials published by this process, by minute.
     told: Arc<Mutex<BTreeMap<u64, String>>>,
     /// Denials fetched from other processes, by minute. Concurrent readers wait for a single fetch.
-    read: Arc<Mutex<BTreeMap<u64, Minute>>>,
+    read: Arc<Mutex<BTreeMap<u64, PeerMinute>>>,
 }
 
 /// Denials of other processes for one minute.
-struct Minute {
+struct PeerMinute {
     /// Time of the fetch.
     at: Instant,
     /// `true` if no process will publish more for this minute.
     is_over: bool,
     /// Denials by process; `None` if they cannot be parsed.
-    told: Vec<(String, Option<Told>)>,
+    told: Vec<(String, Option<PeerDenials>)>,
 }
 
 impl Telling {
     /// Creates the exchange. `id` must be unique among the processes on the store.
-    pub(super) fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<Service>) -> Self {
+    pub(super) fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService>) -> Self {
         let (id, journal, service) = (Arc::clone(id), Arc::clone(journal), Arc::clone(service));
         Self { id, journal, service, told: Arc::default(), read: Arc::default() }
     }
@@ -105,10 +105,10 @@ impl Telling {
     async fn read_again(
         &self,
         store: &RedisStore,
-        read: &mut BTreeMap<u64, Minute>,
+        read: &mut BTreeMap<u64, PeerMinute>,
         minutes: RangeInclusive<u64>,
     ) -> Result<(), StoreError> {
-        let is_new = |minute: &Minute| minute.is_over || minute.at.elapsed() < TELL_EVERY;
+        let is_new = |minute: &PeerMinute| minute.is_over || minute.at.elapsed() < TELL_EVERY;
         let wanted: Vec<u64> = minutes.filter(|minute| !read.get(minute).is_some_and(is_new)).collect();
         if wanted.is_empty() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Telling {
         let parsed = tokio::task::spawn_blocking(move || parse(left, &own)).await.unwrap_or_default();
         for minute in wanted {
             let is_over = minute.saturating_add(1) < last;
-            read.insert(minute, Minute { at, is_over, told: Vec::new() });
+            read.insert(minute, PeerMinute { at, is_over, told: Vec::new() });
         }
         for (minute, by, told) in parsed {
             if let Some(minute) = read.get_mut(&minute) {
@@ -136,7 +136,7 @@ impl Telling {
 }
 
 /// Parses the denials of all processes except `own`, with their minutes.
-fn parse(left: Vec<Left>, own: &str) -> Vec<(u64, String, Option<Told>)> {
+fn parse(left: Vec<Left>, own: &str) -> Vec<(u64, String, Option<PeerDenials>)> {
     let others = left.into_iter().filter(|left| *left.by != *own);
-    others.map(|Left { by, minute, text }| (minute, by, Told::read(minute, &text))).collect()
+    others.map(|Left { by, minute, text }| (minute, by, PeerDenials::read(minute, &text))).collect()
 }

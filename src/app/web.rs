@@ -10,21 +10,21 @@ use tracing::error;
 
 use super::desk::Everybody;
 use super::files::ConnectionLimits;
-use super::{Shared, pages, threads};
+use super::{ProcessParts, pages, threads};
 use crate::admin::api::Api;
-use crate::admin::rights::Rights;
-use crate::admin::server::{Handshake, Secured};
+use crate::admin::rights::AdminRights;
+use crate::admin::server::{AdminHandshake, Secured};
 use crate::admin::{self, Administration, Decide};
-use crate::transport::tls::{Tls, client_name};
+use crate::transport::tls::{ServerTls, client_name};
 
 /// The parts of the admin server.
 pub(super) struct Web {
-    pub(super) shared: Shared,
+    pub(super) shared: ProcessParts,
     pub(super) desk: Everybody,
-    pub(super) rights: Arc<Rights>,
+    pub(super) rights: Arc<AdminRights>,
     pub(super) connections: ConnectionLimits,
     /// TLS of the admin port; `None` for plaintext.
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<ServerTls>,
 }
 
 /// Serves probes, metrics and decisions until `end` completes. Runs on a thread of its own, so that
@@ -33,7 +33,7 @@ pub(super) struct Web {
 /// # Errors
 /// The thread cannot be started.
 pub(super) fn serve_public(
-    shared: &Shared,
+    shared: &ProcessParts,
     listener: TcpListener,
     connections: usize,
     decide: Decide,
@@ -56,7 +56,7 @@ impl Web {
         listener: TcpListener,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        let Shared { metrics, policies, facts, observation, .. } = self.shared;
+        let ProcessParts { metrics, policies, facts, observation, .. } = self.shared;
         let administration = Administration {
             pages: pages::all(&policies, &metrics),
             metrics,
@@ -76,7 +76,7 @@ impl Web {
     }
 }
 
-fn handshake(tls: Tls) -> Handshake {
+fn handshake(tls: ServerTls) -> AdminHandshake {
     Arc::new(move |stream: TcpStream| {
         let tls = tls.clone();
         Box::pin(async move {

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use super::load;
 use super::said::say;
-use crate::policy::{Imposes, PolicySet, Report, Rule};
-use crate::settings::{MessageFlag, Reading};
+use crate::policy::{Imposes, PolicyReport, PolicySet, Rule};
+use crate::settings::{MessageFlag, ReadingFlags};
 
 /// Check policy files: exit status 0, or 1 with a report of all problems
 #[derive(Debug, clap::Args)]
@@ -16,17 +16,17 @@ use crate::settings::{MessageFlag, Reading};
     after_help = "Example:\n  tollgate check config/policies/\n\nErrors are printed to standard error, with file, line and \
                         column; warnings too, and do not change the exit status."
 )]
-pub struct Check {
+pub struct CheckArgs {
     /// Policy files, or directories that contain them (*.yaml, *.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     #[command(flatten)]
     message: MessageFlag,
 }
 
-impl Check {
+impl CheckArgs {
     /// Runs the check and prints the result.
     pub fn run(self) -> ExitCode {
         match self.check() {
@@ -43,9 +43,9 @@ impl Check {
         }
     }
 
-    fn check(&self) -> Result<(Found, Report), Report> {
+    fn check(&self) -> Result<(PolicyTotals, PolicyReport), PolicyReport> {
         let (files, loaded) = load(&self.reading, &self.paths)?;
-        Ok((Found::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
+        Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
 }
 
@@ -56,7 +56,7 @@ fn counted(things: usize) -> String {
 
 /// Summary of the policies, in numbers.
 #[derive(Debug)]
-struct Found {
+struct PolicyTotals {
     files: usize,
     domains: usize,
     rules: usize,
@@ -66,7 +66,7 @@ struct Found {
     version: String,
 }
 
-impl Found {
+impl PolicyTotals {
     fn of(files: usize, policies: &PolicySet, warnings: usize) -> Self {
         Self {
             files,
@@ -80,7 +80,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for PolicyTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
         let parts = [
@@ -102,16 +102,16 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn check(text: &str) -> Result<(Found, Report), Report> {
+    fn check(text: &str) -> Result<(PolicyTotals, PolicyReport), PolicyReport> {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         fs::write(file.path(), text).unwrap();
         #[derive(clap::Parser)]
-        struct Command {
+        struct CheckCommand {
             #[command(flatten)]
-            check: Check,
+            check: CheckArgs,
         }
         let arguments = [OsStr::new("tollgate"), file.path().as_os_str()];
-        <Command as clap::Parser>::parse_from(arguments).check.check()
+        <CheckCommand as clap::Parser>::parse_from(arguments).check.check()
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::block_on;
 use super::said::{no_answer, say};
-use crate::settings::{Place, RedisFlags, place};
-use crate::store::redis::{Finding, Grade, RedisStore, Time};
+use crate::settings::{RedisFlags, StoreLocation, place};
+use crate::store::redis::{Grade, RedisStore, StoreFinding, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout for connecting to the store.
@@ -41,8 +41,8 @@ impl CheckStore {
         }
     }
 
-    async fn examine(self) -> Result<Vec<Finding>, String> {
-        let Place::Redis(options) = self.redis.complete(place(&self.store)?)? else {
+    async fn examine(self) -> Result<Vec<StoreFinding>, String> {
+        let StoreLocation::Redis(options) = self.redis.complete(place(&self.store)?)? else {
             return Err("`memory` is in the serving process and needs no check; expected the URL of a Redis".to_owned());
         };
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
@@ -50,14 +50,14 @@ impl CheckStore {
             return Ok(store.examine().await);
         }
         if let Some((server, text)) = store.missing_rights() {
-            return Ok(vec![Finding { server, topic: "rights", grade: Grade::Problem, text }]);
+            return Ok(vec![StoreFinding { server, topic: "rights", grade: Grade::Problem, text }]);
         }
         let why = store.connect_error().map(|error| format!(": {error}")).unwrap_or_default();
         Err(format!("the store cannot be reached within {PATIENCE:?}{why}"))
     }
 }
 
-fn text(findings: &[Finding]) -> String {
+fn text(findings: &[StoreFinding]) -> String {
     let (mut text, mut server) = (String::new(), "");
     for finding in findings {
         if finding.server != server {

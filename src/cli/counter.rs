@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::api::Server;
+use super::api::ServerArgs;
 use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::counter::{Changed, StateView};
@@ -11,9 +11,9 @@ use crate::printable::escaped;
 
 /// The counter to select, and the service that has it.
 #[derive(Debug, clap::Args)]
-pub(super) struct Which {
+pub(super) struct CounterArgs {
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: ServerArgs,
     /// Print the response as JSON.
     #[arg(long)]
     pub(super) json: bool,
@@ -26,17 +26,17 @@ pub(super) struct Which {
 
 /// A request for a change of one counter.
 #[derive(Serialize)]
-struct Asked<'a, T> {
+struct AmendArgs<'a, T> {
     domain: &'a str,
     descriptor: &'a str,
     #[serde(flatten)]
     what: T,
 }
 
-impl Which {
+impl CounterArgs {
     /// Requests a change and prints the result; the exit code is 0 or 2.
     pub(super) fn change(&self, what: &str, with: impl Serialize) -> std::process::ExitCode {
-        let asked = Asked { domain: &self.domain, descriptor: &self.descriptor, what: with };
+        let asked = AmendArgs { domain: &self.domain, descriptor: &self.descriptor, what: with };
         let changed = self.server.post::<Changed>(what, &asked);
         match block_on(changed).map_err(|error| error.to_string()).and_then(|changed| changed) {
             Ok(changed) => {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::load;
 use super::said::{say, say_json};
 use crate::policy::PolicySet;
-use crate::policy::diff::{Change, Counters, Detail, Kind, diff, text_of};
-use crate::settings::Reading;
+use crate::policy::diff::{Change, ChangeKind, CounterEffect, Detail, diff, text_of};
+use crate::settings::ReadingFlags;
 
 /// Show the differences between two sets of policies: exit status 0 if there are none, 1 if there
 /// are some
@@ -27,7 +27,7 @@ pub struct Diff {
     #[arg(value_name = "NEW")]
     new: PathBuf,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     /// Print the differences as JSON
     #[arg(long)]
     json: bool,
@@ -55,7 +55,7 @@ impl Diff {
         }
     }
 
-    fn policies(&self, place: &Path) -> Result<PolicySet, crate::policy::Report> {
+    fn policies(&self, place: &Path) -> Result<PolicySet, crate::policy::PolicyReport> {
         Ok(load(&self.reading, &[place.to_owned()])?.1.policies)
     }
 }
@@ -63,16 +63,16 @@ impl Diff {
 fn json_of(old: &PolicySet, new: &PolicySet, changes: &[Change]) -> Value {
     let of = |change: &Change| -> Value {
         let (kind, from) = match &change.kind {
-            Kind::Added => ("added", None),
-            Kind::Removed => ("removed", None),
-            Kind::Moved { from } => ("moved", Some(from)),
-            Kind::Changed => ("changed", None),
+            ChangeKind::Added => ("added", None),
+            ChangeKind::Removed => ("removed", None),
+            ChangeKind::Moved { from } => ("moved", Some(from)),
+            ChangeKind::Changed => ("changed", None),
         };
         let counters = match change.counters {
-            Counters::None => "none",
-            Counters::Kept => "kept",
-            Counters::Anew => "anew",
-            Counters::Dropped => "dropped",
+            CounterEffect::None => "none",
+            CounterEffect::Kept => "kept",
+            CounterEffect::Anew => "anew",
+            CounterEffect::Dropped => "dropped",
         };
         let details = change.details.iter();
         let details: Vec<_> =

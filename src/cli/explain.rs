@@ -8,7 +8,7 @@ use super::load;
 use super::said::{no_answer, say};
 use crate::journal::key::read_text;
 use crate::policy::explain;
-use crate::settings::Reading;
+use crate::settings::ReadingFlags;
 
 /// Show which rule a descriptor matches and why: each step, what was tried, the limit in words
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub struct Explain {
     #[arg(long = "policy", value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policies: Vec<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     /// Domain of the descriptor
     domain: String,
     /// Descriptor: key=value,key=value; a value may contain further `=`

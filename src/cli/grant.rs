@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::counter::Which;
+use super::counter::CounterArgs;
 
 /// Grant hits in addition to the limit of a counter, for a time: they are used when the limit is
 /// exhausted.
@@ -18,19 +18,19 @@ Examples:
   tollgate grant 100 --until 2026-06-01T12:30:00Z gateway user=ann
   tollgate grant 0 --for 1m gateway user=ann")]
 #[group(skip)]
-pub struct Grant {
+pub struct GrantArgs {
     /// Number of hits.
     hits: u32,
     #[command(flatten)]
-    end: End,
+    end: Expiry,
     #[command(flatten)]
-    which: Which,
+    which: CounterArgs,
 }
 
 /// End of the grant.
 #[derive(Debug, clap::Args, Serialize)]
 #[group(required = true, multiple = false)]
-struct End {
+struct Expiry {
     /// Duration of the grant, such as 10m.
     #[arg(long, value_name = "DURATION")]
     r#for: Option<String>,
@@ -40,15 +40,15 @@ struct End {
 }
 
 #[derive(Serialize)]
-struct Asked {
+struct GrantRequest {
     hits: u32,
     #[serde(flatten)]
-    end: End,
+    end: Expiry,
 }
 
-impl Grant {
+impl GrantArgs {
     /// Requests the grant and prints the result.
     pub fn run(self) -> ExitCode {
-        self.which.change("counter/grant", Asked { hits: self.hits, end: self.end })
+        self.which.change("counter/grant", GrantRequest { hits: self.hits, end: self.end })
     }
 }

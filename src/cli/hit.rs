@@ -6,7 +6,7 @@ use super::block_on;
 use super::client_tls::{ClientTlsFlags, UnreadableFile};
 use super::said::{no_answer, try_say};
 use crate::descriptor;
-use crate::grpc::client::{Client, ClientError};
+use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
@@ -77,7 +77,7 @@ impl Hit {
     async fn ask(&self) -> Result<bool, HitError> {
         let request = self.request()?;
         let tls = self.tls.read()?;
-        let mut client = Client::connect(&self.address, tls.as_ref()).await?;
+        let mut client = RateLimitClient::connect(&self.address, tls.as_ref()).await?;
         let mut over = false;
         for _ in 0..self.count {
             let answer = client.should_rate_limit(request.clone()).await?;

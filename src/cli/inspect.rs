@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::counter::{Which, length, when};
+use super::counter::{CounterArgs, length, when};
 use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::ask::TallyView;
@@ -28,13 +28,13 @@ Example:
   tollgate inspect gateway user=ann")]
 pub struct Inspect {
     #[command(flatten)]
-    which: Which,
+    which: CounterArgs,
 }
 
 impl Inspect {
     /// Queries the service and prints the state.
     pub fn run(self) -> ExitCode {
-        let Which { server, domain, descriptor, .. } = &self.which;
+        let CounterArgs { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
         let told = block_on(server.get::<CounterView>("counter", &query)).map_err(|error| error.to_string());
         match told.and_then(|told| told) {

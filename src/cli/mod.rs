@@ -34,8 +34,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::policy::source::files;
-use crate::policy::{self, Loaded, Report};
-use crate::settings::Reading;
+use crate::policy::{self, Loaded, PolicyReport};
+use crate::settings::ReadingFlags;
 
 /// Tollgate decides whether a request is within its limits. It implements Envoy's rate limit
 /// protocol (RLS v3).
@@ -54,15 +54,15 @@ pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    serve: serve::Serve,
+    serve: serve::ServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve decisions over gRPC (the default).
-    Serve(Box<serve::Serve>),
+    Serve(Box<serve::ServeArgs>),
     /// Check policy files and summarize their content.
-    Check(check::Check),
+    Check(check::CheckArgs),
     /// Show what a Redis or Valkey supports and what it lacks, before a service uses it.
     CheckStore(check_store::CheckStore),
     /// Show the differences between two sets of policies, and who is affected.
@@ -74,28 +74,28 @@ enum Command {
     /// Decide a recorded trace in virtual time.
     Replay(replay::Replay),
     /// Show what a running service is limiting now, and who is denied.
-    Top(top::Top),
+    Top(top::TopArgs),
     /// List who was denied in the last 15 minutes, and why.
-    Denials(denials::Denials),
+    Denials(denials::DenialsArgs),
     /// Show the state of a counter, who used it up, and how to admit a caller.
     Inspect(inspect::Inspect),
     /// Reset a counter to its unused state.
-    Reset(reset::Reset),
+    Reset(reset::ResetArgs),
     /// Give hits back to a counter.
     Refund(refund::Refund),
     /// Grant hits in addition to the limit of a counter, for a time.
-    Grant(grant::Grant),
+    Grant(grant::GrantArgs),
     /// Reload the policies of a running service.
     Reload(reload::Reload),
     /// Run the tests of policies.
     Test(test::Test),
     /// Show who used a counter up.
-    Who(who::Who),
+    Who(who::WhoArgs),
     /// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the
     /// switch.
     Migrate(migrate::Migrate),
     /// Show how the variables of envoyproxy/ratelimit map to flags.
-    Settings(settings::Settings),
+    Settings(settings::SettingsArgs),
     /// Print the JSON Schema of policy files, for editors.
     Schema(schema::Schema),
 }
@@ -163,7 +163,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
 ///
 /// # Errors
 /// All problems of the policies.
-fn load(reading: &Reading, paths: &[PathBuf]) -> Result<(usize, Loaded), Report> {
+fn load(reading: &ReadingFlags, paths: &[PathBuf]) -> Result<(usize, Loaded), PolicyReport> {
     let sources = files::read(&reading.places(paths))?;
     Ok((sources.len(), policy::load(&sources, &reading.options())?))
 }

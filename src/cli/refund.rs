@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::counter::Which;
+use super::counter::CounterArgs;
 
 /// Give hits back to a counter, newest first, never more than were used.
 #[derive(Debug, clap::Args)]
@@ -18,17 +18,17 @@ pub struct Refund {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     hits: u32,
     #[command(flatten)]
-    which: Which,
+    which: CounterArgs,
 }
 
 #[derive(Serialize)]
-struct Asked {
+struct RefundRequest {
     hits: u32,
 }
 
 impl Refund {
     /// Requests the refund and prints the result.
     pub fn run(self) -> ExitCode {
-        self.which.change("counter/refund", Asked { hits: self.hits })
+        self.which.change("counter/refund", RefundRequest { hits: self.hits })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::api::Server;
+use super::api::ServerArgs;
 use super::said::{no_answer, say};
 use super::{block_on, table};
 use crate::admin::api::policies::Reloaded;
@@ -14,7 +14,7 @@ Changed files are seen without it within two seconds; this tells what is wrong w
 Exit code: 0 in force, 2 refused, or no answer.")]
 pub struct Reload {
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 impl Reload {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::counter::Which;
+use super::counter::CounterArgs;
 
 /// Reset a counter to its unused state: no hits used, no debt, no grant.
 #[derive(Debug, clap::Args)]
@@ -11,12 +11,12 @@ Exit code: 0 done, 2 refused, or no answer.
 
 Example:
   tollgate reset gateway user=ann")]
-pub struct Reset {
+pub struct ResetArgs {
     #[command(flatten)]
-    which: Which,
+    which: CounterArgs,
 }
 
-impl Reset {
+impl ResetArgs {
     /// Requests the reset and prints the result.
     pub fn run(self) -> ExitCode {
         self.which.change("counter/reset", ())

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::block_on;
 use super::said::remark;
-use crate::settings::{Flags, Problem, Settings, missing_allocator_variables};
+use crate::settings::{Flags, SettingProblem, Settings, missing_allocator_variables};
 use crate::{app, telemetry};
 
 /// Serve decisions.
@@ -23,7 +23,7 @@ Examples:
   tollgate serve --policy limits.yaml
   tollgate serve --policy /etc/tollgate --grpc-listen 127.0.0.1:8081 --log-format json"
 )]
-pub struct Serve {
+pub struct ServeArgs {
     #[command(flatten)]
     flags: Flags,
     /// Read the settings from the variables of envoyproxy/ratelimit, see `tollgate settings`; later
@@ -35,7 +35,7 @@ pub struct Serve {
     notes: Vec<String>,
 }
 
-impl Serve {
+impl ServeArgs {
     /// Stores notes on the settings until the log is initialized.
     pub(super) fn note(&mut self, notes: Vec<String>) {
         self.notes = notes;
@@ -80,7 +80,11 @@ fn limit_address_space() -> io::Result<()> {
     Err(again.exec())
 }
 
-async fn serve(settings: Settings, problems: &[Problem], notes: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(
+    settings: Settings,
+    problems: &[SettingProblem],
+    notes: &[String],
+) -> Result<(), Box<dyn std::error::Error>> {
     // Continues after a problem, to also find those of the policies and the addresses.
     let prepared = app::prepare(&settings).await;
     let prepared = match (prepared, problems) {

@@ -12,13 +12,13 @@ use crate::settings::envoyproxy::{self, Translation, Variables};
 Examples:
   tollgate settings                                   each variable, and the flags that it makes
   env $(cat ratelimit.env) tollgate settings --from-env    the command that does the same")]
-pub struct Settings {
+pub struct SettingsArgs {
     /// Print the command with the same effect as the variables of this environment.
     #[arg(long)]
     from_env: bool,
 }
 
-impl Settings {
+impl SettingsArgs {
     /// Prints the mapping. Exits with 1 if a variable cannot be honored.
     pub fn run(self) -> ExitCode {
         if !self.from_env {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::api::Server;
+use super::api::ServerArgs;
 use super::denials::{missing, others};
 use super::said::no_answer;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
-use crate::admin::api::rules::{RateView, RuleView, Rules};
-use crate::admin::api::store::Status;
+use crate::admin::api::rules::{RateView, RuleList, RuleView};
+use crate::admin::api::store::ProcessStatus;
 use crate::printable::escaped_lines;
 
 /// Escape sequence that clears a terminal and moves the cursor to its first line.
@@ -25,9 +25,9 @@ Examples:
   tollgate top
   tollgate top --domain gateway --order allowed
   tollgate top --once --admin https://tollgate.example:6070 --token-file token")]
-pub struct Top {
+pub struct TopArgs {
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
     /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
@@ -54,12 +54,12 @@ pub struct Top {
 /// The data of one refresh.
 #[derive(Serialize)]
 struct Seen {
-    status: Status,
-    rules: Rules,
+    status: ProcessStatus,
+    rules: RuleList,
     top: DenialsView,
 }
 
-impl Top {
+impl TopArgs {
     /// Queries and prints until it is interrupted. Exits with 2 if the service does not respond.
     pub fn run(self) -> ExitCode {
         match block_on(self.show()).map_err(|error| error.to_string()).and_then(|shown| shown) {
@@ -89,7 +89,7 @@ impl Top {
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));
         let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
         let top: Vec<_> = [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
-        let status: Status = self.server.get("status", &[]).await?;
+        let status: ProcessStatus = self.server.get("status", &[]).await?;
         let rules = self.server.get("rules", &rules).await?;
         let top = match status.journal.is_on {
             true => self.server.get("top", &top).await?,

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::api::Server;
+use super::api::ServerArgs;
 use super::said::{no_answer, say};
 use super::{block_on, load};
-use crate::admin::api::ask::{TallyView, Who as Answer};
-use crate::algorithm::tallies::Tally;
+use crate::admin::api::ask::{CounterUsers as Answer, TallyView};
+use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::KeyBuffer;
 use crate::journal::key::read_text;
 use crate::printable::escaped;
-use crate::settings::{Place, Reading, RedisFlags, place};
+use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
 use crate::store::redis::{RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
@@ -27,15 +27,15 @@ const SHOWN: usize = 20;
 Example:
   tollgate who gateway tenant=acme
   tollgate who --policy limits.yaml --store redis://redis:6379 gateway tenant=acme")]
-pub struct Who {
+pub struct WhoArgs {
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
     /// Policy file or directory, to read the store directly instead of through a service. May be
     /// repeated.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     /// Store of the counters; without it, the running service is queried.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
@@ -51,7 +51,7 @@ pub struct Who {
     descriptor: String,
 }
 
-impl Who {
+impl WhoArgs {
     /// Prints the tallies. Exits with 0 if there are any, 1 if there are none, 2 if they are not
     /// available.
     pub fn run(self) -> ExitCode {
@@ -69,7 +69,7 @@ impl Who {
         }
     }
 
-    async fn ask(self) -> Result<Vec<Tally>, String> {
+    async fn ask(self) -> Result<Vec<EntryTally>, String> {
         let Some(store) = &self.store else {
             let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
             return self
@@ -78,7 +78,7 @@ impl Who {
                 .await
                 .map(|who| who.tallies.into_iter().map(tally).collect());
         };
-        let Place::Redis(options) = self.redis.complete(place(store)?)? else {
+        let StoreLocation::Redis(options) = self.redis.complete(place(store)?)? else {
             return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
         };
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
@@ -105,12 +105,12 @@ impl Who {
     }
 }
 
-fn tally(told: TallyView) -> Tally {
+fn tally(told: TallyView) -> EntryTally {
     let TallyView { who, charged, denied } = told;
-    Tally { entry: who.unwrap_or_default().into_bytes().into(), charged, denied }
+    EntryTally { entry: who.unwrap_or_default().into_bytes().into(), charged, denied }
 }
 
-fn text(tallies: &[Tally]) -> String {
+fn text(tallies: &[EntryTally]) -> String {
     let mut text = format!("{:>12} {:>12}  who\n", "charged", "denied");
     let (named, others): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| !tally.entry.is_empty());
     for tally in named.iter().take(SHOWN) {

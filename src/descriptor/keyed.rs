@@ -42,7 +42,7 @@ pub struct Keyed(Hmac<Sha256>);
 
 /// The use of a hash. The same text has a different hash for each use.
 #[derive(Clone, Copy)]
-enum Use {
+enum HashPurpose {
     Counter = 0,
     Shown = 1,
 }
@@ -58,7 +58,7 @@ impl Keyed {
     /// Returns the hash to display in place of a value in tallies, logs and metric names. It is the
     /// same for one value everywhere.
     pub fn shown(&self, value: &[u8]) -> String {
-        let digest: [u8; SHOWN_BYTES] = self.digest(Use::Shown, value);
+        let digest: [u8; SHOWN_BYTES] = self.digest(HashPurpose::Shown, value);
         digest.iter().fold(MARK.to_owned(), |text, byte| text + &format!("{byte:02x}"))
     }
 
@@ -79,10 +79,10 @@ impl Keyed {
 
     /// Returns the hash that replaces the text of a counter key.
     pub(super) fn of_counter<const BYTES: usize>(&self, text: &[u8]) -> [u8; BYTES] {
-        self.digest(Use::Counter, text)
+        self.digest(HashPurpose::Counter, text)
     }
 
-    fn digest<const BYTES: usize>(&self, what: Use, text: &[u8]) -> [u8; BYTES] {
+    fn digest<const BYTES: usize>(&self, what: HashPurpose, text: &[u8]) -> [u8; BYTES] {
         let hmac = self.0.clone().chain_update([what as u8]).chain_update(text);
         let mut bytes = [0; BYTES];
         bytes.iter_mut().zip(hmac.finalize().into_bytes()).for_each(|(byte, new)| *byte = new);

@@ -177,13 +177,14 @@ pub struct KeyBuffer {
     start: usize,
 }
 
-/// The range of a key in a [`KeyBuffer`], whose keys are those of one message, at most 4 GiB.
+/// The range of a key in a [`KeyBuffer`]. Its keys are those of one request, each truncated to a
+/// digest if long, and take far less than 4 GiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange(Range<u32>);
 
 /// The encoding of a key's text. The bit in between marks a period.
 #[derive(Clone, Copy)]
-enum Kind {
+enum KeyEncoding {
     Text = 0,
     Digest = 1,
     Keyed = 4,
@@ -221,9 +222,9 @@ impl KeyBuffer {
         let text_at = self.start.saturating_add(PREFIX_BYTES);
         let text = self.bytes.get(text_at..).unwrap_or_default();
         let (kind, digest): (_, Option<[u8; DIGEST_BYTES]>) = match keyed {
-            Some(keyed) => (Kind::Keyed, Some(keyed.of_counter(text))),
-            None if text.len() > MAX_TEXT => (Kind::Digest, Some(truncated(Sha256::new_with_prefix(text)))),
-            None => (Kind::Text, None),
+            Some(keyed) => (KeyEncoding::Keyed, Some(keyed.of_counter(text))),
+            None if text.len() > MAX_TEXT => (KeyEncoding::Digest, Some(truncated(Sha256::new_with_prefix(text)))),
+            None => (KeyEncoding::Text, None),
         };
         if let Some(digest) = digest {
             self.bytes.truncate(text_at);

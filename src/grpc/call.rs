@@ -16,13 +16,13 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-use super::rights::Rights;
+use super::rights::DomainRights;
 use super::service::{Rls, budget};
 use crate::spans::Recording;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::Stats;
-use crate::transport::{Answer, Budget, Exchange, Fields, Held};
+use crate::transport::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 
 /// Path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -67,7 +67,7 @@ pub(super) struct CallContext<S> {
     /// All services, served by tonic.
     pub(super) routes: Routes,
     /// Domains that the client may request.
-    pub(super) rights: Rights,
+    pub(super) rights: DomainRights,
     /// Maximum message size in bytes.
     pub(super) max_message: usize,
     /// Counts and times calls, if enabled.
@@ -95,7 +95,7 @@ pub(super) struct CallHead {
 impl CallHead {
     /// Reads a header list. Values longer than any valid one are dropped, since a pending call
     /// retains them.
-    pub(super) fn read(fields: &Fields, is_traced: bool) -> Self {
+    pub(super) fn read(fields: &HeaderFields, is_traced: bool) -> Self {
         let value = |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
         let header = |name, max| HeaderValue::from_bytes(value(name, max)?).ok();
         let timeout = header("grpc-timeout", MAX_TIMEOUT).and_then(|value| {
@@ -151,7 +151,7 @@ pub(super) async fn answer<S: Store>(context: Arc<CallContext<S>>, head: CallHea
     } else {
         Box::pin(answer_by_tonic(&context, &head, exchange)).await
     };
-    timer.into_iter().for_each(crate::telemetry::stats::Call::answered);
+    timer.into_iter().for_each(crate::telemetry::stats::CallTimer::answered);
     answer
 }
 
@@ -199,7 +199,7 @@ pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&St
 /// # Errors
 /// RESOURCE_EXHAUSTED, with tonic's error text if the inflated message is larger than allowed (for
 /// any message, or for its compressed size), or if the budget of clients is exhausted.
-fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Held>, Status> {
+fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<BudgetHold>, Status> {
     let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if usize::try_from(u32::from_be_bytes(*length)) != Ok(compressed.len()) {
         return Ok(None);

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to a rate limit service.
 #[derive(Clone, Debug)]
-pub struct Client(RateLimitServiceClient<Channel>);
+pub struct RateLimitClient(RateLimitServiceClient<Channel>);
 
 /// Trusted certificates and the client's identity, as PEM.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +119,7 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
-impl Client {
+impl RateLimitClient {
     /// Connects to `host:port` or to a full `http://` address, with TLS if `tls` is set.
     ///
     /// # Errors

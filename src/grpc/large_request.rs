@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::request::RequestBounds;
 use crate::descriptor::Request;
-use crate::transport::{Budget, BudgetExceeded, Held};
+use crate::transport::{Budget, BudgetExceeded, BudgetHold};
 
 /// Maximum numbers of descriptors and entries of a request that is not large.
 const USUAL_DESCRIPTORS: usize = 16;
@@ -27,7 +27,7 @@ pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {
 ///
 /// # Errors
 /// If the budget of clients is exhausted.
-pub(super) fn hold(budget: &Arc<Budget>, request: &Request<'_>) -> Result<Option<Held>, BudgetExceeded> {
+pub(super) fn hold(budget: &Arc<Budget>, request: &Request<'_>) -> Result<Option<BudgetHold>, BudgetExceeded> {
     let descriptors = &request.descriptors;
     let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).fold(0, usize::saturating_add);
     if descriptors.len() <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use super::call::record_status;
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{RateLimitRequest, RateLimitResponse};
-use super::rights::Rights;
+use super::rights::DomainRights;
 use super::service::{Rls, budget};
 use crate::store::Store;
 
@@ -27,7 +27,7 @@ impl<S: Store> RateLimitService for Method<S> {
         let (metadata, extensions, message) = request.into_parts();
         let header = |name: &str| metadata.get(name).map(tonic::metadata::MetadataValue::as_encoded_bytes);
         let time = header("grpc-timeout").and_then(budget);
-        let rights = extensions.get::<Rights>().cloned().unwrap_or_else(Rights::none);
+        let rights = extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none);
         let mut recording = self.0.tracer().and_then(|tracer| tracer.begin(header));
         let (message, mut answer) = (message.encode_to_vec(), Vec::new());
         let answered = self.0.answer(&message, time, &rights, recording.as_deref_mut(), &mut answer).await;

@@ -66,7 +66,7 @@ impl RequestBounds {
 
 /// Reason why a request cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum RequestError {
     /// The bytes are not a protobuf message.
     #[error("{0}")]
     Malformed(#[from] DecodeError),
@@ -113,15 +113,15 @@ pub enum InvalidRequest {
 /// Decodes a `RateLimitRequest`. The result borrows from `message`.
 ///
 /// # Errors
-/// [`Unreadable`], with the value found and its position.
-pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>, Unreadable> {
+/// [`RequestError`], with the value found and its position.
+pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>, RequestError> {
     let mut domain = "";
     let mut hits = 0;
     let mut descriptors = SmallVec::<[&[u8]; 4]>::new();
     let mut found = 0usize;
     fields(message, |tag, wire_type, rest| {
         match tag {
-            1 => domain = std::str::from_utf8(bytes_of(wire_type, rest)?).map_err(|_| Unreadable::Domain)?,
+            1 => domain = std::str::from_utf8(bytes_of(wire_type, rest)?).map_err(|_| RequestError::Domain)?,
             2 => {
                 found = found.saturating_add(1);
                 let descriptor = bytes_of(wire_type, rest)?;
@@ -160,7 +160,7 @@ fn descriptor<'a>(
     message: &'a [u8],
     request_hits: u32,
     bounds: &RequestBounds,
-) -> Result<Descriptor<'a>, Unreadable> {
+) -> Result<Descriptor<'a>, RequestError> {
     let (mut limit, mut hits, mut is_negative) = (None::<RateLimitOverride>, None::<u64>, false);
     let (mut entries, mut found) = (SmallVec::new(), 0usize);
     fields(message, |tag, wire_type, rest| {
@@ -198,7 +198,7 @@ fn descriptor<'a>(
     })
 }
 
-fn entry(message: &[u8]) -> Result<Entry<'_>, Unreadable> {
+fn entry(message: &[u8]) -> Result<Entry<'_>, RequestError> {
     let mut entry = Entry { key: &[], value: &[] };
     fields(message, |tag, wire_type, rest| {
         match tag {
@@ -215,8 +215,8 @@ fn entry(message: &[u8]) -> Result<Entry<'_>, Unreadable> {
 /// of which `see` consumes the value.
 fn fields<'a>(
     mut message: &'a [u8],
-    mut see: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<(), Unreadable>,
-) -> Result<(), Unreadable> {
+    mut see: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<(), RequestError>,
+) -> Result<(), RequestError> {
     while message.has_remaining() {
         let (tag, wire_type) = decode_key(&mut message)?;
         see(tag, wire_type, &mut message)?;
@@ -225,10 +225,10 @@ fn fields<'a>(
 }
 
 /// Consumes a length-delimited value.
-fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Unreadable> {
+fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], RequestError> {
     encoding::check_wire_type(WireType::LengthDelimited, wire_type)?;
-    let length = usize::try_from(decode_varint(rest)?).map_err(|_| Unreadable::CutShort)?;
-    let (value, after) = rest.split_at_checked(length).ok_or(Unreadable::CutShort)?;
+    let length = usize::try_from(decode_varint(rest)?).map_err(|_| RequestError::CutShort)?;
+    let (value, after) = rest.split_at_checked(length).ok_or(RequestError::CutShort)?;
     *rest = after;
     Ok(value)
 }
@@ -305,7 +305,7 @@ mod tests {
                 descriptors.map(|descriptors| Request { domain: &message.domain, descriptors })
             }
         };
-        Some(format!("{:?}", read.map_err(Unreadable::from)))
+        Some(format!("{:?}", read.map_err(RequestError::from)))
     }
 
     fn entries() -> impl Strategy<Value = EntryMessage> {

@@ -33,12 +33,12 @@ pub struct RequestLog {
     second: AtomicU64,
     logged: AtomicU32,
     omitted: AtomicU64,
-    queue: SyncSender<Record>,
+    queue: SyncSender<LoggedCall>,
 }
 
 /// A request to be logged.
 #[derive(Debug)]
-struct Record {
+struct LoggedCall {
     domain: String,
     /// Overall decision.
     overall: String,
@@ -73,7 +73,7 @@ impl RequestLog {
         Ok(Some(log))
     }
 
-    fn new() -> (Self, Receiver<Record>) {
+    fn new() -> (Self, Receiver<LoggedCall>) {
         let (queue, records) = sync_channel(MAX_WAITING);
         let (second, logged, omitted) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
         (Self { begun: Instant::now(), second, logged, omitted, queue }, records)
@@ -82,7 +82,7 @@ impl RequestLog {
     /// Logs a request, unless the limit per second is reached or the queue is full.
     pub(super) fn log(&self, snapshot: &Snapshot, request: &Request<'_>, decision: Result<&Decision<'_>, &Undecided>) {
         let Some(omitted) = self.permit(self.begun.elapsed()) else { return };
-        if self.queue.try_send(Record { omitted, ..Record::of(snapshot, request, decision) }).is_err() {
+        if self.queue.try_send(LoggedCall { omitted, ..LoggedCall::of(snapshot, request, decision) }).is_err() {
             self.omitted.fetch_add(omitted.saturating_add(1), Ordering::Relaxed);
         }
     }
@@ -103,7 +103,7 @@ impl RequestLog {
     }
 }
 
-impl Record {
+impl LoggedCall {
     fn of(snapshot: &Snapshot, request: &Request<'_>, decision: Result<&Decision<'_>, &Undecided>) -> Self {
         let policy = snapshot.as_deref().and_then(|live| live.policies().find(request.domain));
         let statuses = decision.map(Decision::statuses).unwrap_or_default();

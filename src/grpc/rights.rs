@@ -5,19 +5,19 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::transport::tls::names::{self, Name};
+use crate::transport::tls::names::{self, CertificateName};
 
 /// Domains granted to the clients whose certificates match a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    client: Client,
+    client: ClientPattern,
     /// Domain names, or prefixes that end in `*`.
     domains: Vec<Box<str>>,
 }
 
 /// Pattern that a certificate must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Client {
+enum ClientPattern {
     /// Any verified certificate.
     Any,
     /// A DNS name or a URI of the certificate; its wildcard names match, too.
@@ -30,7 +30,7 @@ enum Client {
 
 /// Domains that the client of one connection may request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Rights {
+pub enum DomainRights {
     /// Any domain: no allowance is configured, or the client may request all.
     #[default]
     All,
@@ -63,11 +63,11 @@ impl Allowance {
         if let Some(domain) = domains.iter().find(|domain| domain.trim_end_matches('*').contains('*')) {
             return Err(format!("a domain has `*` at its end only, found `{domain}`"));
         }
-        Ok(Self { client: Client::parse(name.trim()).ok_or_else(form)??, domains })
+        Ok(Self { client: ClientPattern::parse(name.trim()).ok_or_else(form)??, domains })
     }
 }
 
-impl Client {
+impl ClientPattern {
     /// Returns `None` for an empty name.
     fn parse(name: &str) -> Option<Result<Self, String>> {
         let named = |text: &str| !text.is_empty() && !text.contains('*');
@@ -89,14 +89,16 @@ impl Client {
             Self::Any => true,
             Self::Named(name) => names::is_for(certificate, name),
             Self::Below(parent) => names::names(certificate).any(|name| match name {
-                Name::Dns(dns) => dns
+                CertificateName::Dns(dns) => dns
                     .split_once('.')
                     .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent)),
-                Name::Uri(_) => false,
+                CertificateName::Uri(_) => false,
             }),
             Self::Under(above) => names::names(certificate).any(|name| match name {
-                Name::Dns(_) => false,
-                Name::Uri(uri) => uri.strip_prefix(&**above).is_some_and(|rest| !rest.is_empty() && !is_upwards(rest)),
+                CertificateName::Dns(_) => false,
+                CertificateName::Uri(uri) => {
+                    uri.strip_prefix(&**above).is_some_and(|rest| !rest.is_empty() && !is_upwards(rest))
+                }
             }),
         }
     }
@@ -108,7 +110,7 @@ fn is_upwards(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "." | ".."))
 }
 
-impl Rights {
+impl DomainRights {
     /// Returns the rights of a client with this DER certificate: all domains if there are no
     /// allowances.
     pub(super) fn of(allowances: &[Allowance], certificate: &[u8], peer: Option<SocketAddr>) -> Self {
@@ -147,7 +149,7 @@ impl Rights {
     }
 }
 
-impl fmt::Display for Rights {
+impl fmt::Display for DomainRights {
     /// Writes the names of the client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -173,7 +175,7 @@ mod tests {
 
     fn may(allowances: &[&str], client: &str, domain: &str) -> bool {
         let allowances: Vec<_> = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
-        Rights::of(&allowances, &certificate(client), None).include(domain)
+        DomainRights::of(&allowances, &certificate(client), None).include(domain)
     }
 
     #[test]

@@ -19,14 +19,15 @@ use super::health::Health;
 use super::method::Method;
 use super::proto::PROTOCOL;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
-use super::rights::{Allowance, Rights};
+use super::rights::{Allowance, DomainRights};
 use super::service::Rls;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats;
 use crate::transport::server::Client;
 use crate::transport::{
-    Answer, BodyError, Budget, BudgetExceeded, Exchange, Fields, Refusal, RequestBody, ResponseFuture, Route, Service,
+    Answer, BodyError, Budget, BudgetExceeded, Exchange, HeaderFields, Refusal, RequestBody, ResponseFuture, Route,
+    Service,
 };
 
 /// Maximum size of a message to health or reflection, in bytes: names of services and types.
@@ -63,7 +64,7 @@ pub struct Offered {
 }
 
 /// The services of a worker.
-pub struct Services<S> {
+pub struct GrpcServices<S> {
     rls: Arc<Rls<S>>,
     routes: Routes,
     bounds: MessageBounds,
@@ -72,7 +73,7 @@ pub struct Services<S> {
     metrics: Arc<Metrics>,
 }
 
-impl<S: Store> Services<S> {
+impl<S: Store> GrpcServices<S> {
     /// Creates services that decide with `rls`. `budget` is that of the connections.
     ///
     /// # Errors
@@ -106,15 +107,15 @@ impl<S: Store> Services<S> {
     /// Returns these services for the calls of one connection.
     pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
         let certificate = client.certificate.as_deref().unwrap_or_default();
-        let context = Arc::new(self.context(Rights::of(&self.allowances, certificate, client.address)));
+        let context = Arc::new(self.context(DomainRights::of(&self.allowances, certificate, client.address)));
         let metrics = Arc::clone(&self.metrics);
         ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
     }
 }
 
-impl<S> Services<S> {
+impl<S> GrpcServices<S> {
     /// Returns the state that the calls of a client with these rights share.
-    pub(super) fn context(&self, rights: Rights) -> CallContext<S> {
+    pub(super) fn context(&self, rights: DomainRights) -> CallContext<S> {
         CallContext {
             rls: Arc::clone(&self.rls),
             routes: self.routes.clone(),
@@ -154,7 +155,7 @@ impl<S: Store, C> ClientServices<S, C> {
         let mut request = request.map(|body| Body::new(body.map_err(status)));
         request.extensions_mut().insert(context.rights.clone());
         let Ok(mut response) = context.routes.clone().call(request).await;
-        timer.into_iter().for_each(stats::Call::answered);
+        timer.into_iter().for_each(stats::CallTimer::answered);
         if is_unknown_method(response.headers()) {
             response = head::unknown_method(uri.path());
         }
@@ -172,7 +173,7 @@ where
     type Unary = F;
     type Body = Body;
 
-    fn route(&self, fields: &Fields) -> Route<CallHead> {
+    fn route(&self, fields: &HeaderFields) -> Route<CallHead> {
         // The query is not part of the method name.
         let path = fields.path().split(|byte| *byte == b'?').next();
         let method = fields.get(b":method").unwrap_or_default();

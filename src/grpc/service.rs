@@ -11,13 +11,13 @@ use tracing::warn;
 use super::large_request;
 use super::metadata;
 use super::proto::RateLimitRequest;
-use super::request::{self, RequestBounds, Unreadable};
+use super::request::{self, RequestBounds, RequestError};
 use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
-use super::rights::Rights;
+use super::rights::DomainRights;
 use crate::limiter::{self, Limiter, Undecided};
 use crate::printable::excerpt;
-use crate::spans::{Recording, Told, Tracer};
+use crate::spans::{Recording, SpanAttributes, Tracer};
 use crate::store::Store;
 use crate::telemetry::metrics::{Latency, Metrics};
 use crate::telemetry::seldom::Seldom;
@@ -116,7 +116,7 @@ impl<S: Store> Rls<S> {
         &self,
         message: &[u8],
         time: Option<Duration>,
-        rights: &Rights,
+        rights: &DomainRights,
         mut recording: Option<&mut Recording>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
@@ -136,8 +136,8 @@ impl<S: Store> Rls<S> {
         &self,
         message: &[u8],
         deadline: Instant,
-        rights: &Rights,
-        mut told: Option<&mut Told>,
+        rights: &DomainRights,
+        mut told: Option<&mut SpanAttributes>,
         answer: &mut (impl BufMut + Send),
     ) -> Result<Answered, Status> {
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(message, &unreadable))?;
@@ -171,7 +171,7 @@ impl<S: Store> Rls<S> {
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
     }
 
-    fn forbidden(&self, domain: &str, rights: &Rights) -> Status {
+    fn forbidden(&self, domain: &str, rights: &DomainRights) -> Status {
         self.metrics.guard.forbidden.inc();
         let domain = excerpt(domain, MAX_SHOWN);
         if let Some(times) = self.forbidden.times() {
@@ -182,7 +182,7 @@ impl<S: Store> Rls<S> {
         Status::permission_denied(format!("domain \"{domain}\" is not one that this client may ask for"))
     }
 
-    fn refusal(&self, message: &[u8], unreadable: &Unreadable) -> Status {
+    fn refusal(&self, message: &[u8], unreadable: &RequestError) -> Status {
         // tonic decodes the whole message before the service validates it, and reports prost's
         // errors. A long message is not decoded again, since its decoded form takes many times its
         // size.
@@ -191,14 +191,14 @@ impl<S: Store> Rls<S> {
             return malformed(&error);
         }
         match unreadable {
-            Unreadable::Invalid(invalid) => {
+            RequestError::Invalid(invalid) => {
                 self.metrics.invalid_request();
                 if let Some(times) = self.invalid.times() {
                     warn!(reason = %invalid, times, "requests refused as invalid; most proxies let such requests pass");
                 }
                 Status::invalid_argument(invalid.to_string())
             }
-            Unreadable::Malformed(_) | Unreadable::CutShort | Unreadable::Domain => malformed(unreadable),
+            RequestError::Malformed(_) | RequestError::CutShort | RequestError::Domain => malformed(unreadable),
         }
     }
 

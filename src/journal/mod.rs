@@ -31,23 +31,23 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 
 pub use self::page::Lost;
-use self::page::{Page, SLICE, SLICES};
-pub use self::reading::{Denials, Found, Span};
-pub use self::record::{Denial, Record, Why};
-pub use self::told::Told;
+use self::page::{SLICE, SLICES, WorkerDenials};
+pub use self::reading::{DenialFilter, DeniedKey, RecentDenials};
+pub use self::record::{DenialEvent, DenialRecord, Why};
+pub use self::told::PeerDenials;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::Entry;
 
 /// The journal of recent denials of a process.
 #[derive(Debug, Default)]
 pub struct Journal {
-    pages: Mutex<Vec<Arc<Mutex<Page>>>>,
+    pages: Mutex<Vec<Arc<Mutex<WorkerDenials>>>>,
     page_bytes: usize,
 }
 
 /// A recorder of denials for one worker. Writes its own page and never waits for other workers.
 #[derive(Clone, Debug, Default)]
-pub struct Pen(Option<Arc<Mutex<Page>>>);
+pub struct Pen(Option<Arc<Mutex<WorkerDenials>>>);
 
 impl Journal {
     /// Creates an empty journal of at most `max_bytes` for `pens` workers. With no bytes it stays
@@ -61,7 +61,7 @@ impl Journal {
         if self.page_bytes == 0 {
             return Pen::default();
         }
-        let page = Arc::new(Mutex::new(Page::new(self.page_bytes)));
+        let page = Arc::new(Mutex::new(WorkerDenials::new(self.page_bytes)));
         self.pages.lock().push(Arc::clone(&page));
         Pen(Some(page))
     }
@@ -95,14 +95,14 @@ impl Journal {
     }
 
     /// Returns the denials known to this process.
-    pub fn read(&self) -> Denials {
+    pub fn read(&self) -> RecentDenials {
         self.read_with(Vec::new())
     }
 
     /// Returns the denials known to this process and those received from other processes.
-    pub fn read_with(&self, told: Vec<Told>) -> Denials {
+    pub fn read_with(&self, told: Vec<PeerDenials>) -> RecentDenials {
         let own = self.pages().into_iter().map(|page| page.lock().slices());
-        Denials::of(own.chain([told.into_iter().map(|told| told.0).collect()]), now())
+        RecentDenials::of(own.chain([told.into_iter().map(|told| told.0).collect()]), now())
     }
 
     /// Returns the minutes that may have denials, numbered since the epoch, up to the current one.
@@ -112,7 +112,7 @@ impl Journal {
     }
 
     /// Returns those of [`minutes`](Self::minutes) that a filter touches.
-    pub fn minutes_of(span: &Span<'_>) -> RangeInclusive<u64> {
+    pub fn minutes_of(span: &DenialFilter<'_>) -> RangeInclusive<u64> {
         let (known, wanted) = (Self::minutes(), span.minutes());
         *known.start().max(wanted.start())..=*known.end().min(wanted.end())
     }
@@ -122,7 +122,7 @@ impl Journal {
         now()
     }
 
-    fn pages(&self) -> Vec<Arc<Mutex<Page>>> {
+    fn pages(&self) -> Vec<Arc<Mutex<WorkerDenials>>> {
         self.pages.lock().clone()
     }
 }
@@ -134,7 +134,7 @@ impl Pen {
     }
 
     /// Records a denial of the key of `entries`.
-    pub fn note(&self, denial: &Denial<'_>, entries: &[Entry<'_>]) {
+    pub fn note(&self, denial: &DenialEvent<'_>, entries: &[Entry<'_>]) {
         if let Some(page) = &self.0 {
             page.lock().note(denial, entries, now());
         }

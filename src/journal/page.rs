@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 use super::key;
-use super::record::{Denial, MAX_RECORDED, Record};
+use super::record::{DenialEvent, DenialRecord, MAX_RECORDED};
 use super::summary::{Noted, Room, Summary, slot_bytes};
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::Entry;
@@ -18,13 +18,13 @@ pub(super) const SLICE: Micros = Micros::from_secs(60);
 /// Number of slices kept: 15 minutes, and the current one.
 pub(super) const SLICES: u64 = 16;
 /// Memory of a rule in bytes, keys excluded.
-const RULE_BYTES: usize = size_of::<OfRule>().saturating_mul(2).saturating_add(64);
+const RULE_BYTES: usize = size_of::<RuleDenials>().saturating_mul(2).saturating_add(64);
 /// Maximum memory of the recorded values of a key in bytes, at up to 128 bytes per value.
 const RECORDED_BYTES: usize = MAX_RECORDED.saturating_mul(128 + 96);
 
 /// The denials of one worker.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct WorkerDenials {
     slices: VecDeque<Arc<Slice>>,
     /// Maximum memory of one slice in bytes.
     slice_bytes: usize,
@@ -50,7 +50,7 @@ pub struct Lost {
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     pub(super) number: u64,
-    rules: HashTable<OfRule>,
+    rules: HashTable<RuleDenials>,
     bytes: usize,
     /// Denials dropped for lack of memory.
     pub(super) dropped: u64,
@@ -58,15 +58,15 @@ pub(super) struct Slice {
 
 /// The denials of one rule.
 #[derive(Clone, Debug)]
-pub(super) struct OfRule {
+pub(super) struct RuleDenials {
     hash: u64,
     pub(super) domain: Box<str>,
     pub(super) rule: Box<str>,
     bytes: usize,
-    pub(super) keys: Summary<Record>,
+    pub(super) keys: Summary<DenialRecord>,
 }
 
-impl Page {
+impl WorkerDenials {
     pub(super) fn new(max_bytes: usize) -> Self {
         let slices = usize::try_from(SLICES).unwrap_or(usize::MAX);
         Self {
@@ -80,13 +80,13 @@ impl Page {
     }
 
     /// Records a denial of the key of `entries`.
-    pub(super) fn note(&mut self, denial: &Denial<'_>, entries: &[Entry<'_>], now: Timestamp) {
+    pub(super) fn note(&mut self, denial: &DenialEvent<'_>, entries: &[Entry<'_>], now: Timestamp) {
         self.turn(now);
         key::write_text(entries, &mut self.text);
         let key_hash = self.hasher.hash_one(self.text.as_str());
         let rule_hash = self.rule_hash(denial.domain, denial.rule);
         let version = own_version(&mut self.version, denial.version);
-        let denial = &Denial { version, ..*denial };
+        let denial = &DenialEvent { version, ..*denial };
         let Some(slice) = self.slices.back_mut().and_then(Arc::get_mut) else { return };
         match slice.note(denial, rule_hash, (&self.text, key_hash), now, self.slice_bytes) {
             Some(Noted::Known | Noted::Added) => {}
@@ -143,24 +143,24 @@ fn own_version<'a>(known: &'a mut Option<(Arc<str>, Arc<str>)>, version: &Arc<st
     &known.get_or_insert_with(|| (Arc::clone(version), Arc::from(&**version))).1
 }
 
-impl OfRule {
+impl RuleDenials {
     /// Creates the part of a rule in a received message.
-    pub(super) fn told(domain: Box<str>, rule: Box<str>, keys: Summary<Record>) -> Self {
+    pub(super) fn told(domain: Box<str>, rule: Box<str>, keys: Summary<DenialRecord>) -> Self {
         Self { hash: 0, domain, rule, bytes: 0, keys }
     }
 }
 
 impl Slice {
     /// Creates a slice from a received message, for reading only.
-    pub(super) fn told(number: u64, of_rules: impl Iterator<Item = OfRule>, dropped: u64) -> Self {
+    pub(super) fn told(number: u64, of_rules: impl Iterator<Item = RuleDenials>, dropped: u64) -> Self {
         let mut rules = HashTable::new();
         for (hash, of_rule) in (0..).zip(of_rules) {
-            rules.insert_unique(hash, OfRule { hash, ..of_rule }, |rule| rule.hash);
+            rules.insert_unique(hash, RuleDenials { hash, ..of_rule }, |rule| rule.hash);
         }
         Self { number, rules, bytes: 0, dropped }
     }
 
-    pub(super) fn rules(&self) -> impl Iterator<Item = &OfRule> {
+    pub(super) fn rules(&self) -> impl Iterator<Item = &RuleDenials> {
         self.rules.iter()
     }
 
@@ -168,17 +168,15 @@ impl Slice {
     /// rules a third each. A flood of keys at one rule thus leaves memory for the next one.
     fn note(
         &mut self,
-        denial: &Denial<'_>,
+        denial: &DenialEvent<'_>,
         rule_hash: u64,
         (key, key_hash): (&str, u64),
         now: Timestamp,
         max_bytes: usize,
     ) -> Option<Noted> {
-        let need = slot_bytes::<Record>().saturating_add(key.len()).saturating_add(if denial.recorded.is_empty() {
-            0
-        } else {
-            RECORDED_BYTES
-        });
+        let need = slot_bytes::<DenialRecord>()
+            .saturating_add(key.len())
+            .saturating_add(if denial.recorded.is_empty() { 0 } else { RECORDED_BYTES });
         let free = max_bytes.saturating_sub(self.bytes);
         let of_rule = self.rule(denial, rule_hash, free.checked_sub(need))?;
         let room = match of_rule.bytes.saturating_add(need) <= free {
@@ -187,7 +185,7 @@ impl Slice {
             false if key.len() <= free => Room::Same,
             false => Room::None,
         };
-        let (noted, record) = of_rule.keys.note(key, key_hash, room, || Record::begin(denial, now))?;
+        let (noted, record) = of_rule.keys.note(key, key_hash, room, || DenialRecord::begin(denial, now))?;
         record.add(denial, now);
         let (added, gone) = match noted {
             Noted::Known => (0, 0),
@@ -200,13 +198,13 @@ impl Slice {
     }
 
     /// Returns the part of a rule, adding it if there is memory for it.
-    fn rule(&mut self, denial: &Denial<'_>, hash: u64, free: Option<usize>) -> Option<&mut OfRule> {
-        let is_it = |found: &OfRule| *found.rule == *denial.rule && *found.domain == *denial.domain;
+    fn rule(&mut self, denial: &DenialEvent<'_>, hash: u64, free: Option<usize>) -> Option<&mut RuleDenials> {
+        let is_it = |found: &RuleDenials| *found.rule == *denial.rule && *found.domain == *denial.domain;
         if self.rules.find(hash, is_it).is_none() {
             let bytes = RULE_BYTES.saturating_add(denial.domain.len()).saturating_add(denial.rule.len());
             free.filter(|free| bytes <= *free)?;
             let (domain, rule) = (denial.domain.into(), denial.rule.into());
-            let fresh = OfRule { hash, domain, rule, bytes, keys: Summary::default() };
+            let fresh = RuleDenials { hash, domain, rule, bytes, keys: Summary::default() };
             self.rules.insert_unique(hash, fresh, |rule| rule.hash);
             self.bytes = self.bytes.saturating_add(bytes);
         }

@@ -27,7 +27,7 @@ pub struct Rates {
 
 /// The counters of a rule at one sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct CounterSnapshot<'a> {
     /// Domain of the rule.
     pub domain: &'a str,
     /// Path of the rule.
@@ -72,7 +72,12 @@ struct Ring {
 impl Rates {
     /// Samples the counts of rules, in the order of rule IDs, `elapsed` after the last sample. A
     /// new `generation` means other rules: removed ones are dropped.
-    pub fn look<'a>(&mut self, generation: u64, rules: impl Iterator<Item = Look<'a>> + Clone, elapsed: Duration) {
+    pub fn look<'a>(
+        &mut self,
+        generation: u64,
+        rules: impl Iterator<Item = CounterSnapshot<'a>> + Clone,
+        elapsed: Duration,
+    ) {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
             self.renumber(rules.clone());
@@ -129,7 +134,7 @@ impl Rates {
         (self.ticks % SECONDS, (self.ticks / SECONDS) % MINUTES)
     }
 
-    fn renumber<'a>(&mut self, rules: impl Iterator<Item = Look<'a>>) {
+    fn renumber<'a>(&mut self, rules: impl Iterator<Item = CounterSnapshot<'a>>) {
         let old = std::mem::take(&mut self.rules).into_iter().flatten();
         let mut old: HashMap<_, _> = old.map(|ring| ((ring.domain.clone(), ring.rule.clone()), ring)).collect();
         // A rule without samples costs a pointer, and a lookup here.
@@ -150,7 +155,7 @@ impl<const N: usize> Lengths<N> {
 }
 
 impl Ring {
-    fn new(look: &Look<'_>) -> Self {
+    fn new(look: &CounterSnapshot<'_>) -> Self {
         Self {
             domain: look.domain.into(),
             rule: look.rule.into(),
@@ -194,8 +199,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn look<'a>(rule: &'a str, allowed: u64) -> Look<'a> {
-        Look { domain: "d", rule, counts: [allowed, 0, 0, 0] }
+    fn look<'a>(rule: &'a str, allowed: u64) -> CounterSnapshot<'a> {
+        CounterSnapshot { domain: "d", rule, counts: [allowed, 0, 0, 0] }
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::page::{OfRule, SLICE, SLICES, Slice};
-use super::record::Record;
+use super::page::{RuleDenials, SLICE, SLICES, Slice};
+use super::record::DenialRecord;
 use crate::algorithm::time::{Micros, Timestamp};
 
 /// The denials of the last 15 minutes, at the time of reading.
 #[derive(Debug)]
-pub struct Denials {
+pub struct RecentDenials {
     /// Slices of all workers.
     slices: Vec<Arc<Slice>>,
     now: Timestamp,
@@ -19,7 +19,7 @@ pub struct Denials {
 
 /// A filter for denials.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Span<'a> {
+pub struct DenialFilter<'a> {
     /// Domain to match.
     pub domain: Option<&'a str>,
     /// Rule to match, by its full path.
@@ -34,7 +34,7 @@ pub struct Span<'a> {
 
 /// A denied key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DeniedKey {
     /// Domain of the rule.
     pub domain: String,
     /// Path of the rule.
@@ -42,12 +42,12 @@ pub struct Found {
     /// Text form of the key.
     pub key: String,
     /// Denials known for certain.
-    pub record: Record,
+    pub record: DenialRecord,
     /// Maximum number of denials missing from the record, while there was no slot for this key.
     pub missed_at_most: u64,
 }
 
-impl Span<'_> {
+impl DenialFilter<'_> {
     /// Creates a filter for one minute.
     pub(super) fn of_minute(minute: u64) -> Self {
         let (since, next) = (Timestamp::at_index(minute, SLICE), Timestamp::at_index(minute.saturating_add(1), SLICE));
@@ -61,7 +61,7 @@ impl Span<'_> {
     }
 }
 
-impl Denials {
+impl RecentDenials {
     pub(super) fn of(pages: impl IntoIterator<Item = Vec<Arc<Slice>>>, now: Timestamp) -> Self {
         let oldest = now.index(SLICE).saturating_sub(SLICES.saturating_sub(1));
         let slices = pages.into_iter().flatten().filter(|slice| slice.number >= oldest).collect();
@@ -79,13 +79,13 @@ impl Denials {
     }
 
     /// Returns the number of denials dropped for lack of memory in the minutes of a filter.
-    pub fn dropped(&self, span: &Span<'_>) -> u64 {
+    pub fn dropped(&self, span: &DenialFilter<'_>) -> u64 {
         self.of_span(span).map(|slice| slice.dropped).fold(0, u64::saturating_add)
     }
 
     /// Returns the denied keys that match a filter, most recent first. Each record covers the
     /// minutes that the filter touches.
-    pub fn find(&self, span: &Span<'_>) -> Vec<Found> {
+    pub fn find(&self, span: &DenialFilter<'_>) -> Vec<DeniedKey> {
         let mut found = self.merge(span);
         found.sort_by(|one, other| {
             (other.record.last, &one.domain, &one.rule, &one.key).cmp(&(
@@ -99,7 +99,7 @@ impl Denials {
     }
 
     /// Returns the denied keys that match a filter, most denied first.
-    pub fn top(&self, span: &Span<'_>) -> Vec<Found> {
+    pub fn top(&self, span: &DenialFilter<'_>) -> Vec<DeniedKey> {
         let mut found = self.merge(span);
         found.sort_by(|one, other| {
             (other.record.count, &one.domain, &one.rule, &one.key).cmp(&(
@@ -113,7 +113,7 @@ impl Denials {
     }
 
     /// Returns the maximum number of denials of any key without a slot, by domain and rule.
-    pub(super) fn others(&self, span: &Span<'_>) -> HashMap<(String, String), u64> {
+    pub(super) fn others(&self, span: &DenialFilter<'_>) -> HashMap<(String, String), u64> {
         let mut others = HashMap::<_, u64>::new();
         for part in self.of_span(span).flat_map(Slice::rules) {
             let most = others.entry((part.domain.to_string(), part.rule.to_string())).or_default();
@@ -122,19 +122,19 @@ impl Denials {
         others
     }
 
-    fn of_span<'s>(&'s self, span: &Span<'_>) -> impl Iterator<Item = &'s Slice> {
+    fn of_span<'s>(&'s self, span: &DenialFilter<'_>) -> impl Iterator<Item = &'s Slice> {
         let minutes = span.minutes();
         self.slices.iter().map(AsRef::as_ref).filter(move |slice| minutes.contains(&slice.number))
     }
 
-    fn merge(&self, span: &Span<'_>) -> Vec<Found> {
+    fn merge(&self, span: &DenialFilter<'_>) -> Vec<DeniedKey> {
         /// Record of a key, and for the slices with the key: denials missed, and sum of floors.
-        type Merged = (Record, u64, u64);
-        let wants = |of_rule: &&OfRule| {
+        type Merged = (DenialRecord, u64, u64);
+        let wants = |of_rule: &&RuleDenials| {
             span.domain.is_none_or(|domain| *domain == *of_rule.domain)
                 && span.rule.is_none_or(|rule| *rule == *of_rule.rule)
         };
-        let parts: Vec<&OfRule> = self.of_span(span).flat_map(Slice::rules).filter(wants).collect();
+        let parts: Vec<&RuleDenials> = self.of_span(span).flat_map(Slice::rules).filter(wants).collect();
         let mut floors: HashMap<(&str, &str), u64> = HashMap::new();
         let mut keys: HashMap<(&str, &str, &str), Merged> = HashMap::new();
         for part in parts {
@@ -152,7 +152,7 @@ impl Denials {
                     .or_insert_with(|| (slot.value.clone(), slot.inherited, floor));
             }
         }
-        let in_span = |record: &Record| {
+        let in_span = |record: &DenialRecord| {
             span.since.is_none_or(|since| record.last >= since) && span.until.is_none_or(|until| record.first <= until)
         };
         let key = span.key.map(plain);
@@ -163,7 +163,7 @@ impl Denials {
         let found = found.map(|((domain, rule, key), (record, missed, here))| {
             let elsewhere = floors.get(&(domain, rule)).copied().unwrap_or_default().saturating_sub(here);
             let missed_at_most = missed.saturating_add(elsewhere);
-            Found { domain: domain.to_owned(), rule: rule.to_owned(), key: key.to_owned(), record, missed_at_most }
+            DeniedKey { domain: domain.to_owned(), rule: rule.to_owned(), key: key.to_owned(), record, missed_at_most }
         });
         found.collect()
     }

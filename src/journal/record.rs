@@ -20,7 +20,7 @@ pub enum Why {
 
 /// A denial at the time it occurs. Borrows everything, since nearly all denials are of known keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Denial<'a> {
+pub struct DenialEvent<'a> {
     /// Domain of the request.
     pub domain: &'a str,
     /// Path of the rule.
@@ -39,7 +39,7 @@ pub struct Denial<'a> {
 
 /// The denials of one key in a period of time. All sums are lower bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct DenialRecord {
     /// Instant of the first denial.
     pub first: Timestamp,
     /// Instant of the last denial.
@@ -62,9 +62,9 @@ pub struct Record {
     pub recorded: Vec<Box<str>>,
 }
 
-impl Record {
+impl DenialRecord {
     /// Creates a record without denials.
-    pub(super) fn begin(denial: &Denial<'_>, now: Timestamp) -> Self {
+    pub(super) fn begin(denial: &DenialEvent<'_>, now: Timestamp) -> Self {
         Self {
             first: now,
             last: now,
@@ -80,7 +80,7 @@ impl Record {
     }
 
     /// Adds a denial.
-    pub(super) fn add(&mut self, denial: &Denial<'_>, now: Timestamp) {
+    pub(super) fn add(&mut self, denial: &DenialEvent<'_>, now: Timestamp) {
         let one_if = |is_it| u64::from(is_it);
         self.last = self.last.max(now);
         self.count = self.count.saturating_add(1);
@@ -140,12 +140,12 @@ mod tests {
         "v1".into()
     }
 
-    fn denial<'a>(version: &'a Arc<str>, recorded: &'a [Vec<u8>]) -> Denial<'a> {
-        Denial { domain: "d", rule: "r", version, why: Why::NoRoom, hits: 2, retry_after: None, recorded }
+    fn denial<'a>(version: &'a Arc<str>, recorded: &'a [Vec<u8>]) -> DenialEvent<'a> {
+        DenialEvent { domain: "d", rule: "r", version, why: Why::NoRoom, hits: 2, retry_after: None, recorded }
     }
 
-    fn record(version: &Arc<str>, times: &[u64]) -> Option<Record> {
-        let mut record = Record::begin(&denial(version, &[]), Timestamp::from_micros(*times.first()?));
+    fn record(version: &Arc<str>, times: &[u64]) -> Option<DenialRecord> {
+        let mut record = DenialRecord::begin(&denial(version, &[]), Timestamp::from_micros(*times.first()?));
         times.iter().for_each(|at| record.add(&denial(version, &[]), Timestamp::from_micros(*at)));
         Some(record)
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn the_latest_of_what_is_recorded_is_kept() {
         let version = version();
-        let mut record = Record::begin(&denial(&version, &[]), Timestamp::EPOCH);
+        let mut record = DenialRecord::begin(&denial(&version, &[]), Timestamp::EPOCH);
         for user in ["a", "b", "a", "c", "d", "e"] {
             record.add(&denial(&version, &[user.into()]), Timestamp::EPOCH);
         }

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 /// A set of keys with their weights, and a value for each.
 #[derive(Clone, Debug)]
 pub struct Summary<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<SummaryEntry<T>>,
     by_key: HashTable<u32>,
     /// All slots as a binary min-heap by weight. Empty until the first key is replaced; after that,
     /// no slots are added.
@@ -31,7 +31,7 @@ struct Weighed {
 
 /// The state of one key.
 #[derive(Clone, Debug)]
-pub struct Slot<T> {
+pub struct SummaryEntry<T> {
     /// Text of the key.
     pub key: Box<str>,
     hash: u64,
@@ -70,7 +70,7 @@ pub enum Room {
     None,
 }
 
-impl<T> Slot<T> {
+impl<T> SummaryEntry<T> {
     /// Returns the maximum number of occurrences of the key.
     pub fn weight(&self) -> u64 {
         self.counted.saturating_add(self.inherited)
@@ -109,7 +109,8 @@ impl<T> Summary<T> {
     /// Creates a summary from a received message: keys with their counts, their maximum missed
     /// occurrences and their values. `others` bounds the occurrences of an absent key.
     pub(super) fn told(keys: impl Iterator<Item = (Box<str>, u64, u64, T)>, others: u64) -> Self {
-        let slot = |(key, counted, inherited, value)| Slot { key, hash: 0, place: 0, counted, inherited, value };
+        let slot =
+            |(key, counted, inherited, value)| SummaryEntry { key, hash: 0, place: 0, counted, inherited, value };
         Self { slots: keys.map(slot).collect(), others, ..Self::default() }
     }
 
@@ -120,7 +121,7 @@ impl<T> Summary<T> {
     }
 
     /// Returns all slots, unordered.
-    pub fn slots(&self) -> &[Slot<T>] {
+    pub fn slots(&self) -> &[SummaryEntry<T>] {
         &self.slots
     }
 
@@ -141,7 +142,7 @@ impl<T> Summary<T> {
             let more = (self.slots.len() >> 3).max(4);
             self.slots.reserve_exact(more);
         }
-        let slot = Slot { key: key.into(), hash, place: 0, counted: 0, inherited: 0, value };
+        let slot = SummaryEntry { key: key.into(), hash, place: 0, counted: 0, inherited: 0, value };
         self.slots.push(slot);
         let slots = &self.slots;
         self.by_key.insert_unique(hash, number, |number| slots.get(index(*number)).map_or(0, |slot| slot.hash));
@@ -159,7 +160,7 @@ impl<T> Summary<T> {
             entry.remove();
         }
         let (inherited, text) = (slot.weight(), slot.key.len());
-        *slot = Slot { key: key.into(), hash, place: slot.place, counted: 0, inherited, value };
+        *slot = SummaryEntry { key: key.into(), hash, place: slot.place, counted: 0, inherited, value };
         let slots = &self.slots;
         self.by_key.insert_unique(hash, number, |number| slots.get(index(*number)).map_or(0, |slot| slot.hash));
         Some((number, text))
@@ -204,7 +205,7 @@ impl<T> Summary<T> {
 /// Returns the maximum memory of a slot in bytes, key text excluded: the slot with an eighth
 /// unused, and its entries in the heap and the table.
 pub(super) const fn slot_bytes<T>() -> usize {
-    let room = size_of::<Slot<T>>();
+    let room = size_of::<SummaryEntry<T>>();
     room.saturating_add(room >> 3).saturating_add(size_of::<Weighed>()).saturating_add(12)
 }
 
@@ -269,13 +270,13 @@ mod tests {
                 let is_here = summary.has(key, hash(key));
                 prop_assert!(is_here || (count <= error && count <= summary.floor()));
             }
-            prop_assert_eq!(summary.slots.iter().map(Slot::weight).sum::<u64>(), u64::try_from(keys.len()).unwrap());
+            prop_assert_eq!(summary.slots.iter().map(SummaryEntry::weight).sum::<u64>(), u64::try_from(keys.len()).unwrap());
         }
 
         #[test]
         fn the_lightest_is_found_at_once(keys in prop::collection::vec("[a-z]{1,2}", 1..300), places in 1usize..40) {
             let summary = summary(&keys, places);
-            let least = summary.slots.iter().map(Slot::weight).min();
+            let least = summary.slots.iter().map(SummaryEntry::weight).min();
             prop_assert!(summary.heap.is_empty() || summary.heap.first().map(|lightest| lightest.weight) == least);
             prop_assert!(summary.heap.is_empty() || summary.heap.len() == summary.slots.len());
             for (place, weighed) in summary.heap.iter().enumerate() {

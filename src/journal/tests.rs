@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::page::{Page, SLICES};
-use super::reading::{Denials, Found, Span};
+use super::page::{SLICES, WorkerDenials};
+use super::reading::{DenialFilter, DeniedKey, RecentDenials};
 use super::*;
 use crate::algorithm::time::Micros;
 
@@ -14,8 +14,8 @@ fn at(minute: u64) -> Timestamp {
     Timestamp::from_micros(NOON + minute * MINUTE)
 }
 
-fn denial<'a>(rule: &'a str, version: &'a Arc<str>) -> Denial<'a> {
-    Denial {
+fn denial<'a>(rule: &'a str, version: &'a Arc<str>) -> DenialEvent<'a> {
+    DenialEvent {
         domain: "d",
         rule,
         version,
@@ -26,66 +26,67 @@ fn denial<'a>(rule: &'a str, version: &'a Arc<str>) -> Denial<'a> {
     }
 }
 
-fn note(page: &mut Page, rule: &str, user: &str, now: Timestamp) {
+fn note(page: &mut WorkerDenials, rule: &str, user: &str, now: Timestamp) {
     let entries = [Entry { key: b"user", value: user.as_bytes() }];
     page.note(&denial(rule, &"v1".into()), &entries, now);
 }
 
-fn read(pages: &[&Page], now: Timestamp) -> Denials {
-    Denials::of(pages.iter().map(|page| page.slices()), now)
+fn read(pages: &[&WorkerDenials], now: Timestamp) -> RecentDenials {
+    RecentDenials::of(pages.iter().map(|page| page.slices()), now)
 }
 
-fn shown(found: &[Found]) -> Vec<(&str, u64)> {
+fn shown(found: &[DeniedKey]) -> Vec<(&str, u64)> {
     found.iter().map(|found| (found.key.as_str(), found.record.count)).collect()
 }
 
 #[test]
 fn why_at_12_03_has_an_answer_at_12_10() {
-    let mut page = Page::new(1 << 20);
+    let mut page = WorkerDenials::new(1 << 20);
     note(&mut page, "r", "ann", at(3));
     note(&mut page, "r", "ann", at(3) + Micros::from_secs(30));
     note(&mut page, "r", "ann", at(9));
     note(&mut page, "r", "bob", at(8));
     let denials = read(&[&page], at(10));
-    let span = Span { since: Some(at(3)), until: Some(at(3) + Micros::from_secs(59)), ..Span::default() };
+    let span =
+        DenialFilter { since: Some(at(3)), until: Some(at(3) + Micros::from_secs(59)), ..DenialFilter::default() };
     let found = denials.find(&span);
     assert_eq!(shown(&found), [("user=ann", 2)]);
     let record = &found[0].record;
     assert_eq!((record.first, record.last), (at(3), at(3) + Micros::from_secs(30)));
     assert_eq!(record.retry_at, Some(at(3) + Micros::from_secs(39)));
     assert_eq!((&*record.version, found[0].missed_at_most), ("v1", 0));
-    assert_eq!(shown(&denials.find(&Span::default())), [("user=ann", 3), ("user=bob", 1)]);
-    assert_eq!(shown(&denials.find(&Span { key: Some("bo"), ..Span::default() })), [("user=bob", 1)]);
-    assert_eq!(shown(&denials.find(&Span { rule: Some("other"), ..Span::default() })), []);
+    assert_eq!(shown(&denials.find(&DenialFilter::default())), [("user=ann", 3), ("user=bob", 1)]);
+    assert_eq!(shown(&denials.find(&DenialFilter { key: Some("bo"), ..DenialFilter::default() })), [("user=bob", 1)]);
+    assert_eq!(shown(&denials.find(&DenialFilter { rule: Some("other"), ..DenialFilter::default() })), []);
 }
 
 #[test]
 fn pages_of_several_workers_are_one_journal() {
-    let (mut one, mut other) = (Page::new(1 << 20), Page::new(1 << 20));
+    let (mut one, mut other) = (WorkerDenials::new(1 << 20), WorkerDenials::new(1 << 20));
     note(&mut one, "r", "ann", at(0));
     (0..3).for_each(|_| note(&mut other, "r", "ann", at(1)));
     (0..5).for_each(|_| note(&mut other, "q", "ann", at(1)));
-    let top = read(&[&one, &other], at(1)).top(&Span::default());
+    let top = read(&[&one, &other], at(1)).top(&DenialFilter::default());
     let rules: Vec<_> = top.iter().map(|found| (found.rule.as_str(), found.record.count)).collect();
     assert_eq!(rules, [("q", 5), ("r", 4)]);
 }
 
 #[test]
 fn what_is_older_than_15_minutes_is_forgotten() {
-    let mut page = Page::new(1 << 20);
+    let mut page = WorkerDenials::new(1 << 20);
     note(&mut page, "r", "old", at(0));
     note(&mut page, "r", "new", at(15));
-    assert_eq!(read(&[&page], at(15)).find(&Span::default()).len(), 2);
-    assert_eq!(shown(&read(&[&page], at(16)).find(&Span::default())), [("user=new", 1)]);
+    assert_eq!(read(&[&page], at(15)).find(&DenialFilter::default()).len(), 2);
+    assert_eq!(shown(&read(&[&page], at(16)).find(&DenialFilter::default())), [("user=new", 1)]);
     assert_eq!(page.expired(at(16)).len(), 1);
     note(&mut page, "r", "back", at(3));
-    assert_eq!(read(&[&page], at(16)).find(&Span::default()).len(), 2, "a clock that steps back writes on");
+    assert_eq!(read(&[&page], at(16)).find(&DenialFilter::default()).len(), 2, "a clock that steps back writes on");
 }
 
 #[test]
 fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
     let max = 4 << 20;
-    let mut page = Page::new(max);
+    let mut page = WorkerDenials::new(max);
     for number in 0..1_000_000u64 {
         let now = Timestamp::from_micros(NOON + number * 900);
         note(&mut page, "flood", &format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255), now);
@@ -97,11 +98,11 @@ fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
     }
     let now = Timestamp::from_micros(NOON + 900_000_000);
     let denials = read(&[&page], now);
-    let top = denials.top(&Span { rule: Some("flood"), ..Span::default() });
+    let top = denials.top(&DenialFilter { rule: Some("flood"), ..DenialFilter::default() });
     let heavy = &top[0];
     assert_eq!(heavy.key, "user=heavy");
     assert!(heavy.record.count <= 10_000 && heavy.record.count + heavy.missed_at_most >= 10_000, "{heavy:?}");
-    let quiet = denials.top(&Span { rule: Some("quiet"), ..Span::default() });
+    let quiet = denials.top(&DenialFilter { rule: Some("quiet"), ..DenialFilter::default() });
     assert_eq!(
         (shown(&quiet), quiet[0].missed_at_most),
         (vec![("user=ann", 10_000)], 0),
@@ -113,7 +114,7 @@ fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
 #[test]
 fn long_texts_in_the_place_of_short_ones_stay_within_the_room() {
     let max = 16 << 16;
-    let mut page = Page::new(max);
+    let mut page = WorkerDenials::new(max);
     for length in [1, 150] {
         for number in 0..20_000 {
             note(&mut page, "r", &format!("{number:x}{}", "x".repeat(length)), at(0));
@@ -124,52 +125,52 @@ fn long_texts_in_the_place_of_short_ones_stay_within_the_room() {
 
 #[test]
 fn many_rules_share_the_room() {
-    let mut page = Page::new(16 << 16);
+    let mut page = WorkerDenials::new(16 << 16);
     (0..10_000).for_each(|rule| note(&mut page, &format!("rule-{rule}"), "ann", at(0)));
     assert!(page.bytes() <= 1 << 16);
     let found = read(&[&page], at(0));
-    let known = found.find(&Span::default()).len();
-    assert!(known > 50 && found.dropped(&Span::default()) == 10_000 - u64::try_from(known).unwrap(), "{known}");
+    let known = found.find(&DenialFilter::default()).len();
+    assert!(known > 50 && found.dropped(&DenialFilter::default()) == 10_000 - u64::try_from(known).unwrap(), "{known}");
 }
 
-fn told(page: &Page, minute: u64) -> Told {
+fn told(page: &WorkerDenials, minute: u64) -> PeerDenials {
     let text = read(&[page], at(15)).tell(at(minute).index(SLICE)).unwrap();
     assert!(text.len() < told::MAX_TOLD + 1_000, "{}", text.len());
-    Told::read(at(minute).index(SLICE), text.as_bytes()).unwrap()
+    PeerDenials::read(at(minute).index(SLICE), text.as_bytes()).unwrap()
 }
 
 #[test]
 fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
-    let (mut own, mut other) = (Page::new(1 << 20), Page::new(1 << 20));
+    let (mut own, mut other) = (WorkerDenials::new(1 << 20), WorkerDenials::new(1 << 20));
     for (minute, user) in [(1, "ann"), (2, "ann"), (2, "bob")] {
         note(&mut own, "r", "ann", at(minute));
         note(&mut other, "r", user, at(minute) + Micros::from_secs(7));
         note(&mut other, "q", user, at(minute) + Micros::from_secs(9));
     }
     let slices = [own.slices(), vec![told(&other, 1).0, told(&other, 2).0]];
-    let (together, as_pages) = (Denials::of(slices, at(15)), read(&[&own, &other], at(15)));
-    for span in [Span::default(), Span { until: Some(at(1)), ..Span::default() }] {
+    let (together, as_pages) = (RecentDenials::of(slices, at(15)), read(&[&own, &other], at(15)));
+    for span in [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }] {
         assert_eq!(together.find(&span), as_pages.find(&span));
     }
     assert!(read(&[&own], at(15)).tell(at(9).index(SLICE)).is_none(), "nothing was denied in that minute");
-    assert!(Told::read(0, b"{\"rules\": 7}").is_none() && Told::read(0, b"\xff").is_none());
+    assert!(PeerDenials::read(0, b"{\"rules\": 7}").is_none() && PeerDenials::read(0, b"\xff").is_none());
 }
 
 #[test]
 fn what_is_told_is_bounded_and_says_what_it_leaves_out() {
-    let mut page = Page::new(64 << 20);
+    let mut page = WorkerDenials::new(64 << 20);
     for number in 0..5_000 {
         let times = if number < 10 { 3 } else { 2 };
         (0..times).for_each(|_| note(&mut page, "flood", &format!("u{number}"), at(0)));
     }
     note(&mut page, "quiet", "ann", at(0));
-    let denials = Denials::of([vec![told(&page, 0).0]], at(15));
-    let found = denials.top(&Span::default());
+    let denials = RecentDenials::of([vec![told(&page, 0).0]], at(15));
+    let found = denials.top(&DenialFilter::default());
     assert!(found.len() > 100 && found.len() < 1_000, "{}", found.len());
     let heavy = found.iter().filter(|found| found.record.count == 3).count();
     assert_eq!((heavy, shown(&found).contains(&("user=ann", 1))), (10, true), "the heavy, and those of other rules");
-    let own = Denials::of([vec![told(&page, 0).0], page.slices()], at(15));
-    let top = own.find(&Span { key: Some("u4999"), ..Span::default() });
+    let own = RecentDenials::of([vec![told(&page, 0).0], page.slices()], at(15));
+    let top = own.find(&DenialFilter { key: Some("u4999"), ..DenialFilter::default() });
     assert_eq!(
         (top[0].record.count, top[0].missed_at_most),
         (2, 2),
@@ -182,10 +183,10 @@ fn without_room_nothing_is_written() {
     let journal = Journal::new(0, 3);
     let pen = journal.pen();
     pen.note(&denial("r", &"v".into()), &[]);
-    assert!(!journal.is_on() && !pen.is_on() && journal.read().find(&Span::default()).is_empty());
+    assert!(!journal.is_on() && !pen.is_on() && journal.read().find(&DenialFilter::default()).is_empty());
     let journal = Journal::new(1 << 20, 2);
     journal.pen().note(&denial("r", &"v".into()), &[]);
     journal.tend();
-    assert_eq!(shown(&journal.read().find(&Span::default())), [("", 1)]);
+    assert_eq!(shown(&journal.read().find(&DenialFilter::default())), [("", 1)]);
     assert!(journal.bytes() > 0 && journal.lost() == Lost::default());
 }

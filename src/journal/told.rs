@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::page::{OfRule, Slice};
-use super::reading::{Denials, Found, Span};
-use super::record::Record;
+use super::page::{RuleDenials, Slice};
+use super::reading::{DenialFilter, DeniedKey, RecentDenials};
+use super::record::DenialRecord;
 use super::summary::Summary;
 use crate::algorithm::time::Timestamp;
 
@@ -21,29 +21,29 @@ const MAX_READ: usize = 1 << 20;
 
 /// The denials of one minute, received from another process.
 #[derive(Clone, Debug)]
-pub struct Told(pub(super) Arc<Slice>);
+pub struct PeerDenials(pub(super) Arc<Slice>);
 
 #[derive(Serialize, Deserialize)]
-struct Minute {
-    rules: Vec<Rule>,
+struct MinuteMessage {
+    rules: Vec<SharedRule>,
     /// Denials dropped for lack of memory.
     #[serde(default)]
     dropped: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Rule {
+struct SharedRule {
     domain: String,
     rule: String,
     /// Maximum number of denials of a key that is not listed.
     #[serde(default)]
     others: u64,
-    keys: Vec<Key>,
+    keys: Vec<SharedKey>,
 }
 
 /// The record of a key; times are in us since the epoch.
 #[derive(Serialize, Deserialize)]
-struct Key {
+struct SharedKey {
     key: String,
     first: u64,
     last: u64,
@@ -66,14 +66,14 @@ struct Key {
     recorded: Vec<Box<str>>,
 }
 
-impl Denials {
+impl RecentDenials {
     /// Returns the message for one minute; `None` if nothing was denied in it.
     ///
     /// The first keys of all rules precede the second key of any rule, so a flood at one rule
     /// leaves space for others.
     pub fn tell(&self, minute: u64) -> Option<String> {
-        let span = Span::of_minute(minute);
-        let mut ranked: Vec<(usize, Found)> = Vec::new();
+        let span = DenialFilter::of_minute(minute);
+        let mut ranked: Vec<(usize, DeniedKey)> = Vec::new();
         let mut ranks: HashMap<(String, String), usize> = HashMap::new();
         for found in self.top(&span) {
             let rank = ranks.entry((found.domain.clone(), found.rule.clone())).or_default();
@@ -84,11 +84,11 @@ impl Denials {
         ranked.sort_by_key(|(rank, _)| *rank);
         let mut others = self.others(&span);
         let dropped = self.dropped(&span);
-        let (mut bytes, mut rules) = (0usize, HashMap::<(String, String), Vec<Key>>::new());
+        let (mut bytes, mut rules) = (0usize, HashMap::<(String, String), Vec<SharedKey>>::new());
         for (_, found) in ranked {
             let of = (found.domain.clone(), found.rule.clone());
             let weight = found.record.count.saturating_add(found.missed_at_most);
-            let key = Key::from(found);
+            let key = SharedKey::from(found);
             let key_bytes = serde_json::to_string(&key).map_or(usize::MAX, |text| text.len().saturating_add(1));
             let rule_bytes =
                 if rules.contains_key(&of) { 0 } else { of.0.len().saturating_add(of.1.len()).saturating_add(64) };
@@ -107,30 +107,30 @@ impl Denials {
         let rule = |((domain, rule), keys)| {
             let of = (domain, rule);
             let others = others.get(&of).copied().unwrap_or_default();
-            Rule { domain: of.0, rule: of.1, others, keys }
+            SharedRule { domain: of.0, rule: of.1, others, keys }
         };
-        let mut rules: Vec<Rule> = rules.into_iter().map(rule).collect();
+        let mut rules: Vec<SharedRule> = rules.into_iter().map(rule).collect();
         // Sorted, so that the same denials give the same text.
         rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
-        serde_json::to_string(&Minute { rules, dropped }).ok()
+        serde_json::to_string(&MinuteMessage { rules, dropped }).ok()
     }
 }
 
-impl Told {
+impl PeerDenials {
     /// Parses the message for a minute; `None` if the text is not valid.
     pub fn read(minute: u64, text: &[u8]) -> Option<Self> {
         let text = text.get(..MAX_READ.min(text.len()))?;
-        let told: Minute = serde_json::from_slice(text).ok()?;
+        let told: MinuteMessage = serde_json::from_slice(text).ok()?;
         let rules = told.rules.into_iter().map(|rule| {
             let keys = rule.keys.into_iter().map(|key| (key.key.clone().into(), key.count, key.missed, key.into()));
-            OfRule::told(rule.domain.into(), rule.rule.into(), Summary::told(keys, rule.others))
+            RuleDenials::told(rule.domain.into(), rule.rule.into(), Summary::told(keys, rule.others))
         });
         Some(Self(Arc::new(Slice::told(minute, rules, told.dropped))))
     }
 }
 
-impl From<Found> for Key {
-    fn from(Found { key, record, missed_at_most, .. }: Found) -> Self {
+impl From<DeniedKey> for SharedKey {
+    fn from(DeniedKey { key, record, missed_at_most, .. }: DeniedKey) -> Self {
         Self {
             key,
             first: record.first.as_micros(),
@@ -148,8 +148,8 @@ impl From<Found> for Key {
     }
 }
 
-impl From<Key> for Record {
-    fn from(key: Key) -> Self {
+impl From<SharedKey> for DenialRecord {
+    fn from(key: SharedKey) -> Self {
         Self {
             first: Timestamp::from_micros(key.first),
             last: Timestamp::from_micros(key.last),

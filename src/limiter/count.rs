@@ -5,36 +5,36 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::decision::{Decision, Standing, Status};
-use super::target::Target;
+use super::target::DescriptorTarget;
 use super::trial::Candidate;
-use crate::algorithm::judge::{Hits, Pair};
+use crate::algorithm::judge::{Hits, InlineVec};
 use crate::algorithm::{Algorithm, Charge};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
 use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
-use crate::telemetry::candidates::From;
+use crate::telemetry::candidates::CandidateSource;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
-use crate::telemetry::stats::{Name, RuleStats, Stats};
+use crate::telemetry::stats::{RuleStats, StatName, Stats};
 
 /// The counters of the rules of a policy set, by [`Rule::id`].
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(super) struct RuleCounters {
     metrics: Vec<RuleMetrics>,
     /// Ratio of a limit above which allowed hits count as near the limit.
     near_limit_ratio: f32,
     /// Candidates of individual rules, or all limits of a candidate policy set.
     candidates: HashMap<usize, Candidate>,
-    statistics: Option<Statistics>,
+    statistics: Option<ServiceStatistics>,
 }
 
 #[derive(Debug)]
-struct Statistics {
+struct ServiceStatistics {
     stats: Arc<Stats>,
-    rules: Vec<OfRule>,
+    rules: Vec<RuleStatistics>,
 }
 
 #[derive(Debug)]
-enum OfRule {
+enum RuleStatistics {
     /// One name for all requests.
     Fixed(Arc<RuleStats>),
     /// A name that contains values of the request; holds the rule's own name without its last part.
@@ -42,17 +42,17 @@ enum OfRule {
 }
 
 /// The statistics for one request, per descriptor with a limit. Empty if statistics are disabled.
-pub(super) struct Tally<'a> {
+pub(super) struct RequestTally<'a> {
     near_limit_ratio: f32,
-    descriptors: Pair<Option<(Counted<'a>, u64)>>,
+    descriptors: InlineVec<Option<(CountedLimit<'a>, u64)>>,
 }
 
-enum Counted<'a> {
+enum CountedLimit<'a> {
     Fixed(&'a RuleStats),
     ByRequest(Arc<RuleStats>),
 }
 
-impl Deref for Counted<'_> {
+impl Deref for CountedLimit<'_> {
     type Target = RuleStats;
 
     fn deref(&self) -> &RuleStats {
@@ -63,18 +63,21 @@ impl Deref for Counted<'_> {
     }
 }
 
-impl Counters {
+impl RuleCounters {
     /// Looks up the counters that requests will increment.
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
         let statistics = metrics.stats().map(|stats| {
             let of_rule = |key: MetricKey| match key.is_by_request {
-                true => OfRule::ByRequest(above(&key.text).to_owned()),
-                false => OfRule::Fixed(stats.of_rule(&key.text)),
+                true => RuleStatistics::ByRequest(above(&key.text).to_owned()),
+                false => RuleStatistics::Fixed(stats.of_rule(&key.text)),
             };
-            Statistics { stats: Arc::clone(stats), rules: policies.metric_keys().into_iter().map(of_rule).collect() }
+            ServiceStatistics {
+                stats: Arc::clone(stats),
+                rules: policies.metric_keys().into_iter().map(of_rule).collect(),
+            }
         });
         let candidates = policies.rules().filter_map(Rule::candidate);
-        let of_candidate = |rule: &Rule| (rule.id(), candidate(rule, From::rule, metrics));
+        let of_candidate = |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::rule, metrics));
         Self {
             metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
@@ -97,7 +100,7 @@ impl Counters {
     /// Creates the counters of a candidate policy set: only those of its limits' outcomes.
     pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
         let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
-        let of = |rule: &Rule| (rule.id(), candidate(rule, From::policy, metrics));
+        let of = |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::policy, metrics));
         let candidates = limits.map(of).collect();
         Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, statistics: None }
     }
@@ -108,9 +111,14 @@ impl Counters {
     }
 
     /// Counts the hits of a request, whatever its decision.
-    pub(super) fn asked(&self, policy: Option<&Policy>, request: &Request<'_>, statuses: &[Status<'_>]) -> Tally<'_> {
+    pub(super) fn asked(
+        &self,
+        policy: Option<&Policy>,
+        request: &Request<'_>,
+        statuses: &[Status<'_>],
+    ) -> RequestTally<'_> {
         let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
-            return Tally { near_limit_ratio: 0.0, descriptors: Pair::new() };
+            return RequestTally { near_limit_ratio: 0.0, descriptors: InlineVec::new() };
         };
         let of = |(status, descriptor): (&Status<'_>, &Descriptor<'_>)| {
             let counted = statistics.of(policy, status.target(), descriptor)?;
@@ -125,11 +133,11 @@ impl Counters {
             Some((counted, hits))
         };
         let descriptors = statuses.iter().zip(&request.descriptors).map(of).collect();
-        Tally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
+        RequestTally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
     }
 
     /// Counts the decision on a request.
-    pub(super) fn decided(&self, decision: &Decision<'_>, tally: &Tally<'_>) {
+    pub(super) fn decided(&self, decision: &Decision<'_>, tally: &RequestTally<'_>) {
         for status in decision.statuses() {
             if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
                 count(metrics, status, self.near_limit_ratio);
@@ -144,29 +152,34 @@ impl Counters {
     }
 }
 
-impl Statistics {
-    fn of<'a>(&'a self, policy: &Policy, target: &Target<'_>, descriptor: &Descriptor<'_>) -> Option<Counted<'a>> {
-        let mut name = Name::default();
+impl ServiceStatistics {
+    fn of<'a>(
+        &'a self,
+        policy: &Policy,
+        target: &DescriptorTarget<'_>,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<CountedLimit<'a>> {
+        let mut name = StatName::default();
         match target {
-            Target::Nothing | Target::Unlimited(_) => None,
+            DescriptorTarget::Nothing | DescriptorTarget::Unlimited(_) => None,
             // An override that inherits the other options of a rule counts for that rule.
-            Target::Limited { rule: Some(rule), .. } => match self.rules.get(Rule::id(rule))? {
-                OfRule::Fixed(stats) => Some(Counted::Fixed(stats)),
-                OfRule::ByRequest(above) => {
+            DescriptorTarget::Limited { rule: Some(rule), .. } => match self.rules.get(Rule::id(rule))? {
+                RuleStatistics::Fixed(stats) => Some(CountedLimit::Fixed(stats)),
+                RuleStatistics::ByRequest(above) => {
                     policy.write_metric_key(&descriptor.entries, &mut |part| name.push(part));
-                    Some(Counted::ByRequest(self.stats.of_request(&mut name, above)))
+                    Some(CountedLimit::ByRequest(self.stats.of_request(&mut name, above)))
                 }
             },
-            Target::Limited { rule: None, .. } => {
+            DescriptorTarget::Limited { rule: None, .. } => {
                 policy.write_override_key(&descriptor.entries, &mut |part| name.push(part));
-                Some(Counted::ByRequest(self.stats.of_request(&mut name, policy.domain())))
+                Some(CountedLimit::ByRequest(self.stats.of_request(&mut name, policy.domain())))
             }
         }
     }
 }
 
 /// Creates a candidate; `from` is its source.
-fn candidate(rule: &Rule, from: From, metrics: &Metrics) -> Candidate {
+fn candidate(rule: &Rule, from: CandidateSource, metrics: &Metrics) -> Candidate {
     let name = [rule.path(), from.mark()].concat().into();
     Candidate { metrics: metrics.candidates.of_rule(from, rule.domain(), rule.path()), name }
 }

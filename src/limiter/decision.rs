@@ -2,9 +2,9 @@
 
 use super::entries::FirstEntries;
 use super::modes::Modes;
-use super::target::Target;
-use super::trial::Tried;
-use crate::algorithm::judge::{Hits, JudgedBy, Outcome, Pair};
+use super::target::DescriptorTarget;
+use super::trial::CandidateResult;
+use crate::algorithm::judge::{Hits, InlineVec, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
@@ -18,13 +18,13 @@ use crate::store::{Check, Outcomes, StoreError};
 pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Statuses<'a>,
-    tried: Vec<Tried<'a>>,
+    tried: Vec<CandidateResult<'a>>,
 }
 
 /// The status of one descriptor: what it is matched to, and the outcome of its limit.
 #[derive(Debug)]
 pub struct Status<'a> {
-    target: Target<'a>,
+    target: DescriptorTarget<'a>,
     /// Role of the limit in the request.
     role: Role,
     /// Entries of the request that the rule records, as `key=value`.
@@ -34,7 +34,7 @@ pub struct Status<'a> {
 }
 
 /// The statuses of a request.
-pub(super) type Statuses<'a> = Pair<Status<'a>>;
+pub(super) type Statuses<'a> = InlineVec<Status<'a>>;
 
 /// The result of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +60,19 @@ impl<'a> Decision<'a> {
     pub(super) fn unlimited(descriptors: usize) -> Self {
         Self {
             is_over_limit: false,
-            statuses: (0..descriptors).map(|_| Status::of(Target::Nothing, Modes::default())).collect(),
+            statuses: (0..descriptors).map(|_| Status::of(DescriptorTarget::Nothing, Modes::default())).collect(),
             tried: Vec::new(),
         }
     }
 
     /// Combines the statuses with the store's outcomes of those that have a limit, in order.
     /// `tried`: the outcomes of candidate limits.
-    pub(super) fn new(overall: Overall, mut statuses: Statuses<'a>, outcomes: Outcomes, tried: Vec<Tried<'a>>) -> Self {
+    pub(super) fn new(
+        overall: Overall,
+        mut statuses: Statuses<'a>,
+        outcomes: Outcomes,
+        tried: Vec<CandidateResult<'a>>,
+    ) -> Self {
         let mut outcomes = outcomes.into_iter();
         for status in statuses.iter_mut().filter(|status| status.target.limit().is_some()) {
             status.outcome = Some(outcomes.next().unwrap_or(Err(StoreError::Unreadable)));
@@ -76,7 +81,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the outcomes of candidate limits, which do not affect the response.
-    pub fn tried(&self) -> &[Tried<'a>] {
+    pub fn tried(&self) -> &[CandidateResult<'a>] {
         &self.tried
     }
 
@@ -94,24 +99,24 @@ impl<'a> Decision<'a> {
 impl<'a> Status<'a> {
     /// Creates the status of a descriptor whose limit is not judged yet. `modes`: those of the
     /// process.
-    pub(super) fn of(target: Target<'a>, modes: Modes) -> Self {
+    pub(super) fn of(target: DescriptorTarget<'a>, modes: Modes) -> Self {
         let role = modes.role(target.role());
         Self { target, role, recorded: Vec::new(), outcome: None }
     }
 
-    /// Returns what the descriptor is matched to.
-    pub(super) fn target(&self) -> &Target<'a> {
+    /// Returns the target of the descriptor.
+    pub(super) fn target(&self) -> &DescriptorTarget<'a> {
         &self.target
     }
 
-    /// Returns what the descriptor is matched to.
-    pub(super) fn into_target(self) -> Target<'a> {
+    /// Returns the target of the descriptor, without its outcome.
+    pub(super) fn into_target(self) -> DescriptorTarget<'a> {
         self.target
     }
 
-    /// Removes the limit, because another rule of the request replaces it.
-    pub(super) fn drop_limit(&mut self) {
-        self.target = Target::Nothing;
+    /// Removes the rule and its limit, because another rule of the request replaces them.
+    pub(super) fn drop_target(&mut self) {
+        self.target = DescriptorTarget::Nothing;
     }
 
     /// Keeps the entries of the request that the rule records.
@@ -145,9 +150,9 @@ impl<'a> Status<'a> {
     /// Returns the result of the descriptor.
     pub fn standing(&self) -> Standing {
         let limit = match &self.target {
-            Target::Nothing => return Standing::NoLimit,
-            Target::Unlimited(_) => return Standing::Unlimited,
-            Target::Limited { limit, .. } => limit.limit(),
+            DescriptorTarget::Nothing => return Standing::NoLimit,
+            DescriptorTarget::Unlimited(_) => return Standing::Unlimited,
+            DescriptorTarget::Limited { limit, .. } => limit.limit(),
         };
         let is_shadow = matches!(self.role, Role::Shadow | Role::QuotaShadow);
         match (self.outcome(), limit.on_store_error()) {

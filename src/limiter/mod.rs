@@ -21,21 +21,21 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
-use self::count::Counters;
+use self::count::RuleCounters;
 use self::decision::Statuses;
 pub use self::decision::{Decision, Standing, Status};
 pub use self::modes::Modes;
-use self::target::Target;
+use self::target::DescriptorTarget;
+pub use self::trial::CandidateResult;
 use self::trial::Trial;
-pub use self::trial::Tried;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{KeyBuffer, Request};
 use crate::journal::Pen;
-use crate::journal::rates::Look;
+use crate::journal::rates::CounterSnapshot;
 use crate::policy::{Policy, PolicySet, Rule};
 use crate::store::{Check, Outcomes, Store, StoreError};
-use crate::telemetry::candidates::{CandidateMetrics, From};
+use crate::telemetry::candidates::{CandidateMetrics, CandidateSource};
 use crate::telemetry::metrics::Metrics;
 
 /// A rate limiter that decides requests by the active policies and a store.
@@ -50,7 +50,7 @@ pub struct Limiter<S> {
 pub struct InForce {
     live: ArcSwapOption<Live>,
     /// Candidate policy set; kept also before any policy is active.
-    candidates: Mutex<Option<Arc<Counted>>>,
+    candidates: Mutex<Option<Arc<CountedPolicies>>>,
     metrics: Arc<Metrics>,
     generations: AtomicU64,
 }
@@ -58,17 +58,17 @@ pub struct InForce {
 /// An active policy set, with the candidate set beside it.
 #[derive(Clone, Debug)]
 pub struct Live {
-    in_force: Arc<Counted>,
-    candidates: Option<Arc<Counted>>,
+    in_force: Arc<CountedPolicies>,
+    candidates: Option<Arc<CountedPolicies>>,
     version: Arc<str>,
     generation: u64,
 }
 
 /// A policy set, with the counters of its rules.
 #[derive(Debug)]
-struct Counted {
+struct CountedPolicies {
     policies: PolicySet,
-    counters: Counters,
+    counters: RuleCounters,
 }
 
 /// A snapshot of the active policies, held for the duration of one request.
@@ -98,26 +98,26 @@ impl InForce {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
         self.metrics.keep_rules(&rules);
         let tried = policies.rules().filter(|rule| rule.candidate().is_some());
-        self.metrics.candidates.keep(From::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
+        self.metrics.candidates.keep(CandidateSource::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
         drop(rules);
-        let counters = Counters::of(&policies, &self.metrics);
+        let counters = RuleCounters::of(&policies, &self.metrics);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
         let version = policies.version().into();
-        let in_force = Arc::new(Counted { policies, counters });
+        let in_force = Arc::new(CountedPolicies { policies, counters });
         let candidates = self.candidates.lock();
         self.live.store(Some(Arc::new(Live { in_force, candidates: candidates.clone(), version, generation })));
     }
 
     /// Evaluates a candidate policy set beside the active one, in place of the previous candidate.
     /// Its counters must be separate, as by
-    /// [`Options::are_candidates`](crate::policy::Options::are_candidates).
+    /// [`CompileOptions::are_candidates`](crate::policy::CompileOptions::are_candidates).
     pub fn try_out(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
-        self.metrics.candidates.keep(From::policy, &rules);
+        self.metrics.candidates.keep(CandidateSource::policy, &rules);
         drop(rules);
-        let counters = Counters::of_candidates(&policies, &self.metrics);
+        let counters = RuleCounters::of_candidates(&policies, &self.metrics);
         let mut candidates = self.candidates.lock();
-        *candidates = Some(Arc::new(Counted { policies, counters }));
+        *candidates = Some(Arc::new(CountedPolicies { policies, counters }));
         if let Some(live) = self.live.load_full() {
             self.live.store(Some(Arc::new(Live { candidates: candidates.clone(), ..(*live).clone() })));
         }
@@ -242,7 +242,7 @@ impl<S: Store> Limiter<S> {
         }
         let overall = self.overall(prior, &checks, &outcomes)?;
         drop(checks);
-        let tried = Tried::all(trials, &mut outcomes, applying);
+        let tried = CandidateResult::all(trials, &mut outcomes, applying);
         let decision = Decision::new(overall, statuses, outcomes, tried);
         if let Some(tally) = &tally {
             live.in_force.counters.decided(&decision, tally);
@@ -255,7 +255,8 @@ impl<S: Store> Limiter<S> {
     /// Matches the descriptors of a request, and encodes the keys of their counters.
     fn find<'a>(&self, policy: Option<&'a Policy>, request: &Request<'_>, keys: &mut KeyBuffer) -> Statuses<'a> {
         let find = |descriptor| {
-            let target = policy.map_or(Target::Nothing, |policy| Target::find(policy, descriptor, keys, None));
+            let target = policy
+                .map_or(DescriptorTarget::Nothing, |policy| DescriptorTarget::find(policy, descriptor, keys, None));
             Status::of(target, self.modes)
         };
         let mut statuses: Statuses<'a> = request.descriptors.iter().map(find).collect();
@@ -302,19 +303,19 @@ impl Live {
 
     /// Returns the candidates with their metrics: first the rules beside active ones, which have
     /// the same paths, then those of the candidate policy set.
-    pub fn candidates(&self) -> impl Iterator<Item = (From, &Rule, &CandidateMetrics)> {
+    pub fn candidates(&self) -> impl Iterator<Item = (CandidateSource, &Rule, &CandidateMetrics)> {
         let beside = self.in_force.policies.rules().filter_map(Rule::candidate);
-        let beside = beside.map(|rule| (From::rule, rule, &self.in_force.counters));
+        let beside = beside.map(|rule| (CandidateSource::rule, rule, &self.in_force.counters));
         let sets = self.candidates.iter();
-        let set = sets.flat_map(|set| set.policies.rules().map(|rule| (From::policy, rule, &set.counters)));
+        let set = sets.flat_map(|set| set.policies.rules().map(|rule| (CandidateSource::policy, rule, &set.counters)));
         beside.chain(set).filter_map(|(from, rule, counters)| Some((from, rule, &counters.of_candidate(rule)?.metrics)))
     }
 
     /// Returns the counts of each rule, in rule ID order; zeros for rules that share a series.
-    pub fn looks(&self) -> impl Iterator<Item = Look<'_>> + Clone {
-        let Counted { policies, counters } = &*self.in_force;
+    pub fn looks(&self) -> impl Iterator<Item = CounterSnapshot<'_>> + Clone {
+        let CountedPolicies { policies, counters } = &*self.in_force;
         let rules = policies.rules().zip(counters.of_rules());
-        rules.map(|(rule, counts)| Look { domain: rule.domain(), rule: rule.path(), counts })
+        rules.map(|(rule, counts)| CounterSnapshot { domain: rule.domain(), rule: rule.path(), counts })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Modes that a process applies to all its limits, whatever their policies.
 
 use super::decision::Status;
-use super::target::Target;
+use super::target::DescriptorTarget;
 use crate::algorithm::verdict::{Prior, Role};
 
 /// The modes that a process applies to all its limits.
@@ -17,7 +17,7 @@ pub struct Modes {
 impl Modes {
     /// Returns the decision on a request that is known before its limits are judged.
     pub(super) fn prior(self, statuses: &[Status<'_>]) -> Prior {
-        let is_free = |status: &Status<'_>| matches!(status.target(), Target::Nothing);
+        let is_free = |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
         if self.shadow || (self.quota && statuses.iter().any(is_free)) { Prior::Admitted } else { Prior::Open }
     }
 

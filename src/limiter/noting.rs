@@ -6,7 +6,7 @@ use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::descriptor::{Keyed, Request};
-use crate::journal::{Denial, Why};
+use crate::journal::{DenialEvent, Why};
 use crate::store::Store;
 
 /// Journal name of a limit that a request sets itself.
@@ -20,7 +20,7 @@ impl<S: Store> Limiter<S> {
             let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.pen.is_on()) else {
                 continue;
             };
-            let denial = Denial {
+            let denial = DenialEvent {
                 domain: request.domain,
                 rule: status.rule().map_or(OWN_LIMIT, |rule| rule.path()),
                 version: &live.version,
@@ -40,7 +40,7 @@ impl<S: Store> Limiter<S> {
         }
         for tried in decision.tried().iter().filter(|tried| tried.would_deny() == Some(true)) {
             let Some(descriptor) = request.descriptors.get(tried.descriptor()) else { continue };
-            let denial = Denial {
+            let denial = DenialEvent {
                 domain: request.domain,
                 rule: tried.name(),
                 version: &live.version,

@@ -16,7 +16,7 @@ const MAX_RECORDED: usize = 128;
 
 /// The target of one descriptor.
 #[derive(Debug)]
-pub(super) enum Target<'a> {
+pub(super) enum DescriptorTarget<'a> {
     /// No rule, a rule that imposes nothing, or one that another rule of the request replaces.
     Nothing,
     /// A rule that is declared unlimited.
@@ -32,7 +32,7 @@ pub(super) enum Imposed<'a> {
     ByRequest(Box<Limit>),
 }
 
-impl<'a> Target<'a> {
+impl<'a> DescriptorTarget<'a> {
     /// Matches a descriptor and encodes its counter key. `beside` is the hasher for a rule's own
     /// limit if the rule itself does not hash values.
     pub(super) fn find(
@@ -189,13 +189,15 @@ pub(super) fn drop_replaced(statuses: &mut [Status<'_>]) {
     }
     replaced.sort_unstable();
     replaced.dedup();
-    let is_replaced = |target: &Target<'_>| match target {
-        Target::Limited { rule: Some(rule), .. } => {
+    let is_replaced = |target: &DescriptorTarget<'_>| match target {
+        DescriptorTarget::Limited { rule: Some(rule), .. } => {
             rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
         }
-        Target::Limited { rule: None, .. } | Target::Nothing | Target::Unlimited(_) => false,
+        DescriptorTarget::Limited { rule: None, .. } | DescriptorTarget::Nothing | DescriptorTarget::Unlimited(_) => {
+            false
+        }
     };
-    statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_limit);
+    statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_target);
 }
 
 /// Creates the limit of an override: a fixed window, as in envoyproxy/ratelimit.

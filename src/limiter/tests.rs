@@ -12,7 +12,7 @@ use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{Descriptor, Entry, Override};
 use crate::policy::source::files;
-use crate::policy::{self, Options, Source};
+use crate::policy::{self, CompileOptions, Source};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 
@@ -21,7 +21,7 @@ const SECOND: u64 = 1_000_000;
 const DAY: u64 = 20_000 * 86_400 * SECOND;
 
 /// A limiter with policies and a manual clock.
-struct Bench {
+struct LimiterFixture {
     limiter: Limiter<MemoryStore<Arc<ManualClock>>>,
     in_force: Arc<InForce>,
     clock: Arc<ManualClock>,
@@ -30,59 +30,59 @@ struct Bench {
 
 /// The hits or override to request for one descriptor.
 #[derive(Clone, Copy)]
-struct Ask<'a> {
+struct DescriptorInput<'a> {
     entries: &'a str,
     hits: Hits,
     limit: Option<Override>,
 }
 
-fn take(entries: &str) -> Ask<'_> {
-    Ask { entries, hits: Hits::Charge(1), limit: None }
+fn take(entries: &str) -> DescriptorInput<'_> {
+    DescriptorInput { entries, hits: Hits::Charge(1), limit: None }
 }
 
-fn hits(entries: &str, hits: Hits) -> Ask<'_> {
-    Ask { entries, hits, limit: None }
+fn hits(entries: &str, hits: Hits) -> DescriptorInput<'_> {
+    DescriptorInput { entries, hits, limit: None }
 }
 
-fn overridden(entries: &str, limit: u32, seconds: u64) -> Ask<'_> {
-    Ask { limit: Some(Override { limit, period: Micros::from_secs(seconds) }), ..take(entries) }
+fn overridden(entries: &str, limit: u32, seconds: u64) -> DescriptorInput<'_> {
+    DescriptorInput { limit: Some(Override { limit, period: Micros::from_secs(seconds) }), ..take(entries) }
 }
 
 fn load(text: &str) -> PolicySet {
-    load_by(text, Options::default())
+    load_by(text, CompileOptions::default())
 }
 
-fn load_by(text: &str, options: Options) -> PolicySet {
+fn load_by(text: &str, options: CompileOptions) -> PolicySet {
     let source = Source { name: "policy.yaml".into(), text: text.into() };
     policy::load(&[source], &options).unwrap_or_else(|report| panic!("{report}")).policies
 }
 
-fn bench_of(policies: PolicySet, modes: Modes, max_bytes: usize) -> Bench {
+fn bench_of(policies: PolicySet, modes: Modes, max_bytes: usize) -> LimiterFixture {
     bench_with(Metrics::new(), policies, modes, max_bytes)
 }
 
-fn bench_with(metrics: Arc<Metrics>, policies: PolicySet, modes: Modes, max_bytes: usize) -> Bench {
+fn bench_with(metrics: Arc<Metrics>, policies: PolicySet, modes: Modes, max_bytes: usize) -> LimiterFixture {
     let clock = Arc::new(ManualClock::default());
     clock.set(Timestamp::from_micros(DAY));
     let store = MemoryStore::new(Bounds { max_bytes, domain_max_bytes: max_bytes }, Arc::clone(&clock));
     let in_force = InForce::new(Arc::clone(&metrics));
     in_force.install(policies);
-    Bench { limiter: Limiter::new(Arc::clone(&in_force), store, modes), in_force, clock, metrics }
+    LimiterFixture { limiter: Limiter::new(Arc::clone(&in_force), store, modes), in_force, clock, metrics }
 }
 
-fn bench(rules: &str) -> Bench {
+fn bench(rules: &str) -> LimiterFixture {
     bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 1 << 20)
 }
 
-impl Bench {
+impl LimiterFixture {
     /// Decides a request and formats the overall code, then each status as `OK 3`, `OVER`, or `-`
     /// without a limit.
-    fn ask_in(&self, domain: &str, asked: &[Ask<'_>]) -> Result<String, Undecided> {
+    fn ask_in(&self, domain: &str, asked: &[DescriptorInput<'_>]) -> Result<String, Undecided> {
         self.run(domain, asked, false)
     }
 
     /// Decides a request, or peeks by [`Limiter::peek`] if `only_peeks`.
-    fn run(&self, domain: &str, asked: &[Ask<'_>], only_peeks: bool) -> Result<String, Undecided> {
+    fn run(&self, domain: &str, asked: &[DescriptorInput<'_>], only_peeks: bool) -> Result<String, Undecided> {
         let descriptors = asked.iter().map(|ask| Descriptor {
             entries: ask.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect(),
             hits: ask.hits,
@@ -112,11 +112,11 @@ impl Bench {
         Ok(text)
     }
 
-    fn ask(&self, asked: &[Ask<'_>]) -> String {
+    fn ask(&self, asked: &[DescriptorInput<'_>]) -> String {
         self.ask_in("d", asked).unwrap()
     }
 
-    fn times(&self, count: usize, ask: Ask<'_>) -> String {
+    fn times(&self, count: usize, ask: DescriptorInput<'_>) -> String {
         (0..count).map(|_| self.ask(&[ask])).last().unwrap()
     }
 
@@ -327,11 +327,11 @@ fn wildcards_share_a_counter_only_where_they_say_so() {
 #[test]
 fn the_example_policies_do_what_their_comments_say() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-    let places = files::Places { paths: vec![examples], ..files::Places::default() };
+    let places = files::PolicyLocations { paths: vec![examples], ..files::PolicyLocations::default() };
     let sources = files::read(&places).unwrap();
-    let policies = policy::load(&sources, &Options::default()).unwrap().policies;
+    let policies = policy::load(&sources, &CompileOptions::default()).unwrap().policies;
     let bench = bench_of(policies, Modes::default(), 8 << 20);
-    let last = |domain: &str, count: u32, ask: Ask<'_>| {
+    let last = |domain: &str, count: u32, ask: DescriptorInput<'_>| {
         (0..count).map(|_| bench.ask_in(domain, &[ask]).unwrap()).last().unwrap()
     };
     assert_eq!(last("gateway", 100, take("remote_address=203.0.113.7")), "OK: 0");

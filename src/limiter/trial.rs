@@ -6,7 +6,7 @@
 use super::Live;
 use super::decision::{Status, Statuses};
 use super::modes::Modes;
-use super::target::{Target, drop_replaced};
+use super::target::{DescriptorTarget, drop_replaced};
 use crate::algorithm::Limit;
 use crate::algorithm::judge::Outcome;
 use crate::algorithm::time::Micros;
@@ -38,7 +38,7 @@ pub(super) struct Trial<'a> {
 
 /// The outcome of a candidate limit.
 #[derive(Debug)]
-pub struct Tried<'a> {
+pub struct CandidateResult<'a> {
     rule: &'a Rule,
     candidate: &'a Candidate,
     descriptor: usize,
@@ -67,7 +67,7 @@ impl<'a> Trial<'a> {
             // replaces that rule.
             let find = |descriptor: &Descriptor<'_>| {
                 let applying = in_force.and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
-                Status::of(Target::find(policy, descriptor, keys, applying), Modes::default())
+                Status::of(DescriptorTarget::find(policy, descriptor, keys, applying), Modes::default())
             };
             let mut tried: Statuses<'a> = request.descriptors.iter().map(find).collect();
             drop_replaced(&mut tried);
@@ -95,7 +95,8 @@ impl<'a> Trial<'a> {
         statuses.iter().enumerate().filter_map(move |(descriptor, status)| {
             let asked = request.descriptors.get(descriptor).filter(|asked| asked.limit.is_none())?;
             let host = policy.find(&asked.entries, keys)?;
-            let is_replaced = matches!((host.imposes(), status.target()), (Imposes::Limit(_), Target::Nothing));
+            let is_replaced =
+                matches!((host.imposes(), status.target()), (Imposes::Limit(_), DescriptorTarget::Nothing));
             let rule = host.candidate().filter(|_| !is_replaced)?;
             let Imposes::Limit(limit) = rule.imposes() else { return None };
             let candidate = live.in_force.counters.of_candidate(rule)?;
@@ -114,7 +115,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl<'a> Tried<'a> {
+impl<'a> CandidateResult<'a> {
     /// Assigns the outcomes, beginning at index `from`, to the candidates in order.
     pub(super) fn all(trials: Vec<Trial<'a>>, outcomes: &mut Outcomes, from: usize) -> Vec<Self> {
         if trials.is_empty() {

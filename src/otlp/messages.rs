@@ -8,7 +8,7 @@ use crate::grpc::proto::opentelemetry::proto::resource::v1::Resource;
 use crate::grpc::proto::opentelemetry::proto::trace::v1::span::SpanKind;
 use crate::grpc::proto::opentelemetry::proto::trace::v1::status::StatusCode;
 use crate::grpc::proto::opentelemetry::proto::trace::v1::{self as otlp, ResourceSpans, ScopeSpans};
-use crate::spans::{Span, Told};
+use crate::spans::{CallSpan, SpanAttributes};
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const METHOD: &str = "ShouldRateLimit";
@@ -22,7 +22,7 @@ const CANCELLED: i32 = 1;
 const ERRORS: [i32; 6] = [2, 4, 12, 13, 14, 15];
 
 /// Converts the spans of this process.
-pub(super) fn resource_spans(resource: &[(String, String)], spans: Vec<Span>) -> ResourceSpans {
+pub(super) fn resource_spans(resource: &[(String, String)], spans: Vec<CallSpan>) -> ResourceSpans {
     let attributes = resource.iter().map(|(key, value)| attribute(key, text(value))).collect();
     let scope = InstrumentationScope { name: "tollgate".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let spans = spans.into_iter().map(span).collect();
@@ -32,7 +32,7 @@ pub(super) fn resource_spans(resource: &[(String, String)], spans: Vec<Span>) ->
     }
 }
 
-fn span(span: Span) -> otlp::Span {
+fn span(span: CallSpan) -> otlp::Span {
     let status = span.told.status.unwrap_or(CANCELLED);
     let code = if ERRORS.contains(&status) { StatusCode::Error } else { StatusCode::Unset };
     let begun = span.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -52,7 +52,7 @@ fn span(span: Span) -> otlp::Span {
     }
 }
 
-fn attributes(told: Told, status: i32) -> Vec<KeyValue> {
+fn attributes(told: SpanAttributes, status: i32) -> Vec<KeyValue> {
     let rules = told.rules.iter().map(|rule| AnyValue { value: Some(text(rule)) }).collect();
     let mut attributes = vec![
         attribute("rpc.system", text("grpc")),

@@ -18,7 +18,7 @@ use self::http::HttpExporter;
 use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
-use crate::spans::Span;
+use crate::spans::CallSpan;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
 
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum OtlpProtocol {
     /// OTLP over gRPC.
     Grpc,
     /// OTLP over HTTP: POST of protobuf messages.
@@ -43,7 +43,7 @@ pub struct Collector {
     /// URL of the collector; its scheme selects TLS or plaintext. With the path for HTTP.
     pub endpoint: String,
     /// Protocol of the collector.
-    pub protocol: Protocol,
+    pub protocol: OtlpProtocol,
     /// Headers of the calls.
     pub headers: Vec<Header>,
     /// Attributes of the resource, including `service.name`.
@@ -59,7 +59,7 @@ enum Exporter {
 /// Sends spans until `ended`, then flushes the queued ones.
 pub async fn send(
     collector: Collector,
-    mut spans: mpsc::Receiver<Span>,
+    mut spans: mpsc::Receiver<CallSpan>,
     metrics: Arc<Metrics>,
     ended: CancellationToken,
 ) {
@@ -88,7 +88,7 @@ pub async fn send(
 }
 
 /// Waits for a span, and briefly for more. After `ended`, returns the spans left in the queue.
-async fn next_batch(spans: &mut mpsc::Receiver<Span>, ended: &CancellationToken) -> Vec<Span> {
+async fn next_batch(spans: &mut mpsc::Receiver<CallSpan>, ended: &CancellationToken) -> Vec<CallSpan> {
     let mut batch = Vec::new();
     let first = tokio::select! {
         first = spans.recv() => first,
@@ -118,7 +118,7 @@ async fn next_batch(spans: &mut mpsc::Receiver<Span>, ended: &CancellationToken)
 
 impl Collector {
     /// Sends a batch. Returns the number of rejected spans.
-    async fn export(&self, exporter: &mut Option<Exporter>, batch: Vec<Span>) -> Result<u64, String> {
+    async fn export(&self, exporter: &mut Option<Exporter>, batch: Vec<CallSpan>) -> Result<u64, String> {
         let exporter = match exporter {
             Some(exporter) => exporter,
             None => exporter.insert(self.exporter()?),
@@ -136,7 +136,7 @@ impl Collector {
     }
 
     fn exporter(&self) -> Result<Exporter, String> {
-        if self.protocol == Protocol::Http {
+        if self.protocol == OtlpProtocol::Http {
             return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
         }
         let endpoint = Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;

@@ -3,26 +3,26 @@
 //!
 //! Holds values only; the reader of the log parses the JSON.
 
-use super::{Report, Source, document};
+use super::{PolicyReport, Source, document};
 
 /// A mapping from log lines to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Map {
+pub struct AccessLogMap {
     /// Name of the field with the time of the request.
     pub time: String,
     /// Microseconds per unit of the time field, if it is a number.
     pub scale: u64,
     /// Source of the domain.
-    pub domain: From,
+    pub domain: TextSource,
     /// Entries of each descriptor: the key and the source of the value.
-    pub descriptors: Vec<Vec<(String, From)>>,
+    pub descriptors: Vec<Vec<(String, TextSource)>>,
     /// Source of the hits; `None` for 1.
-    pub hits: Option<From>,
+    pub hits: Option<TextSource>,
 }
 
 /// The source of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum TextSource {
     /// A fixed text.
     Literal(String),
     /// A field of the line.
@@ -73,7 +73,7 @@ impl Without {
 ///
 /// # Errors
 /// Returns all problems of the file.
-pub fn read(source: &Source) -> Result<Map, Report> {
+pub fn read(source: &Source) -> Result<AccessLogMap, PolicyReport> {
     document::access_log::read(source)
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use super::diff::in_words;
-use super::{Imposes, Policy, PolicySet, Rule, Step, Taken};
+use super::{Imposes, MatchStep, MatchedBy, Policy, PolicySet, Rule};
 use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_window::Estimate;
@@ -50,24 +50,24 @@ fn tell<'p>(text: &mut String, policy: &'p Policy, entries: &[Entry<'_>]) -> Res
     Ok(Some(rule))
 }
 
-fn tell_step(text: &mut String, number: usize, step: &Step<'_>, entry: &Entry<'_>) -> fmt::Result {
+fn tell_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Entry<'_>) -> fmt::Result {
     let (key, value) = (String::from_utf8_lossy(entry.key), String::from_utf8_lossy(entry.value));
     writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
     let taken = step.taken.map(|(taken, _)| taken);
     let answer = |found| if found { "yes" } else { "no" };
-    writeln!(text, "   exact {key}={value}: {}", answer(taken == Some(Taken::Exact)))?;
-    if taken != Some(Taken::Exact) {
-        let passed = step.wildcards.len().saturating_sub(usize::from(taken == Some(Taken::Wildcard)));
+    writeln!(text, "   exact {key}={value}: {}", answer(taken == Some(MatchedBy::Exact)))?;
+    if taken != Some(MatchedBy::Exact) {
+        let passed = step.wildcards.len().saturating_sub(usize::from(taken == Some(MatchedBy::Wildcard)));
         for rule in step.wildcards.iter().take(passed.min(MAX_TRIED)) {
             writeln!(text, "   wildcard {}: no", rule.step())?;
         }
         if passed > MAX_TRIED {
             writeln!(text, "   ... and {} wildcards more: no", passed.saturating_sub(MAX_TRIED))?;
         }
-        if let (Some(Taken::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
+        if let (Some(MatchedBy::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
             writeln!(text, "   wildcard {}: yes", rule.step())?;
         } else {
-            writeln!(text, "   key alone {key}: {}", answer(taken == Some(Taken::KeyAlone)))?;
+            writeln!(text, "   key alone {key}: {}", answer(taken == Some(MatchedBy::KeyAlone)))?;
         }
     }
     match step.taken {
@@ -214,7 +214,7 @@ fn plural(number: usize, word: &str) -> String {
 mod tests {
     use super::*;
     use crate::descriptor::entries;
-    use crate::policy::{Options, Source, load};
+    use crate::policy::{CompileOptions, Source, load};
 
     const POLICY: &str = "domain: tiers
 descriptors:
@@ -244,7 +244,7 @@ descriptors:
 
     fn explained(descriptor: &str) -> (String, bool) {
         let source = Source { name: "tiers.yaml".into(), text: POLICY.into() };
-        let policies: PolicySet = load(&[source], &Options::default()).unwrap().policies;
+        let policies: PolicySet = load(&[source], &CompileOptions::default()).unwrap().policies;
         let (text, rule) = explain(&policies, "tiers", &entries(descriptor));
         (text, rule.is_some())
     }

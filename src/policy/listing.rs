@@ -91,7 +91,7 @@ fn is_said(limit: &Limit) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{self, Options, Source};
+    use crate::policy::{self, CompileOptions, Source};
 
     #[test]
     fn limits_are_listed_in_the_order_of_the_policy() {
@@ -114,7 +114,7 @@ descriptors:
   - { key: b, rate_limit: { algorithm: token_bucket, requests_per_unit: 5, unit: 10s, burst: 7 } }
 "#;
         let source = Source { name: "policy.yaml".into(), text: text.into() };
-        let loaded = policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+        let loaded = policy::load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
         insta::assert_snapshot!(loaded.policies.listing(), @r"
         d.plan_free: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false
         d.plan_free.user: unit=WEEK requests_per_unit=1, shadow_mode: true, quota_mode: false

@@ -62,7 +62,7 @@ impl Eq for Pattern {}
 
 /// The comparison by which a rule was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum MatchedBy {
     /// Exact key and value.
     Exact,
     /// A rule with `*`.

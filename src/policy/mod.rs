@@ -50,11 +50,11 @@ pub use counter::NoCounter;
 pub use document::plain::documents as yaml_documents;
 pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
-pub use matcher::Taken;
+pub use matcher::MatchedBy;
 pub use metric_key::MetricKey;
-pub use report::Report;
-pub use rule::{Imposes, Lease, LeaseSize, Rule};
-pub use trace::Step;
+pub use report::PolicyReport;
+pub use rule::{Imposes, LeaseSize, Rule, RuleLease};
+pub use trace::MatchStep;
 
 use crate::algorithm::Charge;
 use crate::algorithm::time::Micros;
@@ -70,18 +70,18 @@ pub struct Source {
     pub text: String,
 }
 
-/// Default of [`Options::memory_max`]: enough for 370,000 rules with short texts, or for half as
+/// Default of [`CompileOptions::memory_max`]: enough for 370,000 rules with short texts, or for half as
 /// many if they are to be replaced while they serve.
 pub const MEMORY_MAX: usize = 1024 * 1024 * 1024;
 
 /// Options of the compiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct CompileOptions {
     /// Set to merge the rules if several documents have the same domain, which otherwise is an
     /// error.
     pub merge_domains: bool,
     /// Treatment of words that have no meaning at their level.
-    pub dialect: Dialect,
+    pub dialect: PolicyDialect,
     /// Charge mode of fixed windows that do not set their own; `None` for `always`.
     pub fixed_window_charge: Option<Charge>,
     /// The secret for limits that hash values. Without it such limits are an error.
@@ -95,7 +95,7 @@ pub struct Options {
     pub memory_held: usize,
 }
 
-impl Options {
+impl CompileOptions {
     fn window_charge(&self) -> Charge {
         self.fixed_window_charge.unwrap_or(Charge::Always)
     }
@@ -103,7 +103,7 @@ impl Options {
 
 /// The strictness of the parser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dialect {
+pub enum PolicyDialect {
     /// Words without a meaning are errors.
     #[default]
     Tollgate,
@@ -119,7 +119,7 @@ pub struct Loaded {
     /// The compiled policies.
     pub policies: PolicySet,
     /// Warnings about probable mistakes.
-    pub warnings: Report,
+    pub warnings: PolicyReport,
 }
 
 /// All policies, compiled and immutable.
@@ -149,7 +149,7 @@ pub struct Policy {
 ///
 /// # Errors
 /// Returns all problems of all sources, including warnings, if at least one is an error.
-pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Report> {
+pub fn load(sources: &[Source], options: &CompileOptions) -> Result<Loaded, PolicyReport> {
     compile::load(sources, *options)
 }
 

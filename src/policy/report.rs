@@ -1,7 +1,7 @@
 //! Problems of policies: a report of every problem of every file, each with its position and a
 //! suggestion.
 //!
-//! Problems are collected as `Finding`s, whose positions are offsets in a file. A [`Report`] has
+//! Problems are collected as `UnplacedProblem`s, whose positions are offsets in a file. A [`PolicyReport`] has
 //! resolved them and no longer needs the sources.
 
 use std::fmt;
@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 60;
 
 /// All problems of all sources, in the order of files and lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct PolicyReport {
     problems: Vec<Problem>,
     left_out: usize,
 }
@@ -29,7 +29,7 @@ pub struct Report {
 pub struct Problem {
     severity: Severity,
     message: String,
-    places: Vec<Place>,
+    places: Vec<SourcePosition>,
     notes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub enum Severity {
 
 /// A position in a file, with the text there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     file: String,
     /// Line and column, from 1; `None` for the file as a whole.
     position: Option<(usize, usize)>,
@@ -60,7 +60,7 @@ struct Excerpt {
     carets: usize,
 }
 
-impl Report {
+impl PolicyReport {
     /// Returns `true` if there are no problems.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
@@ -78,7 +78,7 @@ impl Report {
 
     /// Adds a problem of a file as a whole, such as one that cannot be read.
     pub(super) fn push_unreadable(&mut self, file: &str, message: String) {
-        let place = Place { file: file.to_owned(), position: None, excerpt: None, label: String::new() };
+        let place = SourcePosition { file: file.to_owned(), position: None, excerpt: None, label: String::new() };
         let problem = Problem { severity: Severity::Error, message, places: vec![place], notes: Vec::new() };
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
@@ -105,9 +105,9 @@ impl Problem {
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for PolicyReport {}
 
-impl fmt::Display for Report {
+impl fmt::Display for PolicyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {
             if index > 0 {
@@ -136,7 +136,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl Place {
+impl SourcePosition {
     /// Writes the position with its excerpt. `width`: the width of the line numbers.
     fn show(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let blank = "";
@@ -155,7 +155,7 @@ impl Place {
 
 /// A range in a source: the file's index and byte offsets in its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Span {
+pub(super) struct SourceSpan {
     pub(super) file: u32,
     pub(super) start: u32,
     pub(super) end: u32,
@@ -165,16 +165,16 @@ pub(super) struct Span {
 #[derive(Clone, Debug)]
 pub(super) struct Spanned<T> {
     pub(super) value: T,
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
 }
 
 /// A problem that is not resolved to a line yet.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct UnplacedProblem {
     severity: Severity,
-    span: Span,
+    span: SourceSpan,
     message: String,
-    also: Option<(Span, &'static str)>,
+    also: Option<(SourceSpan, &'static str)>,
     notes: Vec<String>,
     is_of_whole_file: bool,
 }
@@ -182,7 +182,7 @@ pub(super) struct Finding {
 /// All problems found while policies are parsed and compiled.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    list: Vec<Finding>,
+    list: Vec<UnplacedProblem>,
     errors: usize,
     left_out: usize,
 }
@@ -195,8 +195,8 @@ pub(super) struct Mark {
     left_out: usize,
 }
 
-impl Finding {
-    pub(super) fn error(span: Span, message: impl Into<String>) -> Self {
+impl UnplacedProblem {
+    pub(super) fn error(span: SourceSpan, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             span,
@@ -207,7 +207,7 @@ impl Finding {
         }
     }
 
-    pub(super) fn warning(span: Span, message: impl Into<String>) -> Self {
+    pub(super) fn warning(span: SourceSpan, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(span, message) }
     }
 
@@ -224,7 +224,7 @@ impl Finding {
     }
 
     /// Adds a second position.
-    pub(super) fn also(mut self, span: Span, label: &'static str) -> Self {
+    pub(super) fn also(mut self, span: SourceSpan, label: &'static str) -> Self {
         self.also = Some((span, label));
         self
     }
@@ -245,7 +245,7 @@ impl Finding {
 }
 
 impl Findings {
-    pub(super) fn push(&mut self, finding: Finding) {
+    pub(super) fn push(&mut self, finding: UnplacedProblem) {
         if finding.severity == Severity::Error {
             self.errors = self.errors.saturating_add(1);
         }
@@ -267,7 +267,7 @@ impl Findings {
     }
 
     /// Replaces all findings since `mark` with an error.
-    pub(super) fn replace_since(&mut self, mark: &Mark, error: Finding) {
+    pub(super) fn replace_since(&mut self, mark: &Mark, error: UnplacedProblem) {
         self.list.truncate(mark.length);
         self.errors = mark.errors;
         self.left_out = mark.left_out;
@@ -279,16 +279,16 @@ impl Findings {
     }
 
     /// Resolves the positions and returns the report.
-    pub(super) fn report(mut self, sources: &[Source]) -> Report {
+    pub(super) fn report(mut self, sources: &[Source]) -> PolicyReport {
         self.list.sort_by_key(|finding| (finding.span, finding.severity));
         // An option of an overlay can be wrong for each of many rules: report it once.
         self.list.dedup_by(|one, other| one.span == other.span && one.message == other.message);
         let problems = self.list.into_iter().map(|finding| finding.placed(sources)).collect();
-        Report { problems, left_out: self.left_out }
+        PolicyReport { problems, left_out: self.left_out }
     }
 }
 
-impl Finding {
+impl UnplacedProblem {
     fn placed(self, sources: &[Source]) -> Problem {
         let also = self.also.map(|(span, label)| place(span, label, sources));
         let mut first = place(self.span, "", sources);
@@ -307,18 +307,18 @@ pub(super) fn text_of(source: &Source) -> &str {
 }
 
 /// Returns the line in which a span begins, from 1.
-pub(super) fn line_of(span: Span, source: &Source) -> usize {
+pub(super) fn line_of(span: SourceSpan, source: &Source) -> usize {
     let text = text_of(source);
     let start = text.floor_char_boundary(usize::try_from(span.start).unwrap_or(usize::MAX));
     let (before, _) = text.split_at(start);
     before.bytes().filter(|byte| *byte == b'\n').count().saturating_add(1)
 }
 
-fn place(span: Span, label: &'static str, sources: &[Source]) -> Place {
+fn place(span: SourceSpan, label: &'static str, sources: &[Source]) -> SourcePosition {
     let label = label.to_owned();
     let index = usize::try_from(span.file).unwrap_or(usize::MAX);
     let Some(source) = sources.get(index) else {
-        return Place { file: String::new(), position: None, excerpt: None, label };
+        return SourcePosition { file: String::new(), position: None, excerpt: None, label };
     };
     let text = text_of(source);
     let offset = |at: u32| text.floor_char_boundary(usize::try_from(at).unwrap_or(usize::MAX));
@@ -332,7 +332,7 @@ fn place(span: Span, label: &'static str, sources: &[Source]) -> Place {
     let carets = marked.lines().next().unwrap_or_default().trim_end().chars().count().max(1);
     let line = before.get(line_start..).unwrap_or_default().chars().chain(rest.chars());
     let excerpt = Excerpt::of(line, indent, carets);
-    Place {
+    SourcePosition {
         file: source.name.clone(),
         position: Some((line_number, indent.saturating_add(1))),
         excerpt: Some(excerpt),

@@ -24,7 +24,7 @@ pub enum Imposes {
 /// A lease: the part of a limit that a replica may charge to a shared store in advance, and for how
 /// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct RuleLease {
     /// Size of a block.
     pub size: LeaseSize,
     /// Time for which unused hits are kept.
@@ -40,7 +40,7 @@ pub enum LeaseSize {
     Hits(NonZeroU32),
 }
 
-impl Lease {
+impl RuleLease {
     /// Returns the lease in hits of a limit.
     pub fn of(&self, limit: &Limit) -> lease::Lease {
         let hits = match self.size {
@@ -62,14 +62,14 @@ pub struct Rule {
     pub(super) value: Option<Pattern>,
     pub(super) identity: Identity,
     pub(super) imposes: Imposes,
-    pub(super) modes: Modes,
+    pub(super) modes: RuleModes,
     pub(super) extras: Option<Box<Extras>>,
     pub(super) children: Level,
 }
 
 /// Switches of a rule.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Modes {
+pub(super) struct RuleModes {
     pub(super) shadow: bool,
     pub(super) quota: bool,
     pub(super) inherits_override: bool,
@@ -86,7 +86,7 @@ pub(super) struct Extras {
     pub(super) replaces: Box<[Box<str>]>,
     pub(super) record: Box<[Box<[u8]>]>,
     pub(super) hashes_values: bool,
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<RuleLease>,
     pub(super) metadata: Option<serde_json::Value>,
     pub(super) candidate: Option<Box<Rule>>,
 }
@@ -215,7 +215,7 @@ impl Rule {
     }
 
     /// Returns the lease, if hits may be charged to a shared store in advance.
-    pub fn lease(&self) -> Option<&Lease> {
+    pub fn lease(&self) -> Option<&RuleLease> {
         self.extras.as_ref()?.lease.as_ref()
     }
 

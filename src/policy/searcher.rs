@@ -33,7 +33,7 @@ pub(super) struct Searcher {
 
 /// The progress of a pattern in a text.
 #[derive(Clone, Copy, Default)]
-struct Progress {
+struct PatternProgress {
     /// Number of pieces found.
     stage: usize,
     /// Minimum offset of the next piece.
@@ -45,7 +45,7 @@ struct Progress {
 /// Queues of the patterns that wait for each piece, sorted by the minimum offset of the piece.
 struct Waiting {
     queues: SmallVec<[(u32, u32); 64]>,
-    progress: SmallVec<[Progress; 64]>,
+    progress: SmallVec<[PatternProgress; 64]>,
     count: usize,
 }
 
@@ -131,7 +131,11 @@ impl Searcher {
             while let Some((from, number)) = starts.next_if(|(from, _)| *from <= piece.end()) {
                 let fits = *number < end && wanted(*number);
                 if fits && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text)) {
-                    waiting.push(self.piece(*number, 0), *number, Progress { from: *from, ..Progress::default() });
+                    waiting.push(
+                        self.piece(*number, 0),
+                        *number,
+                        PatternProgress { from: *from, ..PatternProgress::default() },
+                    );
                 }
             }
             let id = piece.pattern().as_u32();
@@ -142,7 +146,7 @@ impl Searcher {
                     continue;
                 }
                 if next.is_some() {
-                    waiting.push(next, number, Progress { stage, from: piece.end(), next: NONE });
+                    waiting.push(next, number, PatternProgress { stage, from: piece.end(), next: NONE });
                 } else if get(&self.patterns, number).is_some_and(|pattern| pattern.ends_behind(text, piece.end())) {
                     end = found(number);
                 }
@@ -160,10 +164,14 @@ impl Searcher {
 
 impl Waiting {
     fn new(pieces: usize, patterns: usize) -> Self {
-        Self { queues: smallvec![(NONE, NONE); pieces], progress: smallvec![Progress::default(); patterns], count: 0 }
+        Self {
+            queues: smallvec![(NONE, NONE); pieces],
+            progress: smallvec![PatternProgress::default(); patterns],
+            count: 0,
+        }
     }
 
-    fn push(&mut self, piece: Option<u32>, number: u32, progress: Progress) {
+    fn push(&mut self, piece: Option<u32>, number: u32, progress: PatternProgress) {
         let Some((head, tail)) = piece.and_then(|piece| get_mut(&mut self.queues, piece)) else { return };
         if let Some(last) = get_mut(&mut self.progress, *tail) {
             last.next = number;
@@ -172,13 +180,13 @@ impl Waiting {
         }
         *tail = number;
         if let Some(own) = get_mut(&mut self.progress, number) {
-            *own = Progress { next: NONE, ..progress };
+            *own = PatternProgress { next: NONE, ..progress };
         }
         self.count = self.count.saturating_add(1);
     }
 
     /// Removes a pattern that waits for a piece which may begin at `start`.
-    fn pop(&mut self, piece: u32, start: usize) -> Option<(u32, Progress)> {
+    fn pop(&mut self, piece: u32, start: usize) -> Option<(u32, PatternProgress)> {
         let (head, tail) = get_mut(&mut self.queues, piece)?;
         let number = *head;
         let progress = *get(&self.progress, number).filter(|progress| progress.from <= start)?;

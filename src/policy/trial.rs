@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::{Report, Source, document};
+use super::{PolicyReport, Source, document};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 
@@ -27,12 +27,12 @@ pub struct Case {
     /// Start of the test.
     pub at: Timestamp,
     /// Requests, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TestStep>,
 }
 
 /// A request or several equal ones, and the expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TestStep {
     /// Line of the step in the file, from 1.
     pub line: usize,
     /// Time of the request.
@@ -121,6 +121,6 @@ impl fmt::Display for Wait {
 ///
 /// # Errors
 /// Returns all problems of the file.
-pub fn read(source: &Source) -> Result<Trials, Report> {
+pub fn read(source: &Source) -> Result<Trials, PolicyReport> {
     document::trial::read(source)
 }

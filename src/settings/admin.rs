@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Problem, Problems, tls};
+use super::{Problems, SettingProblem, tls};
 use crate::transport::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ impl AdminSettings {
 
 impl Flags {
     pub(super) fn resolve(self, listen: &SocketAddr, problems: &mut Problems) -> AdminSettings {
-        let flags = tls::Names {
+        let flags = tls::TlsFlagNames {
             certificate: "--admin-tls-cert",
             key: "--admin-tls-key",
             authorities: "--admin-tls-client-ca",
@@ -80,7 +80,7 @@ impl Flags {
                  plain pages alone",
                 listen.port()
             );
-            problems.0.push(Problem { flag: "--admin-listen", what });
+            problems.0.push(SettingProblem { flag: "--admin-listen", what });
         }
         settings
     }

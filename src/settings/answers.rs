@@ -67,13 +67,13 @@ impl Flags {
 
 /// The kinds of response headers to send.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct HeaderFlag {
     legacy: bool,
     ietf: bool,
 }
 
-fn asked(text: &str) -> Result<Asked, String> {
-    let mut asked = Asked::default();
+fn asked(text: &str) -> Result<HeaderFlag, String> {
+    let mut asked = HeaderFlag::default();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
             "legacy" => asked.legacy = true,
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn headers_are_asked_for_by_words() {
-        assert_eq!(asked(""), Ok(Asked::default()));
-        assert_eq!(asked(" ietf, legacy"), Ok(Asked { legacy: true, ietf: true }));
+        assert_eq!(asked(""), Ok(HeaderFlag::default()));
+        assert_eq!(asked(" ietf, legacy"), Ok(HeaderFlag { legacy: true, ietf: true }));
         assert_eq!(asked("draft3"), Err("expected legacy, ietf or both with a comma, found `draft3`".to_owned()));
     }
 

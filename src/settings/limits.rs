@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MemorySettings, Problem, Problems, Size, parse};
+use super::{MemorySettings, Problems, SettingProblem, Size, parse};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::server::MessageBounds;
 use crate::transport::Limits;
@@ -152,7 +152,7 @@ impl Flags {
         if message.max_bytes.saturating_mul(4) > memory.clients {
             let needed = Size(message.max_bytes.saturating_mul(4));
             let what = format!("needs --client-memory-max of at least {needed}, found {}", Size(memory.clients));
-            problems.0.push(Problem { flag: "--max-message", what });
+            problems.0.push(SettingProblem { flag: "--max-message", what });
         }
         LimitSettings { request, message, connections, lifetime, workers }
     }

@@ -59,7 +59,7 @@ impl fmt::Display for Endpoint {
 
 impl Default for Endpoint {
     fn default() -> Self {
-        Self::Tcp(Address::default().0)
+        Self::Tcp(ListenAddress::default().0)
     }
 }
 
@@ -75,9 +75,9 @@ impl Flags {
 }
 
 /// A socket address whose default replaces one that cannot be parsed.
-pub(super) struct Address(pub(super) SocketAddr);
+pub(super) struct ListenAddress(pub(super) SocketAddr);
 
-impl Default for Address {
+impl Default for ListenAddress {
     fn default() -> Self {
         Self((Ipv4Addr::UNSPECIFIED, 0).into())
     }
@@ -93,7 +93,7 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     }
 }
 
-pub(super) fn address(text: &str) -> Result<Address, String> {
-    let address = text.trim().parse().map(Address);
+pub(super) fn address(text: &str) -> Result<ListenAddress, String> {
+    let address = text.trim().parse().map(ListenAddress);
     address.map_err(|_| format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, found `{text}`"))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::{Problem, Problems, parse};
+use super::{Problems, SettingProblem, parse};
 
 /// Memory of the process besides counters, the journal and what clients make it hold: code,
 /// threads, cached denials, policies of usual size, the heads of HTTP requests, and what the
@@ -106,7 +106,7 @@ impl Flags {
             let bytes = problems.read(flag, text, parse::bytes);
             if (1..min).contains(&bytes) {
                 let what = format!("{purpose} need at least {}, found `{text}`", Size(min));
-                problems.0.push(Problem { flag, what });
+                problems.0.push(SettingProblem { flag, what });
             }
             Some(bytes)
         };
@@ -135,9 +135,9 @@ impl MemorySettings {
     /// Returns the reason why the process must not run: the first allocation or thread beyond its
     /// limit of address space would terminate it. The limit of a control group is one of used
     /// memory, which the process may never reach.
-    pub fn problem(&self) -> Option<Problem> {
+    pub fn problem(&self) -> Option<SettingProblem> {
         let is_exceeded = self.sum() > self.limit.bytes && self.limit.source == LimitSource::AddressSpace;
-        is_exceeded.then(|| Problem { flag: "RLIMIT_AS", what: self.excess() })
+        is_exceeded.then(|| SettingProblem { flag: "RLIMIT_AS", what: self.excess() })
     }
 
     /// Returns warnings to log at startup.

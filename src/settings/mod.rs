@@ -31,12 +31,12 @@ pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
 pub use self::memory::{BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables};
 pub use self::observation::ObservationSettings;
-pub use self::policy::{PolicySettings, Reading};
+pub use self::policy::{PolicySettings, ReadingFlags};
 pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;
 pub use self::stats::{PrometheusSettings, StatsSettings};
-pub use self::store::{Place, StoreSettings, place};
+pub use self::store::{StoreLocation, StoreSettings, place};
 pub use self::tracing::TracingSettings;
 use crate::grpc::rights::Allowance;
 use crate::transport::tls::TlsFiles;
@@ -117,12 +117,12 @@ pub struct Settings {
 
 /// A setting that cannot be used: its flag, what was found, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SettingProblem {
     flag: &'static str,
     what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SettingProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.flag, self.what)
     }
@@ -130,14 +130,14 @@ impl fmt::Display for Problem {
 
 /// Collects problems, so that one mistake does not hide the next.
 #[derive(Debug, Default)]
-struct Problems(Vec<Problem>);
+struct Problems(Vec<SettingProblem>);
 
 impl Problems {
     /// Parses a value. If it cannot be parsed, records the problem and returns the default of its
     /// type.
     fn read<T: Default>(&mut self, flag: &'static str, text: &str, parse: fn(&str) -> Result<T, String>) -> T {
         parse(text).unwrap_or_else(|what| {
-            self.0.push(Problem { flag, what });
+            self.0.push(SettingProblem { flag, what });
             T::default()
         })
     }
@@ -146,7 +146,7 @@ impl Problems {
 impl Flags {
     /// Parses the flags and returns all problems. Settings with problems serve only to find further
     /// ones.
-    pub fn resolve(self) -> (Settings, Vec<Problem>) {
+    pub fn resolve(self) -> (Settings, Vec<SettingProblem>) {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
         let observation = self.observation.resolve(&mut problems);
@@ -182,13 +182,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Command {
+    struct ServeCommand {
         #[command(flatten)]
         flags: Flags,
     }
 
-    fn resolve(arguments: &[&str]) -> (Settings, Vec<Problem>) {
-        Command::parse_from([&["tollgate"], arguments].concat()).flags.resolve()
+    fn resolve(arguments: &[&str]) -> (Settings, Vec<SettingProblem>) {
+        ServeCommand::parse_from([&["tollgate"], arguments].concat()).flags.resolve()
     }
 
     #[test]

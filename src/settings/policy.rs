@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Problem, Problems};
+use super::{Problems, SettingProblem};
 use crate::algorithm::Charge;
 use crate::descriptor::HashKey;
-use crate::policy::source::files::{Places, Which};
-use crate::policy::{Dialect, Options};
+use crate::policy::source::files::{FileFilter, PolicyLocations};
+use crate::policy::{CompileOptions, PolicyDialect};
 
 /// Policies that are served if none is given: the examples of this repository.
 const EXAMPLES: &str = "config/policies";
@@ -25,14 +25,14 @@ pub(super) struct Flags {
     #[arg(long, env = "TOLLGATE_CANDIDATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     candidate_policy: Vec<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
 }
 
 /// Options for reading policies, shared by all subcommands that read some.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Policies")]
-pub struct Reading {
+pub struct ReadingFlags {
     /// Allow several files to define one domain: their rules are merged in the order of the file
     /// names.
     #[arg(long, env = "TOLLGATE_MERGE_DOMAINS")]
@@ -47,7 +47,7 @@ pub struct Reading {
         default_value = "tollgate",
         value_parser = dialect
     )]
-    policy_dialect: Dialect,
+    policy_dialect: PolicyDialect,
     /// Also read dot files of directories.
     #[arg(long, env = "TOLLGATE_POLICY_DOT_FILES")]
     policy_dot_files: bool,
@@ -92,13 +92,13 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
     /// Files and directories; empty if none was given and the examples do not exist.
-    pub places: Places,
+    pub places: PolicyLocations,
     /// Options for compiling them.
-    pub options: Options,
+    pub options: CompileOptions,
     /// Set if the examples are served because no policy was given.
     pub are_examples: bool,
     /// Sources of candidate policies; empty if there are none.
-    pub candidates: Places,
+    pub candidates: PolicyLocations,
 }
 
 impl Flags {
@@ -106,11 +106,11 @@ impl Flags {
     pub(super) fn resolve(self, elsewhere: bool, problems: &mut Problems) -> PolicySettings {
         if elsewhere && !self.policy.is_empty() {
             let what = "policies come from --xds or from --policy, not from both".to_owned();
-            problems.0.push(Problem { flag: "--policy", what });
+            problems.0.push(SettingProblem { flag: "--policy", what });
         }
         // Checked here and not while clap parses: its error would show the value.
         if self.reading.hash_key.as_ref().is_some_and(|key| is_short(key.as_bytes())) {
-            problems.0.push(Problem { flag: "TOLLGATE_HASH_KEY", what: too_short() });
+            problems.0.push(SettingProblem { flag: "TOLLGATE_HASH_KEY", what: too_short() });
         }
         let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
@@ -120,21 +120,21 @@ impl Flags {
     }
 }
 
-impl Reading {
+impl ReadingFlags {
     /// Returns the sources to read at `paths`.
-    pub fn places(&self, paths: &[PathBuf]) -> Places {
-        let which = Which {
-            by_content: self.policy_dialect == Dialect::Envoyproxy,
+    pub fn places(&self, paths: &[PathBuf]) -> PolicyLocations {
+        let which = FileFilter {
+            by_content: self.policy_dialect == PolicyDialect::Envoyproxy,
             dot_files: self.policy_dot_files,
             prefix: self.policy_file_prefix.clone(),
             tests: false,
         };
-        Places { paths: paths.to_owned(), overlays: self.overlay.clone(), which }
+        PolicyLocations { paths: paths.to_owned(), overlays: self.overlay.clone(), which }
     }
 
     /// Returns the options for compiling policies.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> CompileOptions {
+        CompileOptions {
             merge_domains: self.merge_domains,
             dialect: self.policy_dialect,
             fixed_window_charge: Some(self.fixed_window_charge),
@@ -159,10 +159,10 @@ fn too_short() -> String {
     format!("a key has at least {} bytes", HashKey::MIN_BYTES)
 }
 
-fn dialect(text: &str) -> Result<Dialect, String> {
+fn dialect(text: &str) -> Result<PolicyDialect, String> {
     match text {
-        "tollgate" => Ok(Dialect::Tollgate),
-        "envoyproxy" => Ok(Dialect::Envoyproxy),
+        "tollgate" => Ok(PolicyDialect::Tollgate),
+        "envoyproxy" => Ok(PolicyDialect::Envoyproxy),
         _ => Err("expected tollgate or envoyproxy".to_owned()),
     }
 }

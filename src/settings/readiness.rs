@@ -1,6 +1,6 @@
 //! Conditions under which the process reports that it is ready.
 
-use super::{Problem, Problems, StoreSettings};
+use super::{Problems, SettingProblem, StoreSettings};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -40,11 +40,11 @@ impl Flags {
     pub(super) fn resolve(&self, store: &StoreSettings, problems: &mut Problems) -> ReadinessSettings {
         if self.ready_while_policy && self.ready_without_policy {
             let what = "contradicts --ready-without-policy; give one of them".to_owned();
-            problems.0.push(Problem { flag: "--ready-while-policy", what });
+            problems.0.push(SettingProblem { flag: "--ready-while-policy", what });
         }
         if self.ready_while_store && store.ready_without {
             let what = "contradicts --ready-without-store; give one of them".to_owned();
-            problems.0.push(Problem { flag: "--ready-while-store", what });
+            problems.0.push(SettingProblem { flag: "--ready-while-store", what });
         }
         ReadinessSettings {
             start_without_policy: self.start_without_policy,

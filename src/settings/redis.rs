@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Place, parse};
+use super::{StoreLocation, parse};
 use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret, check_prefix};
 
 #[derive(Debug, clap::Args)]
@@ -79,10 +79,10 @@ impl Flags {
     ///
     /// # Errors
     /// The URL of the per-second servers is invalid.
-    pub fn complete(&self, place: Place) -> Result<Place, String> {
+    pub fn complete(&self, place: StoreLocation) -> Result<StoreLocation, String> {
         // Parsed whatever the store is, so that an invalid URL is always reported.
         let per_second = self.per_second_store.as_deref().map(redis_url).transpose()?;
-        let Place::Redis(options) = place else { return Ok(place) };
+        let StoreLocation::Redis(options) = place else { return Ok(place) };
         let access = Access {
             user: self.redis_user.clone(),
             password: secret(self.redis_password.as_ref(), self.redis_password_file.as_ref()),
@@ -101,7 +101,7 @@ impl Flags {
         };
         let prefix = self.redis_prefix.clone().into_bytes();
         let per_second = per_second.map(|url| self.per_second(url, &access));
-        Ok(Place::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options })))
+        Ok(StoreLocation::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options })))
     }
 
     /// Returns the options of the servers for limits of a second. They use the certificates of the

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Problem, Problems, listen, parse};
+use super::{Problems, SettingProblem, listen, parse};
 use crate::telemetry::stats;
-use crate::telemetry::statsd::{self, Dialect, Protocol, Rewrite, Target};
+use crate::telemetry::statsd::{self, LineFormat, Rewrite, StatsdServer, StatsdTransport};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -55,11 +55,11 @@ pub(super) struct Flags {
 #[derive(Clone, Debug)]
 pub struct StatsSettings {
     /// Options of the statistics.
-    pub options: stats::Options,
+    pub options: stats::StatsOptions,
     /// Endpoint for Prometheus, if any.
     pub prometheus: Option<PrometheusSettings>,
     /// Target of StatsD, if any.
-    pub statsd: Option<statsd::Options>,
+    pub statsd: Option<statsd::StatsdOptions>,
     /// Tags of every statistic, sorted.
     pub tags: Vec<(String, String)>,
 }
@@ -96,7 +96,7 @@ impl Flags {
             milliseconds: self.stats_milliseconds,
         });
         StatsSettings {
-            options: stats::Options {
+            options: stats::StatsOptions {
                 near_limit_ratio: problems.read("--near-limit-ratio", &self.near_limit_ratio, ratio),
                 max_series: problems.read("--stats-max-series", &self.stats_max_series, number),
             },
@@ -106,7 +106,7 @@ impl Flags {
         }
     }
 
-    fn statsd(&self, tags: &[(String, String)], problems: &mut Problems) -> Option<statsd::Options> {
+    fn statsd(&self, tags: &[(String, String)], problems: &mut Problems) -> Option<statsd::StatsdOptions> {
         let dialect = problems.read("--statsd-dialect", &self.statsd_dialect, dialect);
         let interval = problems.read("--stats-interval", &self.stats_interval, interval);
         let mut rewrites = Vec::new();
@@ -116,11 +116,11 @@ impl Flags {
                 _ => Err(format!("expected PATTERN, NAME and TAGS, found `{}`", three.join(" "))),
             };
             rewrite.map(|rewrite| rewrites.push(rewrite)).unwrap_or_else(|what| {
-                problems.0.push(Problem { flag: "--statsd-rewrite", what });
+                problems.0.push(SettingProblem { flag: "--statsd-rewrite", what });
             });
         }
         let target = problems.read("--statsd", self.statsd.as_ref()?, target)?;
-        Some(statsd::Options { target, dialect, interval, tags: tags.to_vec(), rewrites })
+        Some(statsd::StatsdOptions { target, dialect, interval, tags: tags.to_vec(), rewrites })
     }
 }
 
@@ -147,25 +147,25 @@ fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-fn dialect(text: &str) -> Result<Dialect, String> {
+fn dialect(text: &str) -> Result<LineFormat, String> {
     match text.trim() {
-        "plain" => Ok(Dialect::Plain),
-        "dogstatsd" => Ok(Dialect::DogStatsd),
+        "plain" => Ok(LineFormat::Plain),
+        "dogstatsd" => Ok(LineFormat::DogStatsd),
         other => Err(format!("expected plain or dogstatsd, found `{other}`")),
     }
 }
 
-fn target(text: &str) -> Result<Option<Target>, String> {
+fn target(text: &str) -> Result<Option<StatsdServer>, String> {
     let error = || format!("expected tcp://HOST:PORT or udp://HOST:PORT, found `{text}`");
     let (scheme, address) = text.trim().split_once("://").ok_or_else(error)?;
     let protocol = match scheme {
-        "tcp" => Protocol::Tcp,
-        "udp" => Protocol::Udp,
+        "tcp" => StatsdTransport::Tcp,
+        "udp" => StatsdTransport::Udp,
         _ => return Err(error()),
     };
     let address = address.trim_end_matches('/');
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if has_port { Ok(Some(Target { protocol, address: address.to_owned() })) } else { Err(error()) }
+    if has_port { Ok(Some(StatsdServer { protocol, address: address.to_owned() })) } else { Err(error()) }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{MemorySettings, Problem, Problems, parse, redis};
+use super::{MemorySettings, Problems, SettingProblem, parse, redis};
 use crate::store::memory::Bounds;
 use crate::store::redis::{RedisOptions, RedisUrl};
 
@@ -41,7 +41,7 @@ pub(super) struct Flags {
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     /// Kind of the store.
-    pub place: Place,
+    pub place: StoreLocation,
     /// Bounds of the memory store.
     pub memory: Bounds,
     /// Timeout of a decision if the caller sets no deadline.
@@ -56,7 +56,7 @@ pub struct StoreSettings {
 
 /// The kind of a store.
 #[derive(Clone, Debug, Default)]
-pub enum Place {
+pub enum StoreLocation {
     /// Memory of this process.
     #[default]
     Memory,
@@ -71,8 +71,8 @@ impl Flags {
         let place = problems.read("--store", &self.store, place);
         StoreSettings {
             place: self.redis.complete(place).unwrap_or_else(|what| {
-                problems.0.push(Problem { flag: "--per-second-store", what });
-                Place::Memory
+                problems.0.push(SettingProblem { flag: "--per-second-store", what });
+                StoreLocation::Memory
             }),
             memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
             timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
@@ -87,10 +87,10 @@ impl Flags {
 ///
 /// # Errors
 /// The URL is invalid; the text has what was found and what is allowed.
-pub fn place(text: &str) -> Result<Place, String> {
+pub fn place(text: &str) -> Result<StoreLocation, String> {
     match (text.trim(), RedisUrl::parse(text.trim())) {
-        ("memory", _) => Ok(Place::Memory),
-        (_, Some(url)) => Ok(Place::Redis(Box::new(RedisOptions::at(url?)))),
+        ("memory", _) => Ok(StoreLocation::Memory),
+        (_, Some(url)) => Ok(StoreLocation::Redis(Box::new(RedisOptions::at(url?)))),
         // The rest of the URL may contain a password.
         (other, None) => Err(format!(
             "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{}`",

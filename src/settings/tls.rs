@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Problem, Problems};
+use super::{Problems, SettingProblem};
 use crate::grpc::rights::Allowance;
 use crate::transport::tls::{Clients, Speaks, TlsFiles};
 
@@ -37,9 +37,9 @@ impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
             let what = "needs --grpc-tls-client-ca, or nobody vouches for the name".to_owned();
-            problems.0.push(Problem { flag: "--grpc-tls-client-san", what });
+            problems.0.push(SettingProblem { flag: "--grpc-tls-client-san", what });
         }
-        let mut wrong = |what| problems.0.push(Problem { flag: "--allow", what });
+        let mut wrong = |what| problems.0.push(SettingProblem { flag: "--allow", what });
         if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
             let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
             wrong(format!("needs {needed}, or nobody vouches for the names of clients"));
@@ -47,7 +47,7 @@ impl Flags {
         let read = self.allow.iter().map(|text| Allowance::parse(text));
         let allowances = read.filter_map(|read| read.map_err(&mut wrong).ok()).collect();
         let flags =
-            Names { certificate: "--grpc-tls-cert", key: "--grpc-tls-key", authorities: "--grpc-tls-client-ca" };
+            TlsFlagNames { certificate: "--grpc-tls-cert", key: "--grpc-tls-key", authorities: "--grpc-tls-client-ca" };
         let name = self.grpc_tls_client_san;
         let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name });
         (files(&flags, (self.grpc_tls_cert, self.grpc_tls_key), clients, Speaks::Http2, problems), allowances)
@@ -55,7 +55,7 @@ impl Flags {
 }
 
 /// Names of the certificate flags of one listener.
-pub(super) struct Names {
+pub(super) struct TlsFlagNames {
     pub(super) certificate: &'static str,
     pub(super) key: &'static str,
     pub(super) authorities: &'static str,
@@ -63,14 +63,14 @@ pub(super) struct Names {
 
 /// Returns the certificates of a listener if they are complete, else records what is missing.
 pub(super) fn files(
-    flags: &Names,
+    flags: &TlsFlagNames,
     identity: (Option<PathBuf>, Option<PathBuf>),
     clients: Option<Clients>,
     speaks: Speaks,
     problems: &mut Problems,
 ) -> Option<TlsFiles> {
-    let Names { certificate, key, authorities } = flags;
-    let mut lacks = |flag, what: String| problems.0.push(Problem { flag, what });
+    let TlsFlagNames { certificate, key, authorities } = flags;
+    let mut lacks = |flag, what: String| problems.0.push(SettingProblem { flag, what });
     match (identity, clients) {
         ((Some(certificate), Some(key)), clients) => return Some(TlsFiles { certificate, key, clients, speaks }),
         ((Some(_), None), _) => lacks(certificate, format!("needs {key}")),

@@ -1,8 +1,8 @@
 //! Export of spans, and the sampling of calls. The variables are those of OpenTelemetry.
 
-use super::{Problem, Problems};
+use super::{Problems, SettingProblem};
 use crate::grpc::client::Header;
-use crate::otlp::{Collector, Protocol};
+use crate::otlp::{Collector, OtlpProtocol};
 use crate::spans::Sampler;
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ impl Flags {
         if endpoint.is_empty() || self.no_spans.eq_ignore_ascii_case("true") {
             return None;
         }
-        let protocol = problems.read("--otlp-protocol", &self.otlp_protocol, protocol).unwrap_or(Protocol::Grpc);
+        let protocol = problems.read("--otlp-protocol", &self.otlp_protocol, protocol).unwrap_or(OtlpProtocol::Grpc);
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("http://{endpoint}") };
         let is_whole = endpoint.parse::<http::Uri>().is_ok_and(|url| {
             matches!(url.scheme_str(), Some("http" | "https"))
@@ -72,9 +72,9 @@ impl Flags {
         });
         if !is_whole {
             let what = "expected a URL such as http://collector:4317, or one with https".to_owned();
-            problems.0.push(Problem { flag: "--otlp-endpoint", what });
+            problems.0.push(SettingProblem { flag: "--otlp-endpoint", what });
         }
-        let is_base = protocol == Protocol::Http && self.otlp_traces_endpoint.is_none();
+        let is_base = protocol == OtlpProtocol::Http && self.otlp_traces_endpoint.is_none();
         let endpoint = if is_base { format!("{}/v1/traces", endpoint.trim_end_matches('/')) } else { endpoint };
         let sampler = self.sampler(problems);
         let (headers, resource) = (self.headers(problems), self.resource(problems));
@@ -92,13 +92,13 @@ impl Flags {
             ("traceidratio", Some(share)) => share,
             ("traceidratio", None) => {
                 let what = format!("expected a share from 0 to 1, found `{}`", self.trace_sampler_arg);
-                problems.0.push(Problem { flag: "--trace-sampler-arg", what });
+                problems.0.push(SettingProblem { flag: "--trace-sampler-arg", what });
                 0.0
             }
             (_, _) => {
                 let known = "always_on, always_off or traceidratio, each also with parentbased_ before it";
                 let what = format!("expected {known}, found `{}`", self.trace_sampler);
-                problems.0.push(Problem { flag: "--trace-sampler", what });
+                problems.0.push(SettingProblem { flag: "--trace-sampler", what });
                 0.0
             }
         };
@@ -110,7 +110,7 @@ impl Flags {
         for text in self.otlp_header.iter().filter(|text| !text.trim().is_empty()) {
             match Header::parse(text) {
                 Ok(header) => headers.push(header),
-                Err(what) => problems.0.push(Problem { flag: "--otlp-header", what }),
+                Err(what) => problems.0.push(SettingProblem { flag: "--otlp-header", what }),
             }
         }
         headers
@@ -123,7 +123,7 @@ impl Flags {
                 Some((key, value)) => attributes.push((key.trim().to_owned(), value.trim().to_owned())),
                 None => {
                     let what = format!("expected key=value, found `{text}`");
-                    problems.0.push(Problem { flag: "--resource-attribute", what });
+                    problems.0.push(SettingProblem { flag: "--resource-attribute", what });
                 }
             }
         }
@@ -137,10 +137,10 @@ impl Flags {
     }
 }
 
-fn protocol(text: &str) -> Result<Option<Protocol>, String> {
+fn protocol(text: &str) -> Result<Option<OtlpProtocol>, String> {
     match text.trim() {
-        "grpc" => Ok(Some(Protocol::Grpc)),
-        "http/protobuf" => Ok(Some(Protocol::Http)),
+        "grpc" => Ok(Some(OtlpProtocol::Grpc)),
+        "http/protobuf" => Ok(Some(OtlpProtocol::Http)),
         other => Err(format!("expected grpc or http/protobuf, found `{other}`; --no-spans sends none")),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{Problem, Problems, parse};
+use super::{Problems, SettingProblem, parse};
 use crate::grpc::client::Header;
-use crate::xds::{ControlPlane, Target, Tls};
+use crate::xds::{ControlPlane, XdsTarget, XdsTls};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -62,7 +62,7 @@ pub(super) struct Flags {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> Option<ControlPlane> {
-        let target = self.xds.as_ref().map(|text| problems.read("--xds", text, Target::parse));
+        let target = self.xds.as_ref().map(|text| problems.read("--xds", text, XdsTarget::parse));
         let plane = ControlPlane {
             target: target.clone().unwrap_or_default(),
             is_delta: self.xds_delta,
@@ -78,7 +78,7 @@ impl Flags {
         if plane.backoff_max < plane.backoff_min {
             let (least, found) = (plane.backoff_min, plane.backoff_max);
             let what = format!("expected at least {least:?}, which --xds-backoff-min is, found {found:?}");
-            problems.0.push(Problem { flag: "--xds-backoff-max", what });
+            problems.0.push(SettingProblem { flag: "--xds-backoff-max", what });
         }
         target.map(|_| plane)
     }
@@ -90,7 +90,7 @@ impl Flags {
                 Some((key, value)) => pairs.push((key.to_owned(), value.to_owned())),
                 None => {
                     let what = format!("expected key=value, found `{text}`");
-                    problems.0.push(Problem { flag: "--xds-node-metadata", what });
+                    problems.0.push(SettingProblem { flag: "--xds-node-metadata", what });
                 }
             }
         }
@@ -102,14 +102,14 @@ impl Flags {
         for text in self.xds_header.iter().filter(|text| !text.is_empty()) {
             match Header::parse(text) {
                 Ok(header) => headers.push(header),
-                Err(what) => problems.0.push(Problem { flag: "--xds-header", what }),
+                Err(what) => problems.0.push(SettingProblem { flag: "--xds-header", what }),
             }
         }
         headers
     }
 
-    fn tls(&self, problems: &mut Problems) -> Option<Tls> {
-        let mut needs = |flag, what: &str| problems.0.push(Problem { flag, what: what.to_owned() });
+    fn tls(&self, problems: &mut Problems) -> Option<XdsTls> {
+        let mut needs = |flag, what: &str| problems.0.push(SettingProblem { flag, what: what.to_owned() });
         match (&self.xds_cert, &self.xds_key) {
             (Some(_), None) => needs("--xds-cert", "needs its key, --xds-key"),
             (None, Some(_)) => needs("--xds-key", "needs its certificate, --xds-cert"),
@@ -123,7 +123,7 @@ impl Flags {
         for (flag, _) in given.into_iter().filter(|(_, is_given)| *is_given && !self.xds_tls) {
             needs(flag, "needs --xds-tls");
         }
-        self.xds_tls.then(|| Tls {
+        self.xds_tls.then(|| XdsTls {
             ca: self.xds_ca.clone(),
             certificate: self.xds_cert.clone().zip(self.xds_key.clone()),
             server_name: self.xds_server_name.clone(),

@@ -30,13 +30,13 @@ pub struct Sampler {
 #[derive(Clone)]
 pub struct Tracer {
     sampler: Sampler,
-    queue: mpsc::Sender<Span>,
+    queue: mpsc::Sender<CallSpan>,
     metrics: Arc<Metrics>,
 }
 
 /// The span of a completed call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct CallSpan {
     /// Trace ID.
     pub trace: [u8; 16],
     /// Span ID of the caller; `None` if the trace starts here.
@@ -50,12 +50,12 @@ pub struct Span {
     /// Duration of the call.
     pub length: Duration,
     /// Attributes of the call.
-    pub told: Told,
+    pub told: SpanAttributes,
 }
 
 /// The attributes of a call's span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct SpanAttributes {
     /// Domain of the request.
     pub domain: String,
     /// Path of the matched rule per descriptor; an empty string if none matched.
@@ -72,7 +72,7 @@ pub struct Told {
 pub struct Recording {
     tracer: Tracer,
     since: Instant,
-    span: Span,
+    span: CallSpan,
 }
 
 impl Sampler {
@@ -89,7 +89,7 @@ impl Sampler {
 
 impl Tracer {
     /// Creates a tracer with `sampler`, and the receiver of its spans.
-    pub fn new(sampler: Sampler, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<Span>) {
+    pub fn new(sampler: Sampler, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<CallSpan>) {
         let (queue, spans) = mpsc::channel(MAX_WAITING);
         (Self { sampler, queue, metrics }, spans)
     }
@@ -101,14 +101,14 @@ impl Tracer {
             return None;
         }
         let state = header("tracestate").filter(|state| parent.is_some() && state.len() <= MAX_STATE);
-        let span = Span {
+        let span = CallSpan {
             trace: parent.map_or_else(rand::random, |parent| parent.trace),
             parent: parent.map(|parent| parent.span),
             id: rand::random(),
             state: state.and_then(|state| std::str::from_utf8(state).ok()).unwrap_or_default().to_owned(),
             begun: SystemTime::now(),
             length: Duration::ZERO,
-            told: Told::default(),
+            told: SpanAttributes::default(),
         };
         Some(Box::new(Recording { tracer: self.clone(), since: Instant::now(), span }))
     }
@@ -121,7 +121,7 @@ impl Recording {
     }
 
     /// Returns the attributes to fill in.
-    pub fn told(&mut self) -> &mut Told {
+    pub fn told(&mut self) -> &mut SpanAttributes {
         &mut self.span.told
     }
 }
@@ -130,7 +130,7 @@ impl Drop for Recording {
     fn drop(&mut self) {
         let told = std::mem::take(&mut self.span.told);
         let state = std::mem::take(&mut self.span.state);
-        let span = Span { length: self.since.elapsed(), told, state, ..self.span };
+        let span = CallSpan { length: self.since.elapsed(), told, state, ..self.span };
         if self.tracer.queue.try_send(span).is_err() {
             self.tracer.metrics.guard.spans.dropped.inc();
         }

@@ -10,7 +10,7 @@ use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
-use crate::algorithm::tallies::Tally;
+use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 
@@ -82,7 +82,7 @@ impl<C: Clock> AnyStore<C> {
     ///
     /// # Errors
     /// If the store is unavailable, or the value cannot be read.
-    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
+    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.tallies(key)),
             Self::Redis(store) => store.tallies(key).await,

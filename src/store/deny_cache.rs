@@ -56,14 +56,14 @@ pub enum Learns {
 }
 
 /// The cached denials, shared by all workers of a process.
-pub struct Denials {
-    places: Box<[Mutex<Option<Denial>>]>,
+pub struct DenialTable {
+    places: Box<[Mutex<Option<CachedDenial>>]>,
     longest: Duration,
     learns: Learns,
     metrics: Arc<Metrics>,
 }
 
-struct Denial {
+struct CachedDenial {
     key: OwnedKey,
     /// Number of denied hits.
     hits: u64,
@@ -78,17 +78,17 @@ struct Denial {
 /// A store that answers from cached denials if it can, and calls another store otherwise.
 pub struct DenyCache<S> {
     store: Arc<S>,
-    denials: Arc<Denials>,
+    denials: Arc<DenialTable>,
     owed: Background,
 }
 
-impl Denials {
+impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
     pub fn new(longest: Duration, learns: Learns, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { places: (0..PLACES).map(|_| Mutex::default()).collect(), longest, learns, metrics })
     }
 
-    fn place(&self, check: &Check<'_>) -> Option<&Mutex<Option<Denial>>> {
+    fn place(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
         let index = usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.places.len())?;
         self.places.get(index)
     }
@@ -128,7 +128,7 @@ impl Denials {
             (Hits::Charge(_) | Hits::Peek(_), _) => return,
         };
         let mut place = place.lock();
-        let is_known = |denial: &Denial| denial.key == check.key;
+        let is_known = |denial: &CachedDenial| denial.key == check.key;
         let is_refund = matches!(check.hits, Hits::Refund(_));
         if place.as_ref().is_some_and(|denial| is_known(denial) && denial.asked > asked)
             || (wait.is_zero() && !is_refund)
@@ -137,7 +137,7 @@ impl Denials {
         }
         let (key, amounts) = (check.key.into(), amounts_of(check.limit));
         let until = asked.checked_add(wait).unwrap_or(asked);
-        *place = Some(Denial { key, hits, amounts, asked, until, report: outcome.report, answered });
+        *place = Some(CachedDenial { key, hits, amounts, asked, until, report: outcome.report, answered });
     }
 
     /// Invalidates the entry of a counter, like a refund.
@@ -187,7 +187,7 @@ impl Denials {
 
 impl<S: Store> DenyCache<S> {
     /// Creates a layer over `store`.
-    pub fn new(store: S, denials: Arc<Denials>) -> Self {
+    pub fn new(store: S, denials: Arc<DenialTable>) -> Self {
         Self { store: Arc::new(store), denials, owed: Background::default() }
     }
 

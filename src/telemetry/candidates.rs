@@ -10,15 +10,15 @@ use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    from: From,
+    from: CandidateSource,
     domain: String,
     rule: String,
-    outcome: Outcome,
+    outcome: CandidateOutcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
-enum Outcome {
+enum CandidateOutcome {
     allowed,
     denied,
     denied_already,
@@ -28,14 +28,14 @@ enum Outcome {
 /// Origin of a candidate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
-pub enum From {
+pub enum CandidateSource {
     /// The candidate of a rule in force.
     rule,
     /// A rule of a candidate policy.
     policy,
 }
 
-impl From {
+impl CandidateSource {
     /// Both origins.
     pub const ALL: [Self; 2] = [Self::rule, Self::policy];
 
@@ -48,7 +48,8 @@ impl From {
     }
 }
 
-const OUTCOMES: [Outcome; 4] = [Outcome::allowed, Outcome::denied, Outcome::denied_already, Outcome::unknown];
+const OUTCOMES: [CandidateOutcome; 4] =
+    [CandidateOutcome::allowed, CandidateOutcome::denied, CandidateOutcome::denied_already, CandidateOutcome::unknown];
 
 /// Domain and rule label of the candidates beyond the bound.
 const OTHER: &str = "other";
@@ -58,7 +59,7 @@ const OTHER: &str = "other";
 pub struct Candidates {
     decisions: Family<Labels, Counter>,
     /// Domains and rules that have series of their own.
-    known: Mutex<HashSet<(From, String, String)>>,
+    known: Mutex<HashSet<(CandidateSource, String, String)>>,
     max: usize,
 }
 
@@ -87,7 +88,7 @@ impl Candidates {
     }
 
     /// Returns the counters of a rule's candidate limit. A reload keeps them.
-    pub fn of_rule(&self, from: From, domain: &str, rule: &str) -> CandidateMetrics {
+    pub fn of_rule(&self, from: CandidateSource, domain: &str, rule: &str) -> CandidateMetrics {
         let name = (from, domain.to_owned(), rule.to_owned());
         let mut known = self.known.lock();
         let is_own = known.contains(&name) || (known.len() < self.max && known.insert(name));
@@ -98,15 +99,15 @@ impl Candidates {
             self.decisions.get_or_create(&labels).clone()
         };
         CandidateMetrics {
-            allowed: counter(Outcome::allowed),
-            denied: counter(Outcome::denied),
-            denied_already: counter(Outcome::denied_already),
-            unknown: counter(Outcome::unknown),
+            allowed: counter(CandidateOutcome::allowed),
+            denied: counter(CandidateOutcome::denied),
+            denied_already: counter(CandidateOutcome::denied_already),
+            unknown: counter(CandidateOutcome::unknown),
         }
     }
 
     /// Removes the series of this origin, except those of `rules`.
-    pub fn keep(&self, from: From, rules: &HashSet<(&str, &str)>) {
+    pub fn keep(&self, from: CandidateSource, rules: &HashSet<(&str, &str)>) {
         self.known.lock().retain(|(known_from, domain, rule)| {
             let is_kept = *known_from != from || rules.contains(&(domain.as_str(), rule.as_str()));
             for outcome in OUTCOMES.into_iter().filter(|_| !is_kept) {

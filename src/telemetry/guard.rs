@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use super::spans::SpanMetrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct KindLabel {
     kind: &'static str,
 }
 
@@ -39,7 +39,7 @@ pub enum Cut {
 
 /// Metrics of gRPC connections, of calls that are rejected, and of spans.
 #[derive(Debug, Default)]
-pub struct Guard {
+pub struct ConnectionMetrics {
     /// Open gRPC connections.
     pub connections: Gauge,
     /// Calls rejected because their messages did not arrive in time, or because too many arrived at
@@ -51,7 +51,7 @@ pub struct Guard {
     pub forbidden: Counter,
     /// Exported and dropped spans.
     pub spans: SpanMetrics,
-    cut: Family<Kind, Counter>,
+    cut: Family<KindLabel, Counter>,
 }
 
 impl Cut {
@@ -83,16 +83,16 @@ impl Cut {
     }
 }
 
-impl Guard {
+impl ConnectionMetrics {
     /// Counts a closed connection.
     pub fn cut(&self, cut: Cut) {
-        self.cut.get_or_create(&Kind { kind: cut.name() }).inc();
+        self.cut.get_or_create(&KindLabel { kind: cut.name() }).inc();
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         self.spans.register(registry);
         for cut in Cut::ALL {
-            drop(self.cut.get_or_create(&Kind { kind: cut.name() }));
+            drop(self.cut.get_or_create(&KindLabel { kind: cut.name() }));
         }
         registry.register("grpc_connections", "Connections of gRPC that are open", self.connections.clone());
         let cut =

@@ -19,14 +19,14 @@ pub enum BodyError {
 
 /// The body of a request, read by its service. The client may send more as bytes are read.
 #[derive(Debug)]
-pub struct RequestBody(Arc<Shared>);
+pub struct RequestBody(Arc<BodyState>);
 
 /// The connection's half of a [`RequestBody`]. Dropping it ends the body as cancelled.
 #[derive(Debug)]
-pub(super) struct BodySender(Arc<Shared>);
+pub(super) struct BodySender(Arc<BodyState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BodyState {
     state: Mutex<State>,
     /// Waker of the connection, which returns the bytes read to the client's windows.
     connection: Waker,
@@ -49,7 +49,7 @@ struct State {
 
 /// Creates a body and its sender. `connection` is woken when bytes are read.
 pub(super) fn channel(connection: Waker) -> (BodySender, RequestBody) {
-    let shared = Arc::new(Shared { state: Mutex::default(), connection });
+    let shared = Arc::new(BodyState { state: Mutex::default(), connection });
     (BodySender(Arc::clone(&shared)), RequestBody(shared))
 }
 

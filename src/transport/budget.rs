@@ -35,7 +35,7 @@ pub struct Budget {
 
 /// The bytes that one connection holds; released when dropped.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct ConnectionAccount {
     budget: Arc<Budget>,
     /// Maximum for this connection.
     max: usize,
@@ -46,7 +46,7 @@ pub(super) struct Account {
 
 /// Bytes of the budget held outside of a connection; released when dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct BudgetHold {
     budget: Arc<Budget>,
     bytes: usize,
 }
@@ -65,7 +65,7 @@ impl Drop for HeldByConnection {
     }
 }
 
-impl Drop for Held {
+impl Drop for BudgetHold {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -96,9 +96,9 @@ impl Budget {
     ///
     /// # Errors
     /// [`BudgetExceeded`] if fewer bytes are available.
-    pub fn hold(self: &Arc<Self>, bytes: usize) -> Result<Held, BudgetExceeded> {
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> Result<BudgetHold, BudgetExceeded> {
         self.reserve(bytes)?;
-        Ok(Held { budget: Arc::clone(self), bytes })
+        Ok(BudgetHold { budget: Arc::clone(self), bytes })
     }
 
     /// Reserves bytes for a connection until the result is dropped.
@@ -147,7 +147,7 @@ impl Budget {
     }
 }
 
-impl Account {
+impl ConnectionAccount {
     /// Creates an account of at most a quarter of the budget.
     pub(super) fn new(budget: Arc<Budget>) -> Self {
         Self { max: budget.max.div_euclid(SHARES).max(OWN), budget, used: 0, reserved: OWN }
@@ -187,7 +187,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for ConnectionAccount {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.reserved.saturating_sub(OWN), Ordering::Relaxed);
     }
@@ -206,7 +206,7 @@ mod tests {
             steps in prop::collection::vec((0usize..3, any::<bool>(), 0usize..20_000), 0..60),
         ) {
             let budget = Arc::new(Budget::new(64 << 10));
-            let mut accounts: Vec<_> = (0..3).map(|_| Account::new(Arc::clone(&budget))).collect();
+            let mut accounts: Vec<_> = (0..3).map(|_| ConnectionAccount::new(Arc::clone(&budget))).collect();
             for (which, is_charge, bytes) in steps {
                 let account = &mut accounts[which];
                 if is_charge {
@@ -216,7 +216,7 @@ mod tests {
                 } else {
                     account.release(bytes.min(account.used()));
                 }
-                let held: usize = accounts.iter().map(Account::used).sum();
+                let held: usize = accounts.iter().map(ConnectionAccount::used).sum();
                 prop_assert!(held <= budget.used() + accounts.len() * OWN && budget.used() <= 64 << 10);
                 prop_assert!(budget.used() <= held + accounts.len() * 2 * CHUNK);
                 prop_assert!(accounts.iter().all(|account| account.used() <= 16 << 10));

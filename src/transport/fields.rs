@@ -18,13 +18,13 @@ const CONNECTION_FIELDS: [&[u8]; 5] =
 ///
 /// All names and values share one buffer, which is reused for the next block.
 #[derive(Debug, Default)]
-pub struct Fields {
+pub struct HeaderFields {
     bytes: Vec<u8>,
     ends: Vec<Ends>,
     pseudo: Pseudo,
     has_regular: bool,
     size: usize,
-    verdict: Verdict,
+    verdict: FieldsVerdict,
     content_length: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ struct Pseudo {
 
 /// Result of validating a list, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FieldsVerdict {
     /// Valid as RFC 9113, section 8 requires.
     #[default]
     WellFormed,
@@ -56,14 +56,14 @@ pub(super) enum Verdict {
     Malformed,
 }
 
-impl Fields {
+impl HeaderFields {
     /// Clears the list, and keeps its buffers.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
         self.pseudo = Pseudo::default();
         (self.has_regular, self.size) = (false, 0);
-        self.verdict = Verdict::WellFormed;
+        self.verdict = FieldsVerdict::WellFormed;
         self.content_length = None;
     }
 
@@ -88,15 +88,15 @@ impl Fields {
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8], max_size: usize) {
         self.size = self.size.saturating_add(name.len()).saturating_add(value.len()).saturating_add(FIELD_OVERHEAD);
         if self.size > max_size {
-            self.verdict = Verdict::TooLarge;
+            self.verdict = FieldsVerdict::TooLarge;
         }
-        if self.verdict != Verdict::WellFormed {
+        if self.verdict != FieldsVerdict::WellFormed {
             return;
         }
         let is_well_formed =
             if name.first() == Some(&b':') { self.add_pseudo(name, value) } else { self.add_regular(name, value) };
         if !is_well_formed {
-            self.verdict = Verdict::Malformed;
+            self.verdict = FieldsVerdict::Malformed;
             return;
         }
         self.bytes.extend_from_slice(name);
@@ -139,17 +139,17 @@ impl Fields {
     }
 
     /// Validates a request's complete list.
-    pub(super) fn request_verdict(&self) -> Verdict {
+    pub(super) fn request_verdict(&self) -> FieldsVerdict {
         let Pseudo { method, scheme, path, .. } = self.pseudo;
         let is_whole = method.is_some() && scheme.is_some() && path.is_some() && !self.path().is_empty();
-        if self.verdict == Verdict::WellFormed && !is_whole { Verdict::Malformed } else { self.verdict }
+        if self.verdict == FieldsVerdict::WellFormed && !is_whole { FieldsVerdict::Malformed } else { self.verdict }
     }
 
     /// Validates a list of trailers, which must not have pseudo-header fields.
-    pub(super) fn trailers_verdict(&self) -> Verdict {
+    pub(super) fn trailers_verdict(&self) -> FieldsVerdict {
         let Pseudo { method, scheme, path, authority } = self.pseudo;
         let has_pseudo = method.or(scheme).or(path).or(authority).is_some();
-        if self.verdict == Verdict::WellFormed && has_pseudo { Verdict::Malformed } else { self.verdict }
+        if self.verdict == FieldsVerdict::WellFormed && has_pseudo { FieldsVerdict::Malformed } else { self.verdict }
     }
 
     /// Returns the length of the body, if the client announced it.
@@ -224,27 +224,27 @@ mod tests {
 
     const USUAL: [(&[u8], &[u8]); 3] = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a.B/C")];
 
-    fn fields(list: &[(&[u8], &[u8])]) -> Fields {
-        let mut fields = Fields::default();
+    fn fields(list: &[(&[u8], &[u8])]) -> HeaderFields {
+        let mut fields = HeaderFields::default();
         list.iter().for_each(|(name, value)| fields.add(name, value, 1 << 10));
         fields
     }
 
-    fn verdict_of(field: (&[u8], &[u8])) -> Verdict {
+    fn verdict_of(field: (&[u8], &[u8])) -> FieldsVerdict {
         fields(&[&USUAL[..], &[field]].concat()).request_verdict()
     }
 
     #[test]
     fn an_authority_may_hold_any_bytes() {
         for authority in [&b""[..], b"outbound|80||a.b", b"/run/a.sock", b" a b ", b"\xff\x00\r\n", b"%zz"] {
-            assert_eq!(verdict_of((b":authority", authority)), Verdict::WellFormed, "{authority:?}");
+            assert_eq!(verdict_of((b":authority", authority)), FieldsVerdict::WellFormed, "{authority:?}");
         }
     }
 
     #[test]
     fn a_malformed_list_is_told_from_a_well_formed_one() {
-        use Verdict::{Malformed, WellFormed};
-        let cases: [(&[u8], &[u8], Verdict); 21] = [
+        use FieldsVerdict::{Malformed, WellFormed};
+        let cases: [(&[u8], &[u8], FieldsVerdict); 21] = [
             (b"x", b"any \xff bytes", WellFormed),
             (b"x", b"", WellFormed),
             (b"te", b"trailers", WellFormed),
@@ -277,12 +277,12 @@ mod tests {
         for missing in 0..USUAL.len() {
             let mut list = USUAL.to_vec();
             list.remove(missing);
-            assert_eq!(fields(&list).request_verdict(), Verdict::Malformed);
+            assert_eq!(fields(&list).request_verdict(), FieldsVerdict::Malformed);
         }
         let late = fields(&[USUAL[0], USUAL[1], (b"x", b"y"), USUAL[2]]);
-        assert_eq!(late.request_verdict(), Verdict::Malformed);
-        assert_eq!(fields(&USUAL).trailers_verdict(), Verdict::Malformed);
-        assert_eq!(fields(&[(b"x", b"y")]).trailers_verdict(), Verdict::WellFormed);
+        assert_eq!(late.request_verdict(), FieldsVerdict::Malformed);
+        assert_eq!(fields(&USUAL).trailers_verdict(), FieldsVerdict::Malformed);
+        assert_eq!(fields(&[(b"x", b"y")]).trailers_verdict(), FieldsVerdict::WellFormed);
     }
 
     #[test]
@@ -290,17 +290,17 @@ mod tests {
         let lengths = |first, second| {
             fields(&[&USUAL[..], &[(b"content-length", first), (b"content-length", second)]].concat()).request_verdict()
         };
-        assert_eq!(lengths(b"1", b"1"), Verdict::WellFormed);
-        assert_eq!(lengths(b"1", b"2"), Verdict::Malformed);
+        assert_eq!(lengths(b"1", b"1"), FieldsVerdict::WellFormed);
+        assert_eq!(lengths(b"1", b"2"), FieldsVerdict::Malformed);
     }
 
     #[test]
     fn a_list_is_too_large_as_the_protocol_counts() {
-        let mut list = Fields::default();
+        let mut list = HeaderFields::default();
         list.add(b"x", b"yy", 35);
-        assert_eq!(list.trailers_verdict(), Verdict::WellFormed);
+        assert_eq!(list.trailers_verdict(), FieldsVerdict::WellFormed);
         list.add(b"", b"", 35 + 31);
-        assert_eq!(list.trailers_verdict(), Verdict::TooLarge);
+        assert_eq!(list.trailers_verdict(), FieldsVerdict::TooLarge);
     }
 
     #[test]

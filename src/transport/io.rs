@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::Sleep;
 
-use super::connection::{Connection, End};
+use super::connection::{Connection, ConnectionEnd};
 use super::frame;
 use super::registry::Usage;
 use super::service::Service;
@@ -60,11 +60,11 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     ///
     /// # Errors
     /// If the socket fails.
-    pub(super) async fn run<I: Future>(&mut self, interrupt: Pin<&mut I>) -> io::Result<Ran<I::Output>> {
+    pub(super) async fn run<I: Future>(&mut self, interrupt: Pin<&mut I>) -> io::Result<DriverResult<I::Output>> {
         let mut interrupt = interrupt;
         poll_fn(|cx| match self.poll(cx) {
-            Poll::Ready(end) => Poll::Ready(end.map(Ran::Ended)),
-            Poll::Pending => interrupt.as_mut().poll(cx).map(|output| Ok(Ran::Interrupted(output))),
+            Poll::Ready(end) => Poll::Ready(end.map(DriverResult::Ended)),
+            Poll::Pending => interrupt.as_mut().poll(cx).map(|output| Ok(DriverResult::Interrupted(output))),
         })
         .await
     }
@@ -74,12 +74,15 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     ///
     /// # Errors
     /// If the socket fails.
-    pub(super) async fn handshake(&mut self, interrupt: Pin<&mut impl Future<Output = ()>>) -> io::Result<Option<End>> {
+    pub(super) async fn handshake(
+        &mut self,
+        interrupt: Pin<&mut impl Future<Output = ()>>,
+    ) -> io::Result<Option<ConnectionEnd>> {
         let mut interrupt = interrupt;
         poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end.map(Some)),
             Poll::Pending if self.connection.has_shaken_hands() => Poll::Ready(Ok(None)),
-            Poll::Pending => interrupt.as_mut().poll(cx).map(|()| Ok(Some(End::HandshakeTimeout))),
+            Poll::Pending => interrupt.as_mut().poll(cx).map(|()| Ok(Some(ConnectionEnd::HandshakeTimeout))),
         })
         .await
     }
@@ -89,7 +92,7 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
         self.connection.shut_down(grace, now());
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<End>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ConnectionEnd>> {
         let now = now();
         for _ in 0..READS_AT_ONCE {
             let may_read = self.connection.wants_bytes();
@@ -113,8 +116,9 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
                 return self.arm_timer(cx, now);
             }
         }
-        // Sockets are polled before the next turn. A waker would let the runtime run up to 61 turns
-        // of busy connections first: tens of milliseconds for the bytes of an idle one.
+        // A current-thread runtime wakes a task that yields after it has polled sockets (a detail
+        // of tokio, which a test pins). A waker would let it run up to 61 turns of busy connections
+        // first: tens of milliseconds for the bytes of an idle one.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
         self.arm_timer(cx, now)
     }
@@ -186,7 +190,7 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
 
     /// Sets the timer if it would fire too late. A timer that is early is left alone, and moved
     /// when it fires, which saves a busy connection an update in each turn.
-    fn arm_timer(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<End>> {
+    fn arm_timer(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<ConnectionEnd>> {
         let Some(next) = self.connection.next_time() else { return Poll::Pending };
         let has_gone_off = self.timer_at <= now;
         if has_gone_off || next < self.timer_at {
@@ -230,9 +234,9 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
 
 /// The result of [`Driver::run`].
 #[derive(Debug)]
-pub(super) enum Ran<T> {
+pub(super) enum DriverResult<T> {
     /// The connection has ended.
-    Ended(End),
+    Ended(ConnectionEnd),
     /// The other future completed first.
     Interrupted(T),
 }

@@ -38,7 +38,7 @@ mod strikes;
 pub mod tls;
 
 pub use self::body::{BodyError, RequestBody};
-pub use self::budget::{Budget, BudgetExceeded, Held};
+pub use self::budget::{Budget, BudgetExceeded, BudgetHold};
 pub use self::connection::Limits;
-pub use self::fields::Fields;
+pub use self::fields::HeaderFields;
 pub use self::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::budget::{Budget, HeldByConnection};
-use super::connection::Load;
+use super::connection::ConnectionLoad;
 use crate::telemetry::guard::Cut;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
@@ -44,9 +44,9 @@ const RELIEF_PAUSE: Duration = Duration::from_millis(100);
 const HEAVY_SHARE: usize = 256;
 /// Idle milliseconds before eviction for lack of memory: a new connection is about to be used.
 const RELIEVED_AFTER: u64 = 1_000;
-/// [`Shared::idle_since`] of a connection with calls under way.
+/// [`ConnectionState::idle_since`] of a connection with calls under way.
 const BUSY: u64 = u64::MAX;
-/// [`Shared::index`] of an evicted connection.
+/// [`ConnectionState::index`] of an evicted connection.
 const LEAVING: usize = usize::MAX;
 
 /// Bounds on the connections that are open at once.
@@ -73,11 +73,11 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct State {
-    open: Vec<Open>,
+    open: Vec<OpenEntry>,
     /// Number of connections in `open` by the client's network; `None` is Unix sockets.
     by_network: HashMap<Option<IpAddr>, usize>,
     /// Evicted connections that are still open, in the order of their eviction.
-    leaving: VecDeque<Arc<Shared>>,
+    leaving: VecDeque<Arc<ConnectionState>>,
     max_leaving: usize,
     /// Number of evicted connections that are cut, to make room for others, and still open.
     closing: usize,
@@ -87,15 +87,15 @@ struct State {
 
 /// A connection that is not evicted.
 #[derive(Debug)]
-struct Open {
-    shared: Arc<Shared>,
+struct OpenEntry {
+    shared: Arc<ConnectionState>,
     /// Released when the connection is evicted: another one takes its slot.
     _memory: HeldByConnection,
 }
 
 /// State that a connection shares with the registry.
 #[derive(Debug)]
-struct Shared {
+struct ConnectionState {
     network: Option<IpAddr>,
     /// Index in [`State::open`]; written under the lock.
     index: AtomicUsize,
@@ -109,14 +109,14 @@ struct Shared {
 
 /// The registration of one connection, which ends when dropped.
 pub struct Registration {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     registry: Arc<Registry>,
 }
 
 /// A handle that reports a connection's load to the registry.
 #[derive(Debug)]
 pub(super) struct Usage {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     /// Creation time of the registry.
     begun: Instant,
     /// The last stream that the client had opened.
@@ -124,14 +124,14 @@ pub(super) struct Usage {
 }
 
 impl State {
-    fn insert(&mut self, shared: &Arc<Shared>, memory: HeldByConnection) {
+    fn insert(&mut self, shared: &Arc<ConnectionState>, memory: HeldByConnection) {
         shared.index.store(self.open.len(), Ordering::Relaxed);
         let count = self.by_network.entry(shared.network).or_default();
         *count = count.saturating_add(1);
-        self.open.push(Open { shared: Arc::clone(shared), _memory: memory });
+        self.open.push(OpenEntry { shared: Arc::clone(shared), _memory: memory });
     }
 
-    fn remove(&mut self, shared: &Shared) {
+    fn remove(&mut self, shared: &ConnectionState) {
         let index = shared.index.swap(LEAVING, Ordering::Relaxed);
         if index >= self.open.len() {
             return;
@@ -153,7 +153,7 @@ impl State {
     }
 
     /// Returns the connection with the largest key, of up to [`MAX_SEARCHED`].
-    fn search<K: Ord>(&mut self, key: impl Fn(&Self, &Shared) -> Option<K>) -> Option<Arc<Shared>> {
+    fn search<K: Ord>(&mut self, key: impl Fn(&Self, &ConnectionState) -> Option<K>) -> Option<Arc<ConnectionState>> {
         let (length, searched) = (self.open.len(), self.open.len().min(MAX_SEARCHED));
         let begin = if length > MAX_SEARCHED { self.next.checked_rem(length)? } else { 0 };
         self.next = begin.saturating_add(searched);
@@ -164,7 +164,7 @@ impl State {
 
     /// Returns the connection that has been idle longest, starting with the network that has the
     /// most.
-    fn idle(&mut self, of: impl Fn(&Shared) -> bool) -> Option<Arc<Shared>> {
+    fn idle(&mut self, of: impl Fn(&ConnectionState) -> bool) -> Option<Arc<ConnectionState>> {
         self.search(|state, shared| {
             let idle_since = shared.idle_since.load(Ordering::Relaxed);
             let is_candidate = idle_since != BUSY && of(shared);
@@ -174,7 +174,7 @@ impl State {
 
     /// Returns the connection that holds the most in the network with the most connections, if that
     /// has more than `network` would have.
-    fn busy_beside(&mut self, network: Option<IpAddr>) -> Option<Arc<Shared>> {
+    fn busy_beside(&mut self, network: Option<IpAddr>) -> Option<Arc<ConnectionState>> {
         let own = self.count_of(network).saturating_add(1);
         self.search(|state, shared| {
             let count = state.count_of(shared.network);
@@ -183,13 +183,13 @@ impl State {
     }
 
     /// Returns the connection whose calls hold the most, if that is more than `least`.
-    fn heaviest(&mut self, least: usize) -> Option<Arc<Shared>> {
+    fn heaviest(&mut self, least: usize) -> Option<Arc<ConnectionState>> {
         self.search(|_, shared| Some(shared.held.load(Ordering::Relaxed)).filter(|held| *held > least))
     }
 
     /// Evicts a connection: its slot and memory are free at once. At the maximum of evicted ones,
     /// the first of them is cut: clients that ignore GOAWAY keep no others out.
-    fn evict(&mut self, shared: Option<Arc<Shared>>) -> bool {
+    fn evict(&mut self, shared: Option<Arc<ConnectionState>>) -> bool {
         let Some(shared) = shared else { return false };
         if self.leaving.len() >= self.max_leaving {
             if self.closing >= MAX_CLOSING {
@@ -206,7 +206,7 @@ impl State {
     }
 
     /// Removes an evicted connection that has closed.
-    fn remove_leaving(&mut self, shared: &Arc<Shared>) {
+    fn remove_leaving(&mut self, shared: &Arc<ConnectionState>) {
         match self.leaving.iter().position(|leaving| Arc::ptr_eq(leaving, shared)) {
             Some(position) => drop(self.leaving.remove(position)),
             None => self.closing = self.closing.saturating_sub(1),
@@ -242,7 +242,7 @@ impl Registry {
                 return None;
             }
         };
-        let shared = Arc::new(Shared::new(network, millis_since(self.begun, super::io::now())));
+        let shared = Arc::new(ConnectionState::new(network, millis_since(self.begun, super::io::now())));
         state.insert(&shared, memory);
         self.metrics.guard.connections.inc();
         Some(Registration { shared, registry: Arc::clone(self) })
@@ -283,7 +283,7 @@ impl Registry {
     fn relieve_once(&self, now: Instant) {
         let now = millis_since(self.begun, now);
         let is_idle_long =
-            |shared: &Shared| shared.idle_since.load(Ordering::Relaxed).saturating_add(RELIEVED_AFTER) <= now;
+            |shared: &ConnectionState| shared.idle_since.load(Ordering::Relaxed).saturating_add(RELIEVED_AFTER) <= now;
         let mut state = self.state.lock();
         for number in 0..RELIEVED_AT_ONCE {
             let idle = state.idle(is_idle_long);
@@ -298,7 +298,7 @@ impl Registry {
         }
     }
 
-    fn evict(&self, state: &mut State, shared: Option<Arc<Shared>>) -> bool {
+    fn evict(&self, state: &mut State, shared: Option<Arc<ConnectionState>>) -> bool {
         let is_evicted = state.evict(shared);
         if is_evicted {
             self.metrics.guard.cut(Cut::Evicted);
@@ -315,7 +315,7 @@ impl Registry {
     }
 }
 
-impl Shared {
+impl ConnectionState {
     fn new(network: Option<IpAddr>, idle_since: u64) -> Self {
         Self {
             network,
@@ -332,11 +332,11 @@ impl Usage {
     /// Creates the handle of a connection that is not registered.
     #[cfg(test)]
     pub(super) fn unregistered() -> Self {
-        Self { shared: Arc::new(Shared::new(None, 0)), begun: super::io::now(), last_stream: 0 }
+        Self { shared: Arc::new(ConnectionState::new(None, 0)), begun: super::io::now(), last_stream: 0 }
     }
 
     /// Records the connection's load. Calls are use; pings are not.
-    pub(super) fn record(&mut self, load: Load, now: Instant) {
+    pub(super) fn record(&mut self, load: ConnectionLoad, now: Instant) {
         let was_busy = self.shared.idle_since.load(Ordering::Relaxed) == BUSY;
         let is_used = load.last_stream != std::mem::replace(&mut self.last_stream, load.last_stream);
         if load.is_busy != was_busy || is_used {

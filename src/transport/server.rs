@@ -15,12 +15,12 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::budget::Budget;
-use super::connection::{Connection, End, Limits};
-use super::io::{Driver, Ran, now};
+use super::connection::{Connection, ConnectionEnd, Limits};
+use super::io::{Driver, DriverResult, now};
 use super::registry::Registration;
 use super::service::Service;
-use super::socket::{Accepted, Carrier, Stream};
-use super::tls::{self, Tls};
+use super::socket::{Accepted, Carrier, SocketStream};
+use super::tls::{self, ServerTls};
 use crate::telemetry::guard::Cut;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::seldom::Seldom;
@@ -54,11 +54,11 @@ pub struct Client {
 }
 
 /// A server of a worker's connections.
-pub struct Server {
+pub struct TransportServer {
     /// Limits and maximum age of connections.
     pub lifetime: Lifetime,
     /// TLS configuration; `None` if connections are not encrypted.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
     /// Memory that the connections of all workers share.
     pub budget: Arc<Budget>,
     /// Counters of connections that are cut.
@@ -70,7 +70,7 @@ pub struct Server {
     pub warned: Seldom,
 }
 
-impl Server {
+impl TransportServer {
     /// Serves the connections from `incoming` until it ends and all of them have ended. `service`
     /// creates the service of a connection.
     pub async fn serve<S: Service>(
@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// Registers a socket with this runtime, and performs the TLS handshake if TLS is on.
-    async fn open(&self, carrier: Carrier) -> io::Result<(Stream, Client)> {
+    async fn open(&self, carrier: Carrier) -> io::Result<(SocketStream, Client)> {
         let address = carrier.peer();
         let socket = carrier.register()?;
         let Some(tls) = &self.tls else {
@@ -143,9 +143,9 @@ impl Server {
     /// handshake: a client that is slow to begin must not find the connection closed.
     async fn run<S: Service>(
         &self,
-        driver: &mut Driver<S, Stream>,
+        driver: &mut Driver<S, SocketStream>,
         registration: &Registration,
-    ) -> io::Result<Option<End>> {
+    ) -> io::Result<Option<ConnectionEnd>> {
         let too_late = async {
             tokio::select! {
                 () = self.last_handshake() => {}
@@ -156,8 +156,8 @@ impl Server {
             return Ok(Some(end));
         }
         match driver.run(pin!(self.time_to_go(registration))).await? {
-            Ran::Ended(end) => Ok(Some(end)),
-            Ran::Interrupted(grace) => {
+            DriverResult::Ended(end) => Ok(Some(end)),
+            DriverResult::Interrupted(grace) => {
                 driver.shut_down(grace);
                 Ok(None)
             }
@@ -165,14 +165,18 @@ impl Server {
     }
 
     /// Runs an evicted connection until it ends.
-    async fn leave<S: Service>(&self, driver: &mut Driver<S, Stream>, registration: &Registration) -> io::Result<End> {
+    async fn leave<S: Service>(
+        &self,
+        driver: &mut Driver<S, SocketStream>,
+        registration: &Registration,
+    ) -> io::Result<ConnectionEnd> {
         match driver.run(pin!(registration.evicted())).await? {
-            Ran::Ended(end) => return Ok(end),
-            Ran::Interrupted(()) => driver.shut_down(Some(EVICTION_GRACE)),
+            DriverResult::Ended(end) => return Ok(end),
+            DriverResult::Interrupted(()) => driver.shut_down(Some(EVICTION_GRACE)),
         }
         match driver.run(pin!(std::future::pending::<std::convert::Infallible>())).await? {
-            Ran::Ended(end) => Ok(end),
-            Ran::Interrupted(never) => match never {},
+            DriverResult::Ended(end) => Ok(end),
+            DriverResult::Interrupted(never) => match never {},
         }
     }
 
@@ -195,20 +199,22 @@ impl Server {
     }
 
     /// Counts and logs the end of a connection.
-    fn report(&self, end: End, client: &Client) {
+    fn report(&self, end: ConnectionEnd, client: &Client) {
         let cut = match end {
-            End::Finished => return,
+            ConnectionEnd::Finished => return,
             // Not a warning: scanners and HTTP/1 health checks end like this, too.
-            End::Error(reason) => {
+            ConnectionEnd::Error(reason) => {
                 self.metrics.guard.cut(Cut::Protocol);
                 return debug!(?reason, ?client.address, "client broke the protocol");
             }
-            End::HandshakeTimeout => return debug!(?client.address, "client did not speak HTTP/2 in time"),
-            End::GraceExceeded => return debug!(?client.address, "calls were under way at the end of the grace period"),
-            End::ResetFlood => Cut::GivenUp,
-            End::Flood => Cut::Flood,
-            End::Unread => Cut::Unread,
-            End::Silent => Cut::Silent,
+            ConnectionEnd::HandshakeTimeout => return debug!(?client.address, "client did not speak HTTP/2 in time"),
+            ConnectionEnd::GraceExceeded => {
+                return debug!(?client.address, "calls were under way at the end of the grace period");
+            }
+            ConnectionEnd::ResetFlood => Cut::GivenUp,
+            ConnectionEnd::Flood => Cut::Flood,
+            ConnectionEnd::Unread => Cut::Unread,
+            ConnectionEnd::Silent => Cut::Silent,
         };
         self.metrics.guard.cut(cut);
         let kind = cut.name();

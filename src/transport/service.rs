@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 
 use super::body::RequestBody;
-use super::fields::Fields;
+use super::fields::HeaderFields;
 
 /// Answers the calls of one connection.
 pub trait Service: Send + 'static {
@@ -21,7 +21,7 @@ pub trait Service: Send + 'static {
     type Body: Body<Data = Bytes> + Send + Unpin;
 
     /// Chooses how a call is read, based on its header list.
-    fn route(&self, fields: &Fields) -> Route<Self::Head>;
+    fn route(&self, fields: &HeaderFields) -> Route<Self::Head>;
 
     /// Begins a unary call. `exchange.request` holds its whole body.
     fn unary(&self, head: Self::Head, exchange: Exchange) -> Self::Unary;

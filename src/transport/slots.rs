@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 /// The futures of a connection.
 #[derive(Debug)]
 pub(super) struct Slots<F> {
-    slots: Vec<Slot<F>>,
+    slots: Vec<TaskSlot<F>>,
     free: Vec<usize>,
     ready: Arc<Ready>,
     /// The other half of the queue of [`Ready`], so that neither half is reallocated.
@@ -24,7 +24,7 @@ pub(super) struct Slots<F> {
 }
 
 #[derive(Debug)]
-struct Slot<F> {
+struct TaskSlot<F> {
     future: Pin<Box<Option<F>>>,
     /// Stream of the call; 0 if the slot is free.
     stream: u32,
@@ -76,7 +76,7 @@ impl<F: Future> Slots<F> {
         }
         let slot = self.slots.len();
         let wake = Arc::new(SlotWaker { slot, is_queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
-        self.slots.push(Slot { future: Box::pin(None), stream, waker: Arc::clone(&wake).into(), wake });
+        self.slots.push(TaskSlot { future: Box::pin(None), stream, waker: Arc::clone(&wake).into(), wake });
         slot
     }
 

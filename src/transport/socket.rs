@@ -32,7 +32,7 @@ pub enum Carrier {
 pub(super) type Socket = Either<TcpStream, UnixStream>;
 
 /// A socket, with or without TLS on top.
-pub(super) type Stream = Either<Socket, TlsStream<Socket>>;
+pub(super) type SocketStream = Either<Socket, TlsStream<Socket>>;
 
 impl Carrier {
     /// Returns the client's address, if it has one.

@@ -14,7 +14,7 @@ pub(super) const STREAM_COST: usize = 1 << 10;
 
 /// The stream of a call in progress.
 pub(super) struct Stream<S: Service> {
-    pub(super) input: Input<S::Head>,
+    pub(super) input: RequestState<S::Head>,
     /// Announced bytes of the body that have not arrived.
     pub(super) expected: Option<u64>,
     /// Bytes that the client may send.
@@ -37,7 +37,7 @@ pub(super) struct Stream<S: Service> {
 }
 
 /// The request's body.
-pub(super) enum Input<H> {
+pub(super) enum RequestState<H> {
     /// Collected for a unary call.
     Collecting { head: H, max: usize, body: Vec<u8> },
     /// Read by the service as it arrives.
@@ -73,7 +73,12 @@ pub(super) enum Then<B> {
 }
 
 impl<S: Service> Stream<S> {
-    pub(super) fn new(input: Input<S::Head>, expected: Option<u64>, receive_window: i64, send_window: i64) -> Self {
+    pub(super) fn new(
+        input: RequestState<S::Head>,
+        expected: Option<u64>,
+        receive_window: i64,
+        send_window: i64,
+    ) -> Self {
         Self {
             input,
             expected,
@@ -91,6 +96,6 @@ impl<S: Service> Stream<S> {
 
     /// Returns `true` if the whole request has arrived.
     pub(super) fn is_remote_closed(&self) -> bool {
-        matches!(self.input, Input::Ended)
+        matches!(self.input, RequestState::Ended)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::{ControlPlane, Failure};
+use super::{ControlPlane, StreamFailure};
 use crate::grpc::client::{ClientTls, cause};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 
@@ -21,9 +21,9 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A host and a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target(String);
+pub struct XdsTarget(String);
 
-impl Target {
+impl XdsTarget {
     /// Parses `host:port`, or a gRPC target with the scheme `dns` or `passthrough`:
     /// `dns:///host:port`, `dns:host:port`, `passthrough:///host:port`. As in gRPC, the port of
     /// `dns` defaults to 443. The system selects the DNS server, so a target that names one is an
@@ -49,7 +49,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for XdsTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Target {
 
 /// TLS options of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct XdsTls {
     /// PEM file of certificate authorities that are trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
     /// PEM files of the client certificate and its key.
@@ -68,13 +68,13 @@ pub struct Tls {
 
 impl ControlPlane {
     /// Connects, without a retry.
-    pub(super) async fn connect(&self) -> Result<AggregatedDiscoveryServiceClient<Channel>, Failure> {
+    pub(super) async fn connect(&self) -> Result<AggregatedDiscoveryServiceClient<Channel>, StreamFailure> {
         let connected = tokio::time::timeout(PATIENCE, self.endpoint()?.connect()).await;
-        let channel = connected.map_err(|_| Failure::Late(PATIENCE))?.map_err(|error| failed(&error))?;
+        let channel = connected.map_err(|_| StreamFailure::Late(PATIENCE))?.map_err(|error| failed(&error))?;
         Ok(AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.max_message_bytes))
     }
 
-    fn endpoint(&self) -> Result<Endpoint, Failure> {
+    fn endpoint(&self) -> Result<Endpoint, StreamFailure> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target)).map_err(|error| failed(&error))?;
         let endpoint = endpoint
@@ -84,28 +84,28 @@ impl ControlPlane {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let Some(tls) = &self.tls else { return Ok(endpoint) };
-        tls.read()?.on(endpoint).map_err(Failure::Connect)
+        tls.read()?.on(endpoint).map_err(StreamFailure::Connect)
     }
 }
 
-impl Tls {
+impl XdsTls {
     /// Reads the files as they are now.
-    fn read(&self) -> Result<ClientTls, Failure> {
+    fn read(&self) -> Result<ClientTls, StreamFailure> {
         let identity = self.certificate.as_ref();
         Ok(ClientTls {
             authorities: self.ca.as_deref().map(read).transpose()?,
-            identity: identity.map(|(chain, key)| Ok::<_, Failure>((read(chain)?, read(key)?))).transpose()?,
+            identity: identity.map(|(chain, key)| Ok::<_, StreamFailure>((read(chain)?, read(key)?))).transpose()?,
             name: self.server_name.clone(),
         })
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| Failure::File { path: path.display().to_string(), error })
+fn read(path: &Path) -> Result<Vec<u8>, StreamFailure> {
+    std::fs::read(path).map_err(|error| StreamFailure::File { path: path.display().to_string(), error })
 }
 
-fn failed(error: &tonic::transport::Error) -> Failure {
-    Failure::Connect(cause(error))
+fn failed(error: &tonic::transport::Error) -> StreamFailure {
+    StreamFailure::Connect(cause(error))
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
             ("dns:18000", "dns:18000"),
             ("passthrough:1", "passthrough:1"),
         ] {
-            assert_eq!(Target::parse(text).unwrap().to_string(), target);
+            assert_eq!(XdsTarget::parse(text).unwrap().to_string(), target);
         }
         for text in [
             "",
@@ -145,7 +145,7 @@ mod tests {
             "passthrough://a/host:1",
             "unix:///socket",
         ] {
-            assert!(Target::parse(text).unwrap_err().contains(&format!("found `{text}`")), "{text}");
+            assert!(XdsTarget::parse(text).unwrap_err().contains(&format!("found `{text}`")), "{text}");
         }
     }
 }

@@ -7,14 +7,14 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use super::resource::{self, MAX_BYTES, MAX_RESOURCES, TYPE_URL};
-use super::{Answer, Failure, Protocol, Update, refusal};
+use super::{Acknowledgement, StreamFailure, Update, XdsProtocol, refusal};
 use crate::grpc::proto::envoy::config::core::v3::Node;
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::grpc::proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use crate::policy::Source;
 
 /// Resources by name.
-type Resources = BTreeMap<String, Held>;
+type Resources = BTreeMap<String, HeldResource>;
 
 /// The state of an incremental subscription.
 ///
@@ -29,13 +29,13 @@ pub(super) struct Delta {
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldResource {
     version: String,
     /// The resource as a policy source, or the reason why it cannot be read.
     content: Result<Source, String>,
 }
 
-impl Held {
+impl HeldResource {
     fn bytes(&self) -> usize {
         match &self.content {
             Ok(source) => source.text.len(),
@@ -58,7 +58,7 @@ impl Delta {
     }
 
     /// Adds the changes of a response.
-    fn hear(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), Failure> {
+    fn hear(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), StreamFailure> {
         for name in removed {
             self.told.remove(name);
         }
@@ -66,15 +66,15 @@ impl Delta {
             // A resource without content is only confirmed to exist.
             let Some(any) = resource else { continue };
             let content = resource::read(&any, &mut MAX_BYTES.clone());
-            self.told.insert(name, Held { version, content });
+            self.told.insert(name, HeldResource { version, content });
         }
-        let bytes = self.told.values().map(Held::bytes).fold(0, usize::saturating_add);
+        let bytes = self.told.values().map(HeldResource::bytes).fold(0, usize::saturating_add);
         match (self.told.len(), bytes) {
             (count, _) if count > MAX_RESOURCES => {
-                Err(Failure::TooMuch(format!("more than {MAX_RESOURCES} resources")))
+                Err(StreamFailure::TooMuch(format!("more than {MAX_RESOURCES} resources")))
             }
             (_, bytes) if bytes > MAX_BYTES => {
-                Err(Failure::TooMuch(format!("more than {MAX_BYTES} bytes of policies")))
+                Err(StreamFailure::TooMuch(format!("more than {MAX_BYTES} bytes of policies")))
             }
             (_, _) => Ok(()),
         }
@@ -86,7 +86,7 @@ impl Delta {
     }
 }
 
-impl Protocol for Delta {
+impl XdsProtocol for Delta {
     type Request = DeltaDiscoveryRequest;
     type Response = DeltaDiscoveryResponse;
 
@@ -100,7 +100,7 @@ impl Protocol for Delta {
         &mut self,
         response: DeltaDiscoveryResponse,
         apply: &mut impl FnMut(Update) -> Result<(), String>,
-    ) -> Result<Option<Answer<DeltaDiscoveryRequest>>, Failure> {
+    ) -> Result<Option<Acknowledgement<DeltaDiscoveryRequest>>, StreamFailure> {
         if response.type_url != TYPE_URL {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl Protocol for Delta {
             self.in_force.clone_from(&self.told);
         }
         let request = DeltaDiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
-        Ok(Some(Answer { request, is_refusal }))
+        Ok(Some(Acknowledgement { request, is_refusal }))
     }
 
     async fn call(

@@ -18,10 +18,10 @@ use prost_types::Any;
 use super::delta::Delta;
 use super::resource::TYPE_URL;
 use super::sotw::StateOfTheWorld;
-use super::{Protocol, Update};
+use super::{Update, XdsProtocol};
 use crate::grpc::proto::envoy::config::core::v3::Node;
 use crate::grpc::proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
-use crate::policy::{Dialect, Options, load};
+use crate::policy::{CompileOptions, PolicyDialect, load};
 
 /// Reads responses, each preceded by its length. The first byte selects the variant of the
 /// protocol, and whether the parts are whole responses, or configurations to be put into responses.
@@ -60,11 +60,12 @@ fn parts(mut bytes: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Handles a response, if there is one. Returns 1 if it was applied.
-fn take<P: Protocol>(protocol: &mut P, response: Option<P::Response>) -> usize {
+fn take<P: XdsProtocol>(protocol: &mut P, response: Option<P::Response>) -> usize {
     let Some(response) = response else { return 0 };
     let mut applied = 0;
     let mut apply = |update: Update| {
-        let options = Options { merge_domains: true, dialect: Dialect::Envoyproxy, ..Options::default() };
+        let options =
+            CompileOptions { merge_domains: true, dialect: PolicyDialect::Envoyproxy, ..CompileOptions::default() };
         load(&update?, &options).map_err(|report| report.to_string())?;
         applied = 1;
         Ok(())

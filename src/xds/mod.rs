@@ -37,7 +37,7 @@ use tonic::{Request, Status, Streaming};
 use tracing::{info, warn};
 
 use self::backoff::Backoff;
-pub use self::connection::{Target, Tls};
+pub use self::connection::{XdsTarget, XdsTls};
 use self::delta::Delta;
 use self::sotw::StateOfTheWorld;
 use crate::grpc::client::Header;
@@ -56,7 +56,7 @@ const MAX_REASON: usize = 2_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlPlane {
     /// Address of the control plane.
-    pub target: Target,
+    pub target: XdsTarget,
     /// Set to subscribe to changes only; otherwise each response is the whole configuration.
     pub is_delta: bool,
     /// Node ID of this process, by which many control planes select the configuration.
@@ -66,7 +66,7 @@ pub struct ControlPlane {
     /// Headers of each call.
     pub headers: Vec<Header>,
     /// TLS options; `None` for plaintext.
-    pub tls: Option<Tls>,
+    pub tls: Option<XdsTls>,
     /// Maximum bytes of one response.
     pub max_message_bytes: usize,
     /// Idle time before a keepalive ping is sent.
@@ -82,7 +82,7 @@ pub type Update = Result<Vec<Source>, String>;
 
 /// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum StreamFailure {
     #[error("{path}: {error}")]
     File { path: String, error: std::io::Error },
     #[error("cannot connect: {0}")]
@@ -97,7 +97,7 @@ enum Failure {
     TooMuch(String),
 }
 
-impl From<Status> for Failure {
+impl From<Status> for StreamFailure {
     fn from(status: Status) -> Self {
         Self::Stream(Box::new(status))
     }
@@ -112,7 +112,7 @@ fn cause(status: &Status) -> String {
 }
 
 /// One variant of the protocol, with the state that is kept from one stream to the next.
-trait Protocol {
+trait XdsProtocol {
     type Request: Send + 'static;
     type Response: Send + 'static;
 
@@ -125,7 +125,7 @@ trait Protocol {
         &mut self,
         response: Self::Response,
         apply: &mut impl FnMut(Update) -> Result<(), String>,
-    ) -> Result<Option<Answer<Self::Request>>, Failure>;
+    ) -> Result<Option<Acknowledgement<Self::Request>>, StreamFailure>;
 
     /// Opens the stream of the call.
     fn call(
@@ -135,7 +135,7 @@ trait Protocol {
 }
 
 /// The reply to a response: an ACK or a NACK.
-struct Answer<R> {
+struct Acknowledgement<R> {
     request: R,
     is_refusal: bool,
 }
@@ -152,20 +152,20 @@ struct Delayed<R> {
 pub async fn follow(plane: ControlPlane, metrics: &Metrics, apply: impl FnMut(Update) -> Result<(), String> + Send) {
     let node = plane.node();
     if plane.is_delta {
-        Client { plane, metrics, apply, protocol: Delta::new(node) }.run().await;
+        XdsClient { plane, metrics, apply, protocol: Delta::new(node) }.run().await;
     } else {
-        Client { plane, metrics, apply, protocol: StateOfTheWorld::new(node) }.run().await;
+        XdsClient { plane, metrics, apply, protocol: StateOfTheWorld::new(node) }.run().await;
     }
 }
 
-struct Client<'m, P, A> {
+struct XdsClient<'m, P, A> {
     plane: ControlPlane,
     metrics: &'m Metrics,
     protocol: P,
     apply: A,
 }
 
-impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
+impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A> {
     async fn run(mut self) {
         let mut backoff = self.backoff();
         loop {
@@ -186,12 +186,12 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
     }
 
     /// Runs one stream until it ends.
-    async fn stream(&mut self, backoff: &mut Backoff) -> Result<(), Failure> {
+    async fn stream(&mut self, backoff: &mut Backoff) -> Result<(), StreamFailure> {
         let client = self.plane.connect().await?;
         self.metrics.xds_connected.set(1);
         info!(control_plane = %self.plane.target, "connected to the control plane");
         let (requests, outgoing) = mpsc::channel(OUTGOING);
-        requests.send(self.protocol.open()).await.map_err(|_| Failure::Ended)?;
+        requests.send(self.protocol.open()).await.map_err(|_| StreamFailure::Ended)?;
         let mut call = Request::new(ReceiverStream::new(outgoing));
         self.plane.headers.iter().for_each(|header| header.add_to(call.metadata_mut()));
         let mut responses = P::call(client, call).await?;
@@ -199,7 +199,7 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
         let mut next: Option<Delayed<P::Request>> = None;
         loop {
             let response = tokio::select! {
-                response = responses.message() => response?.ok_or(Failure::Ended)?,
+                response = responses.message() => response?.ok_or(StreamFailure::Ended)?,
                 () = due(next.as_ref()) => {
                     send(&requests, &mut next).await?;
                     continue;
@@ -227,9 +227,9 @@ impl<P: Protocol, A: FnMut(Update) -> Result<(), String>> Client<'_, P, A> {
 }
 
 /// Sends the pending request, if any.
-async fn send<R>(requests: &mpsc::Sender<R>, next: &mut Option<Delayed<R>>) -> Result<(), Failure> {
+async fn send<R>(requests: &mpsc::Sender<R>, next: &mut Option<Delayed<R>>) -> Result<(), StreamFailure> {
     match next.take() {
-        Some(Delayed { request, .. }) => requests.send(request).await.map_err(|_| Failure::Ended),
+        Some(Delayed { request, .. }) => requests.send(request).await.map_err(|_| StreamFailure::Ended),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use super::resource::{self, TYPE_URL};
-use super::{Answer, Failure, Protocol, Update, refusal};
+use super::{Acknowledgement, StreamFailure, Update, XdsProtocol, refusal};
 use crate::grpc::proto::envoy::config::core::v3::Node;
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::grpc::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -34,7 +34,7 @@ impl StateOfTheWorld {
     }
 }
 
-impl Protocol for StateOfTheWorld {
+impl XdsProtocol for StateOfTheWorld {
     type Request = DiscoveryRequest;
     type Response = DiscoveryResponse;
 
@@ -46,7 +46,7 @@ impl Protocol for StateOfTheWorld {
         &mut self,
         response: DiscoveryResponse,
         apply: &mut impl FnMut(Update) -> Result<(), String>,
-    ) -> Result<Option<Answer<DiscoveryRequest>>, Failure> {
+    ) -> Result<Option<Acknowledgement<DiscoveryRequest>>, StreamFailure> {
         if response.type_url != TYPE_URL {
             return Ok(None);
         }
@@ -56,7 +56,7 @@ impl Protocol for StateOfTheWorld {
             self.version = response.version_info;
         }
         let request = DiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
-        Ok(Some(Answer { request, is_refusal }))
+        Ok(Some(Acknowledgement { request, is_refusal }))
     }
 
     async fn call(

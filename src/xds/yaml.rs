@@ -22,19 +22,19 @@ pub(super) fn source(config: &RateLimitConfig, room: usize) -> Option<Source> {
     let name = [&config.name, &config.domain].into_iter().find(|name| !name.is_empty());
     let printable = |letter: char| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter };
     let name = name.map_or("a resource without a name", |name| name).chars().take(MAX_NAME).map(printable).collect();
-    let mut page = Page { text: String::new(), room };
+    let mut page = ConfigDocument { text: String::new(), room };
     page.line(0, &format!("domain: {}", quoted(&config.domain)));
     page.descriptors(0, &config.descriptors);
     (page.text.len() <= room).then_some(Source { name, text: page.text })
 }
 
-struct Page {
+struct ConfigDocument {
     text: String,
     /// Maximum bytes. Lines are dropped once the text exceeds them.
     room: usize,
 }
 
-impl Page {
+impl ConfigDocument {
     fn line(&mut self, indent: usize, words: &str) {
         if self.text.len() <= self.room {
             // Writing to a string cannot fail.

@@ -92,7 +92,8 @@ async fn decide(sides: &Sides, now: u64, message: RateLimitRequest) {
 
 fn version(policy: &str) -> String {
     let source = Source { name: "policy.yaml".to_owned(), text: policy.to_owned() };
-    let loaded = policy::load(&[source], &policy::Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded =
+        policy::load(&[source], &policy::CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     loaded.policies.version().to_owned()
 }
 

@@ -32,7 +32,7 @@ pub(super) fn text_of(rules: &[Rule], in_one_slot: bool) -> String {
 
 fn is_valid(rule: &Rule) -> bool {
     let text = text_of(std::slice::from_ref(rule), false);
-    policy::load(&[Source { name: "policy".to_owned(), text }], &policy::Options::default()).is_ok()
+    policy::load(&[Source { name: "policy".to_owned(), text }], &policy::CompileOptions::default()).is_ok()
 }
 
 pub(super) fn policies() -> impl Strategy<Value = Vec<Rule>> {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use prost::Message as _;
 use tollgate::algorithm::amend::{Amended, Amendment};
 use tollgate::algorithm::judge::Hits;
-use tollgate::algorithm::tallies::Tally;
+use tollgate::algorithm::tallies::EntryTally;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::algorithm::verdict::Role;
 use tollgate::algorithm::{Charge, Receipt};
@@ -80,7 +80,7 @@ impl Sides {
     /// Installs a policy on all sides.
     pub(super) fn install(&self, policy: &str) {
         let source = Source { name: "policy".to_owned(), text: policy.to_owned() };
-        let loaded = policy::load(&[source], &policy::Options::default());
+        let loaded = policy::load(&[source], &policy::CompileOptions::default());
         self.in_force.install(loaded.unwrap_or_else(|report| panic!("{report}\n{policy}")).policies);
     }
 
@@ -121,7 +121,7 @@ impl Sides {
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
     /// taken back leaves an entry in a Cluster.
-    pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<Tally>, String> {
+    pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
         let mut said = join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
         said.iter_mut().for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
         if said.iter().all(|tallies| *tallies == said[0]) {
@@ -203,7 +203,7 @@ async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) 
     None
 }
 
-async fn tallies(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> Vec<Tally> {
+async fn tallies(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> Vec<EntryTally> {
     let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
     let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     match counter {

@@ -6,14 +6,14 @@ use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Api, Problem, Refusal};
+use super::{Api, ApiError, ErrorBody};
 use crate::journal::key::read_text;
 use crate::policy::explain;
 
 /// A descriptor in a domain.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct DescriptorQuery {
     /// Domain.
     pub(super) domain: String,
     /// Descriptor, `key=value,key=value`.
@@ -34,17 +34,17 @@ pub struct Explanation {
 /// A request to try.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct TryRequest {
     /// Domain.
     pub domain: String,
     /// Descriptors of the request.
-    pub descriptors: Vec<Tried>,
+    pub descriptors: Vec<TryResult>,
 }
 
 /// A descriptor to try.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Tried {
+pub struct TryResult {
     /// Entries, in order.
     pub entries: Vec<EntryView>,
     /// Hits to charge, 1 by default; 0 is a peek.
@@ -94,7 +94,7 @@ pub struct PeekedStatus {
 
 /// The callers that used up a counter.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Who {
+pub struct CounterUsers {
     /// Path of the rule.
     pub rule: String,
     /// Tallies per caller, largest first.
@@ -121,18 +121,21 @@ fn one() -> u32 {
 #[utoipa::path(
     get,
     path = "/api/v1/explain",
-    params(Which),
+    params(DescriptorQuery),
     responses(
         (status = 200, body = Explanation),
-        (status = 400, description = "no such descriptor can be", body = Problem),
-        (status = 503, description = "no policy is loaded yet", body = Problem)
+        (status = 400, description = "no such descriptor can be", body = ErrorBody),
+        (status = 503, description = "no policy is loaded yet", body = ErrorBody)
     )
 )]
-pub(super) async fn explain(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<Explanation>, Refusal> {
+pub(super) async fn explain(
+    State(api): State<Api>,
+    Query(which): Query<DescriptorQuery>,
+) -> Result<Json<Explanation>, ApiError> {
     let snapshot = api.policies.snapshot();
-    let live = snapshot.as_deref().ok_or_else(|| Refusal::Unavailable("no policy is loaded yet".to_owned()))?;
+    let live = snapshot.as_deref().ok_or_else(|| ApiError::Unavailable("no policy is loaded yet".to_owned()))?;
     let owned = read_text(&which.descriptor)
-        .map_err(|wrong| Refusal::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor)))?;
+        .map_err(|wrong| ApiError::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor)))?;
     let (text, rule) = explain::explain(live.policies(), &which.domain, &owned.entries());
     let version = live.policies().version().to_owned();
     Ok(Json(Explanation { version, rule: rule.map(|rule| rule.path().to_owned()), text }))
@@ -143,14 +146,14 @@ pub(super) async fn explain(State(api): State<Api>, Query(which): Query<Which>) 
 #[utoipa::path(
     post,
     path = "/api/v1/try",
-    request_body = Question,
+    request_body = TryRequest,
     responses(
         (status = 200, body = Peeked),
-        (status = 400, description = "no such request can be", body = Problem),
-        (status = 503, description = "nobody can say", body = Problem)
+        (status = 400, description = "no such request can be", body = ErrorBody),
+        (status = 503, description = "nobody can say", body = ErrorBody)
     )
 )]
-pub(super) async fn peek(State(api): State<Api>, Json(question): Json<Question>) -> Result<Json<Peeked>, Refusal> {
+pub(super) async fn peek(State(api): State<Api>, Json(question): Json<TryRequest>) -> Result<Json<Peeked>, ApiError> {
     api.desk.peek(question).await.map(Json)
 }
 
@@ -158,13 +161,16 @@ pub(super) async fn peek(State(api): State<Api>, Json(question): Json<Question>)
 #[utoipa::path(
     get,
     path = "/api/v1/who",
-    params(Which),
+    params(DescriptorQuery),
     responses(
-        (status = 200, body = Who),
-        (status = 404, description = "there is no such counter, or nobody is recorded", body = Problem),
-        (status = 503, description = "the store cannot say", body = Problem)
+        (status = 200, body = CounterUsers),
+        (status = 404, description = "there is no such counter, or nobody is recorded", body = ErrorBody),
+        (status = 503, description = "the store cannot say", body = ErrorBody)
     )
 )]
-pub(super) async fn who(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<Who>, Refusal> {
+pub(super) async fn who(
+    State(api): State<Api>,
+    Query(which): Query<DescriptorQuery>,
+) -> Result<Json<CounterUsers>, ApiError> {
     api.desk.who(which.domain, which.descriptor).await.map(Json)
 }

@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ask::{TallyView, Which};
+use super::ask::{DescriptorQuery, TallyView};
 use super::denials::{DenialView, instant, of_key};
-use super::{Api, Problem, Refusal};
+use super::{Api, ApiError, ErrorBody};
 use crate::admin::desk::Deed;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
@@ -154,16 +154,19 @@ pub(super) struct ToGrant {
 #[utoipa::path(
     get,
     path = "/api/v1/counter",
-    params(Which),
+    params(DescriptorQuery),
     responses(
         (status = 200, body = CounterView),
-        (status = 400, description = "no such descriptor can be", body = Problem),
-        (status = 404, description = "there is no such counter", body = Problem),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
-        (status = 503, description = "the store cannot say", body = Problem)
+        (status = 400, description = "no such descriptor can be", body = ErrorBody),
+        (status = 404, description = "there is no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
+        (status = 503, description = "the store cannot say", body = ErrorBody)
     )
 )]
-pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<CounterView>, Refusal> {
+pub(super) async fn counter(
+    State(api): State<Api>,
+    Query(which): Query<DescriptorQuery>,
+) -> Result<Json<CounterView>, ApiError> {
     let mut view = api.desk.counter(which.domain, which.descriptor).await?;
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
@@ -179,17 +182,17 @@ pub(super) async fn counter(State(api): State<Api>, Query(which): Query<Which>) 
     request_body = ToReset,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no such descriptor can be", body = Problem),
-        (status = 404, description = "there is no such counter", body = Problem),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
-        (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
+        (status = 400, description = "no such descriptor can be", body = ErrorBody),
+        (status = 404, description = "there is no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
+        (status = 503, description = "the store cannot; where it was late it may have", body = ErrorBody)
     )
 )]
 pub(super) async fn reset(
     State(api): State<Api>,
     Extension(deed): Extension<Deed>,
     Json(asked): Json<ToReset>,
-) -> Result<Json<Changed>, Refusal> {
+) -> Result<Json<Changed>, ApiError> {
     change(&api, &deed, asked.domain, asked.descriptor, Amendment::Reset).await
 }
 
@@ -200,19 +203,19 @@ pub(super) async fn reset(
     request_body = ToRefund,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no hits, or no such descriptor can be", body = Problem),
-        (status = 404, description = "there is no such counter", body = Problem),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
-        (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
+        (status = 400, description = "no hits, or no such descriptor can be", body = ErrorBody),
+        (status = 404, description = "there is no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
+        (status = 503, description = "the store cannot; where it was late it may have", body = ErrorBody)
     )
 )]
 pub(super) async fn refund(
     State(api): State<Api>,
     Extension(deed): Extension<Deed>,
     Json(asked): Json<ToRefund>,
-) -> Result<Json<Changed>, Refusal> {
+) -> Result<Json<Changed>, ApiError> {
     if asked.hits == 0 {
-        return Err(Refusal::Invalid("hits must be at least 1, found 0".to_owned()));
+        return Err(ApiError::Invalid("hits must be at least 1, found 0".to_owned()));
     }
     change(&api, &deed, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
 }
@@ -228,17 +231,17 @@ pub(super) async fn refund(
     request_body = ToGrant,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no such time or descriptor can be", body = Problem),
-        (status = 404, description = "there is no such counter", body = Problem),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = Problem),
-        (status = 503, description = "the store cannot; where it was late it may have", body = Problem)
+        (status = 400, description = "no such time or descriptor can be", body = ErrorBody),
+        (status = 404, description = "there is no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
+        (status = 503, description = "the store cannot; where it was late it may have", body = ErrorBody)
     )
 )]
 pub(super) async fn grant(
     State(api): State<Api>,
     Extension(deed): Extension<Deed>,
     Json(asked): Json<ToGrant>,
-) -> Result<Json<Changed>, Refusal> {
+) -> Result<Json<Changed>, ApiError> {
     let length = match (&asked.r#for, &asked.until) {
         (Some(length), None) => length_of(length)?,
         (None, Some(until)) => {
@@ -247,18 +250,18 @@ pub(super) async fn grant(
             let length = Micros::new(end.as_micros().saturating_sub(us));
             if length == Micros::ZERO {
                 let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
-                return Err(Refusal::Invalid(format!(
+                return Err(ApiError::Invalid(format!(
                     "`until` is to be in the future, found {until}; it is {now} now"
                 )));
             }
             length
         }
         (Some(_), Some(_)) | (None, None) => {
-            return Err(Refusal::Invalid("expected either `for` or `until`".to_owned()));
+            return Err(ApiError::Invalid("expected either `for` or `until`".to_owned()));
         }
     };
     if length == Micros::ZERO || length > MAX_GRANT {
-        return Err(Refusal::Invalid(format!(
+        return Err(ApiError::Invalid(format!(
             "a grant ends in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
@@ -296,7 +299,7 @@ async fn change(
     domain: String,
     descriptor: String,
     amendment: Amendment,
-) -> Result<Json<Changed>, Refusal> {
+) -> Result<Json<Changed>, ApiError> {
     let what = match amendment {
         Amendment::Look => "looked at".to_owned(),
         Amendment::Reset => "reset".to_owned(),
@@ -314,9 +317,9 @@ async fn change(
     Ok(Json(changed))
 }
 
-fn length_of(text: &str) -> Result<Micros, Refusal> {
+fn length_of(text: &str) -> Result<Micros, ApiError> {
     let length: Option<SignedDuration> = text.parse().ok();
     let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
     us.map(Micros::new)
-        .ok_or_else(|| Refusal::Invalid(format!("expected a length of time such as 10m, found `{text}`")))
+        .ok_or_else(|| ApiError::Invalid(format!("expected a length of time such as 10m, found `{text}`")))
 }

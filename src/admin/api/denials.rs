@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Api, Page, Problem, Refusal, rfc3339};
+use super::{Api, ApiError, ErrorBody, PageQuery, rfc3339};
 use crate::admin::desk::Others;
 use crate::algorithm::time::{Micros, Timestamp as Instant};
-use crate::journal::{Denials, Found, Journal, Span};
+use crate::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
-use crate::telemetry::candidates::From as TriedOutBy;
+use crate::telemetry::candidates::CandidateSource as TriedOutBy;
 
 /// Default span of `top`, in minutes.
 const TOP_MINUTES: u64 = 5;
@@ -100,7 +100,7 @@ pub struct DenialView {
 /// Filter for denials.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct DenialQuery {
     /// Only denials of this domain.
     domain: Option<String>,
     /// Only denials of the rule with this path.
@@ -134,9 +134,9 @@ impl DenialView {
     }
 }
 
-impl From<Found> for DenialView {
-    fn from(found: Found) -> Self {
-        let Found { domain, rule, key, record, missed_at_most } = found;
+impl From<DeniedKey> for DenialView {
+    fn from(found: DeniedKey) -> Self {
+        let DeniedKey { domain, rule, key, record, missed_at_most } = found;
         Self {
             domain,
             rule,
@@ -164,18 +164,18 @@ impl From<Found> for DenialView {
 #[utoipa::path(
     get,
     path = "/api/v1/denials",
-    params(Which, Page),
-    responses((status = 200, body = DenialsView), (status = 400, body = Problem))
+    params(DenialQuery, PageQuery),
+    responses((status = 200, body = DenialsView), (status = 400, body = ErrorBody))
 )]
 pub(super) async fn denials(
     State(api): State<Api>,
-    Query(which): Query<Which>,
-    Query(page): Query<Page>,
-) -> Result<Json<DenialsView>, Refusal> {
+    Query(which): Query<DenialQuery>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<DenialsView>, ApiError> {
     let (since, until) = (which.since.as_deref().map(instant), which.until.as_deref().map(instant));
     let (since, until) = (since.transpose()?, until.transpose()?);
     let (domain, rule, key) = (which.domain.as_deref(), which.rule.as_deref(), which.key.as_deref());
-    let span = Span { domain, rule, key, since, until };
+    let span = DenialFilter { domain, rule, key, since, until };
     let known = read(&api, &span).await?;
     Ok(Json(known.view(&api, &span, known.denials.find(&span), page)))
 }
@@ -184,29 +184,34 @@ pub(super) async fn denials(
 #[utoipa::path(
     get,
     path = "/api/v1/top",
-    params(Lately, Page),
-    responses((status = 200, body = DenialsView), (status = 400, body = Problem))
+    params(Lately, PageQuery),
+    responses((status = 200, body = DenialsView), (status = 400, body = ErrorBody))
 )]
 pub(super) async fn top(
     State(api): State<Api>,
     Query(lately): Query<Lately>,
-    Query(page): Query<Page>,
-) -> Result<Json<DenialsView>, Refusal> {
+    Query(page): Query<PageQuery>,
+) -> Result<Json<DenialsView>, ApiError> {
     let back = Micros::from_secs(lately.minutes.unwrap_or(TOP_MINUTES).saturating_mul(60));
     let since = Some(Journal::now() - back);
-    let span = Span { domain: lately.domain.as_deref(), rule: lately.rule.as_deref(), since, ..Span::default() };
+    let span = DenialFilter {
+        domain: lately.domain.as_deref(),
+        rule: lately.rule.as_deref(),
+        since,
+        ..DenialFilter::default()
+    };
     let known = read(&api, &span).await?;
     Ok(Json(known.view(&api, &span, known.denials.top(&span), page)))
 }
 
 /// The denials of all replicas.
-struct Known {
-    denials: Denials,
+struct ReplicaDenials {
+    denials: RecentDenials,
     others: Others,
 }
 
-impl Known {
-    fn view(&self, api: &Api, span: &Span<'_>, found: Vec<Found>, page: Page) -> DenialsView {
+impl ReplicaDenials {
+    fn view(&self, api: &Api, span: &DenialFilter<'_>, found: Vec<DeniedKey>, page: PageQuery) -> DenialsView {
         let snapshot = api.policies.snapshot();
         let policies = snapshot.as_deref().map(|live| live.policies());
         let (kept, begun) = (self.denials.since(), u64::try_from(api.begun.as_microsecond()).unwrap_or_default());
@@ -230,18 +235,18 @@ impl Known {
     }
 }
 
-async fn read(api: &Api, span: &Span<'_>) -> Result<Known, Refusal> {
+async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiError> {
     if !api.journal.is_on() {
-        return Err(Refusal::Conflict("denials are not taken down: --denial-journal is off".to_owned()));
+        return Err(ApiError::Conflict("denials are not taken down: --denial-journal is off".to_owned()));
     }
     let mut others = api.desk.others(Journal::minutes_of(span)).await;
-    Ok(Known { denials: api.journal.read_with(std::mem::take(&mut others.told)), others })
+    Ok(ReplicaDenials { denials: api.journal.read_with(std::mem::take(&mut others.told)), others })
 }
 
 /// Returns the denials of exactly this key from all replicas, and the reason why some may be
 /// missing.
 pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (Option<DenialView>, Option<String>) {
-    let span = Span { domain: Some(domain), rule: Some(rule), key: Some(key), ..Span::default() };
+    let span = DenialFilter { domain: Some(domain), rule: Some(rule), key: Some(key), ..DenialFilter::default() };
     let known = match read(api, &span).await {
         Ok(known) => known,
         Err(refusal) => return (None, Some(refusal.text().to_owned())),
@@ -257,18 +262,18 @@ pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (O
 /// of the number of denials.
 type ByPath<'a> = HashMap<(&'a str, &'a str), &'a Rule>;
 
-fn by_path<'a, 'f>(policies: Option<&'a PolicySet>, found: impl IntoIterator<Item = &'f Found>) -> ByPath<'a> {
+fn by_path<'a, 'f>(policies: Option<&'a PolicySet>, found: impl IntoIterator<Item = &'f DeniedKey>) -> ByPath<'a> {
     let wanted: HashSet<_> = found.into_iter().map(|found| (found.domain.as_str(), found.rule.as_str())).collect();
     let rules = policies.into_iter().flat_map(PolicySet::rules).map(|rule| ((rule.domain(), rule.path()), rule));
     rules.filter(|(path, _)| wanted.contains(path)).collect()
 }
 
-fn rule_of<'a>(rules: &ByPath<'a>, found: &Found) -> Option<&'a Rule> {
+fn rule_of<'a>(rules: &ByPath<'a>, found: &DeniedKey) -> Option<&'a Rule> {
     rules.get(&(found.domain.as_str(), found.rule.as_str())).copied()
 }
 
 /// Builds the view of a denial, with the details of its rule from the policies in force.
-fn view(rule: Option<&Rule>, found: Found) -> DenialView {
+fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
     let view = DenialView::from(found);
     let is_candidate = TriedOutBy::ALL.iter().any(|by| view.rule.ends_with(by.mark()));
     let is_ban = |rule: &Rule| matches!(rule.imposes(), Imposes::Limit(limit) if limit.is_ban());
@@ -280,8 +285,8 @@ fn view(rule: Option<&Rule>, found: Found) -> DenialView {
     }
 }
 
-pub(super) fn instant(text: &str) -> Result<Instant, Refusal> {
-    let invalid = || Refusal::Invalid(format!("expected an instant such as 2026-06-01T12:03:00Z, found `{text}`"));
+pub(super) fn instant(text: &str) -> Result<Instant, ApiError> {
+    let invalid = || ApiError::Invalid(format!("expected an instant such as 2026-06-01T12:03:00Z, found `{text}`"));
     let at: Timestamp = text.parse().map_err(|_| invalid())?;
     u64::try_from(at.as_microsecond()).map(Instant::from_micros).map_err(|_| invalid())
 }

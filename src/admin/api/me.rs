@@ -4,7 +4,7 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::admin::guard::Who;
+use crate::admin::guard::AdmittedClient;
 use crate::admin::rights::Right;
 
 /// The client of the request.
@@ -18,6 +18,6 @@ pub struct Me {
 
 /// Returns the client of the request, and whether it may write.
 #[utoipa::path(get, path = "/api/v1/me", responses((status = 200, body = Me)))]
-pub(super) async fn me(Extension(who): Extension<Who>) -> Json<Me> {
+pub(super) async fn me(Extension(who): Extension<AdmittedClient>) -> Json<Me> {
     Json(Me { may_write: who.right == Right::Write, name: who.name })
 }

@@ -29,8 +29,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Facts;
-use super::desk::Desk;
-use super::guard::{self, Guard};
+use super::desk::Operations;
+use super::guard::{self, AccessGuard};
 use crate::journal::Journal;
 use crate::journal::rates::Rates;
 use crate::limiter::InForce;
@@ -55,14 +55,14 @@ pub struct Api {
     /// Rates of the rules.
     pub rates: Arc<Mutex<Rates>>,
     /// Operations on the stores and the policies.
-    pub desk: Arc<dyn Desk>,
+    pub desk: Arc<dyn Operations>,
     /// Start time of the process.
     pub begun: Timestamp,
 }
 
 /// An error response of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ApiError {
     /// The request is not valid.
     Invalid(String),
     /// The request has no credentials.
@@ -87,7 +87,7 @@ pub enum Refusal {
 
 /// An error response.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
+pub struct ErrorBody {
     /// Error message.
     pub error: String,
 }
@@ -95,7 +95,7 @@ pub struct Problem {
 /// A page of a long result.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct PageQuery {
     /// Maximum number of results: up to 1000, 100 by default.
     limit: Option<usize>,
     /// Number of results to skip.
@@ -109,7 +109,7 @@ pub struct Page {
 )]
 struct Document;
 
-impl Refusal {
+impl ApiError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
@@ -140,9 +140,9 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let problem = Json(Problem { error: self.text().to_owned() });
+        let problem = Json(ErrorBody { error: self.text().to_owned() });
         if matches!(self, Self::Unknown | Self::UnknownToken) {
             return (self.status(), [(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response();
         }
@@ -150,7 +150,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl Page {
+impl PageQuery {
     /// Returns this page of `all`.
     fn of<T>(self, all: impl IntoIterator<Item = T>) -> Vec<T> {
         let limit = self.limit.unwrap_or(PAGE).min(MAX_PAGE);
@@ -159,7 +159,7 @@ impl Page {
 }
 
 /// Builds the router of all routes, behind `guard`.
-pub(super) fn router(api: Api, guard: &Arc<Guard>) -> Router {
+pub(super) fn router(api: Api, guard: &Arc<AccessGuard>) -> Router {
     let guarded = |router: OpenApiRouter<Api>| router.layer(DefaultBodyLimit::max(MAX_BODY));
     let reads = guarded(reads()).route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
     let writes = guarded(writes()).route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::writes));

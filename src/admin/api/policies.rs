@@ -5,10 +5,10 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Api, Problem, Refusal};
+use super::{Api, ApiError, ErrorBody};
 use crate::admin::PolicyFacts;
 use crate::admin::desk::Deed;
-use crate::admin::loads::{Load, Outcome};
+use crate::admin::loads::{LoadOutcome, PolicyLoad};
 
 /// The policies in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -49,7 +49,7 @@ pub struct Reloaded {
 
 /// The last policy loads.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Reloads {
+pub struct RecentLoads {
     /// The loads, latest first.
     pub reloads: Vec<LoadView>,
     /// Total number of loads since the start of the process.
@@ -76,14 +76,14 @@ pub struct LoadView {
     pub report: Option<String>,
 }
 
-impl From<Load> for LoadView {
-    fn from(Load { at, by, version, outcome }: Load) -> Self {
+impl From<PolicyLoad> for LoadView {
+    fn from(PolicyLoad { at, by, version, outcome }: PolicyLoad) -> Self {
         let view =
             Self { at, by: by.word().to_owned(), is_loaded: true, version, before: None, changes: None, report: None };
         match outcome {
-            Outcome::First => view,
-            Outcome::Changed { before, changes } => Self { before: Some(before), changes: Some(changes), ..view },
-            Outcome::Refused(report) => Self { is_loaded: false, report: Some(report), ..view },
+            LoadOutcome::First => view,
+            LoadOutcome::Changed { before, changes } => Self { before: Some(before), changes: Some(changes), ..view },
+            LoadOutcome::Refused(report) => Self { is_loaded: false, report: Some(report), ..view },
         }
     }
 }
@@ -111,10 +111,10 @@ pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
 
 /// Returns the last policy loads, at most 20: the time, the trigger, and either the differences and
 /// the callers that they affect or the reason for the rejection.
-#[utoipa::path(get, path = "/api/v1/reloads", responses((status = 200, body = Reloads)))]
-pub(super) async fn reloads(State(api): State<Api>) -> Json<Reloads> {
+#[utoipa::path(get, path = "/api/v1/reloads", responses((status = 200, body = RecentLoads)))]
+pub(super) async fn reloads(State(api): State<Api>) -> Json<RecentLoads> {
     let (loads, total) = api.facts.loads();
-    Json(Reloads { reloads: loads.into_iter().map(LoadView::from).collect(), total })
+    Json(RecentLoads { reloads: loads.into_iter().map(LoadView::from).collect(), total })
 }
 
 /// Reloads the policy files and puts them in force. They are also reloaded whenever they change;
@@ -124,14 +124,14 @@ pub(super) async fn reloads(State(api): State<Api>) -> Json<Reloads> {
     path = "/api/v1/policies/reload",
     responses(
         (status = 200, body = Reloaded),
-        (status = 409, description = "they come from a control plane", body = Problem),
-        (status = 422, description = "the report on what is wrong with them; what was in force stays", body = Problem)
+        (status = 409, description = "they come from a control plane", body = ErrorBody),
+        (status = 422, description = "the report on what is wrong with them; what was in force stays", body = ErrorBody)
     )
 )]
 pub(super) async fn reload(
     State(api): State<Api>,
     Extension(deed): Extension<Deed>,
-) -> Result<Json<Reloaded>, Refusal> {
+) -> Result<Json<Reloaded>, ApiError> {
     let reloaded = api.desk.reload().await?;
     deed.add(&format!("policies {} are in force", reloaded.policies.version));
     Ok(Json(reloaded))

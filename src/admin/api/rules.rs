@@ -5,14 +5,14 @@ use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Api, Page};
+use super::{Api, PageQuery};
 use crate::journal::rates::{Counts, Rate};
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 
 /// Rules in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Rules {
+pub struct RuleList {
     /// Version of the policies.
     pub version: String,
     /// Total number of rules, including those on other pages.
@@ -87,7 +87,7 @@ pub struct CountsView {
 /// Filter for rules.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct RuleQuery {
     /// Only rules of this domain.
     domain: Option<String>,
     /// Only rules whose path contains this text.
@@ -141,11 +141,15 @@ fn view(rule: &Rule, rate: Rate) -> RuleView {
 
 /// Returns the rules in force that impose a limit or mark a descriptor as unlimited, with live
 /// rates. Rates of rules beyond `--metrics-max-rules` are 0.
-#[utoipa::path(get, path = "/api/v1/rules", params(Which, Page), responses((status = 200, body = Rules)))]
-pub(super) async fn rules(State(api): State<Api>, Query(which): Query<Which>, Query(page): Query<Page>) -> Json<Rules> {
+#[utoipa::path(get, path = "/api/v1/rules", params(RuleQuery, PageQuery), responses((status = 200, body = RuleList)))]
+pub(super) async fn rules(
+    State(api): State<Api>,
+    Query(which): Query<RuleQuery>,
+    Query(page): Query<PageQuery>,
+) -> Json<RuleList> {
     let snapshot = api.policies.snapshot();
     let Some(live) = snapshot.as_deref() else {
-        return Json(Rules { version: String::new(), total: 0, rules: Vec::new() });
+        return Json(RuleList { version: String::new(), total: 0, rules: Vec::new() });
     };
     let wanted = |rule: &&Rule| {
         !matches!(rule.imposes(), Imposes::Nothing)
@@ -165,5 +169,5 @@ pub(super) async fn rules(State(api): State<Api>, Query(which): Query<Which>, Qu
     rated.sort_by(|(_, one), (_, other)| by(other).total_cmp(&by(one)));
     let total = rated.len();
     let rules = page.of(rated).into_iter().map(|(rule, rate)| view(rule, rate)).collect();
-    Json(Rules { version: live.policies().version().to_owned(), total, rules })
+    Json(RuleList { version: live.policies().version().to_owned(), total, rules })
 }

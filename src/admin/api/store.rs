@@ -10,7 +10,7 @@ use crate::telemetry::metrics::Process;
 
 /// The status of the process.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Status {
+pub struct ProcessStatus {
     /// Version of the program.
     pub program: String,
     /// Start time, RFC 3339.
@@ -42,14 +42,14 @@ pub struct JournalStatus {
 
 /// The status of the store.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Store {
+pub struct StoreStatus {
     /// Servers of the store; empty if counters live in this process.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerStatus>,
 }
 
 /// A server of the store, as seen by the workers of this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Server {
+pub struct ServerStatus {
     /// Address of the server.
     pub address: String,
     /// Number of workers that use the server.
@@ -60,12 +60,12 @@ pub struct Server {
     /// and calls fail at once until it does.
     pub breakers_open: usize,
     /// The last report of the server on itself; absent if there is none yet.
-    pub told: Option<Told>,
+    pub told: Option<ServerInfo>,
 }
 
 /// The report of a server on itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Told {
+pub struct ServerInfo {
     /// Time of the report, RFC 3339.
     pub at: String,
     /// Role: `master` or `slave`.
@@ -82,7 +82,7 @@ pub struct Told {
     pub round_trip_us: u64,
 }
 
-impl Server {
+impl ServerStatus {
     /// Returns the problem with the server, if there is one.
     fn problem(&self) -> Option<String> {
         let Self { address, workers, connected, breakers_open, .. } = self;
@@ -94,15 +94,15 @@ impl Server {
 }
 
 /// Returns the status of the process: its problems and its resource usage.
-#[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = Status)))]
-pub(super) async fn status(State(api): State<Api>) -> Json<Status> {
+#[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
+pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
     let (unready, lost) = (api.facts.unready(), api.journal.lost());
     let refused = api.facts.policies().last_error.map(|_| "the last change of the policies was refused".to_owned());
     let servers = api.desk.servers();
     let mut degraded: Vec<String> = unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
     degraded.extend(refused);
-    degraded.extend(servers.iter().filter_map(Server::problem));
-    Json(Status {
+    degraded.extend(servers.iter().filter_map(ServerStatus::problem));
+    Json(ProcessStatus {
         program: env!("CARGO_PKG_VERSION").to_owned(),
         begun_at: api.begun.to_string(),
         is_ready: unready.is_none(),
@@ -120,7 +120,7 @@ pub(super) async fn status(State(api): State<Api>) -> Json<Status> {
 
 /// Returns the servers of the store: connections, open circuit breakers, and what the servers
 /// report about themselves.
-#[utoipa::path(get, path = "/api/v1/store", responses((status = 200, body = Store)))]
-pub(super) async fn store(State(api): State<Api>) -> Json<Store> {
-    Json(Store { servers: api.desk.servers() })
+#[utoipa::path(get, path = "/api/v1/store", responses((status = 200, body = StoreStatus)))]
+pub(super) async fn store(State(api): State<Api>) -> Json<StoreStatus> {
+    Json(StoreStatus { servers: api.desk.servers() })
 }

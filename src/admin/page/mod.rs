@@ -59,9 +59,9 @@ const FILES: [File; 17] = [
 
 /// The page in the form in which it is served.
 #[derive(Clone)]
-pub(super) struct Front(Arc<Served>);
+pub(super) struct Front(Arc<PageFile>);
 
-struct Served {
+struct PageFile {
     /// Digest of all files.
     version: String,
     index: String,
@@ -75,7 +75,7 @@ impl Front {
         let digest = texts.fold(Sha256::new(), |digest, text| digest.chain_update(text)).finalize();
         let version: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let index = INDEX.replace(FOLDER, &format!("/page/{version}"));
-        Self(Arc::new(Served { index, tag: format!("\"{version}\""), version }))
+        Self(Arc::new(PageFile { index, tag: format!("\"{version}\""), version }))
     }
 
     /// Returns the routes of the files that the page refers to.

@@ -22,14 +22,14 @@ struct Write {
     step: i64,
     /// Index of the limit, of two, that makes the write.
     by: usize,
-    kind: Kind,
+    kind: AlgorithmKind,
     hits: u32,
     /// Index of the earlier charge to take back.
     charge: prop::sample::Index,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum AlgorithmKind {
     ChargeIfAllowed,
     ChargeAlways,
     Refund,
@@ -38,7 +38,7 @@ enum Kind {
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
-    use Kind::{ChargeAlways, ChargeIfAllowed, Refund, TakeBack};
+    use AlgorithmKind::{ChargeAlways, ChargeIfAllowed, Refund, TakeBack};
     let step = prop_oneof![Just(0), 0i64..50, 0i64..5_000, -100i64..0, Just(1_000_000), Just(40_000_000_000)];
     let kind = prop::sample::select(vec![ChargeIfAllowed, ChargeIfAllowed, ChargeAlways, Refund, TakeBack]);
     let hits = prop_oneof![4 => 1u32..4, 2 => 1u32..2_000, 1 => any::<u32>().prop_map(|hits| hits.max(1))];
@@ -110,17 +110,17 @@ proptest! {
             let (limit, hits) = (&limits[by], u64::from(hits));
             let before: Vec<_> = limits.iter().map(|limit| used(limit, &state, now)).collect();
             let given_back = match kind {
-                Kind::ChargeIfAllowed if !limit.allows(&state, hits, at(now)).unwrap() => continue,
-                Kind::ChargeIfAllowed | Kind::ChargeAlways => {
+                AlgorithmKind::ChargeIfAllowed if !limit.allows(&state, hits, at(now)).unwrap() => continue,
+                AlgorithmKind::ChargeIfAllowed | AlgorithmKind::ChargeAlways => {
                     charges.push(limit.charge(&mut state, hits, at(now)).unwrap());
                     0
                 }
-                Kind::Refund => {
+                AlgorithmKind::Refund => {
                     limit.refund(&mut state, hits, at(now)).unwrap();
                     hits
                 }
-                Kind::TakeBack if charges.is_empty() => continue,
-                Kind::TakeBack => {
+                AlgorithmKind::TakeBack if charges.is_empty() => continue,
+                AlgorithmKind::TakeBack => {
                     let whole = charges.swap_remove(charge.index(charges.len()));
                     let receipt = Receipt { hits: hits.min(whole.hits), ..whole };
                     limit.take_back(&mut state, receipt, at(now)).unwrap();

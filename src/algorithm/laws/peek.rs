@@ -5,9 +5,9 @@ use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Judgement;
 
 /// A question: index of one of two counters, hits, charge mode, role.
-type Asked = (usize, u32, Charge, Role);
+type PeekCase = (usize, u32, Charge, Role);
 
-fn questions() -> impl Strategy<Value = Vec<Asked>> {
+fn questions() -> impl Strategy<Value = Vec<PeekCase>> {
     let roles = proptest::sample::select(vec![Role::Enforce, Role::Shadow, Role::Quota, Role::QuotaShadow]);
     let modes = proptest::sample::select(vec![Charge::Admitted, Charge::Blamed, Charge::Always, Charge::Afterwards]);
     proptest::collection::vec((0usize..2, 0u32..7, modes, roles), 1..6)
@@ -36,14 +36,14 @@ fn counters(algorithms: &[Algorithm; 2], trace: &[(u64, u32)], granted: u32) -> 
 
 fn judged(
     algorithms: &[Algorithm; 2],
-    asked: &[Asked],
+    asked: &[PeekCase],
     counters: &mut [State],
     (prior, now): (Prior, u64),
     hits: impl Fn(u32) -> Hits,
 ) -> Judgement {
     let entries = [b"user=ann".to_vec()];
     let limits: Vec<_> = asked.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
-    let question = |(limit, (which, wanted, _, role)): (_, &Asked)| Question {
+    let question = |(limit, (which, wanted, _, role)): (_, &PeekCase)| Question {
         limit,
         hits: hits(*wanted),
         role: *role,

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 
 use super::counter::quoted;
 use super::said::remark;
-use crate::admin::api::Problem;
+use crate::admin::api::ErrorBody;
 use crate::admin::rights::Token;
 
 /// Default URL of the admin port.
@@ -34,7 +34,7 @@ const MAX_ANSWER: usize = 64 << 20;
 /// The service to call, and the credentials for it.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
-pub struct Server {
+pub struct ServerArgs {
     /// Admin port of the service: http:// or https://, host and port.
     #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = USUAL)]
     admin: String,
@@ -60,7 +60,7 @@ pub struct Server {
     is_warned: Arc<AtomicBool>,
 }
 
-impl Server {
+impl ServerArgs {
     /// Gets a path below `/api/v1/`, with a query.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Server {
         let asked = tokio::time::timeout(PATIENCE, self.send(method, path, body));
         let (status, body) = asked.await.map_err(|_| told(&format!("no answer within {PATIENCE:?}")))??;
         if !(200..300).contains(&status) {
-            let problem = serde_json::from_slice::<Problem>(&body).map(|problem| problem.error);
+            let problem = serde_json::from_slice::<ErrorBody>(&body).map(|problem| problem.error);
             let problem = problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
             let hint = if status == 401 { "; --token-file FILE shows another" } else { "" };
             return Err(told(&format!("{status}: {problem}{hint}")));

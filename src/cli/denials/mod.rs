@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::span::{Asked, instant};
+use self::span::{SpanArgs, instant};
 pub(super) use self::text::{missing, others};
-use super::api::Server;
+use super::api::ServerArgs;
 use super::said::{no_answer, remark, say};
 use super::{block_on, table};
 use crate::admin::api::denials::DenialsView;
@@ -24,9 +24,9 @@ Why was ann denied at 12:03? Whom has a rule denied in the last two minutes? All
   tollgate denials --key user=ann --at 12:03
   tollgate denials --rule 'plan=free > user' --last 2m
   tollgate denials --json")]
-pub struct Denials {
+pub struct DenialsArgs {
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
     /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
@@ -56,7 +56,7 @@ pub struct Denials {
     json: bool,
 }
 
-impl Denials {
+impl DenialsArgs {
     /// Queries the service and prints the denials.
     pub fn run(self) -> ExitCode {
         let told = block_on(self.ask()).map_err(|error| error.to_string()).and_then(|told| told);
@@ -71,7 +71,7 @@ impl Denials {
     }
 
     async fn ask(&self) -> Result<DenialsView, String> {
-        let asked = Asked { at: self.at, since: self.since, until: self.until, last: self.last };
+        let asked = SpanArgs { at: self.at, since: self.since, until: self.until, last: self.last };
         let (span, note) = asked.span(Timestamp::now())?;
         if let Some(note) = note {
             remark(format_args!("note: {note}"));

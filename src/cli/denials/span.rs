@@ -10,7 +10,7 @@ const MINUTE: i64 = 60;
 
 /// The period flags of the query.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct SpanArgs {
     pub(super) at: Option<Timestamp>,
     pub(super) since: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
@@ -19,17 +19,17 @@ pub(super) struct Asked {
 
 /// A period; without an end, up to the latest denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct TimeRange {
     pub(super) since: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
 }
 
-impl Asked {
+impl SpanArgs {
     /// Returns the period, and a note if it was shortened.
     ///
     /// # Errors
     /// No denials of that period are kept: it is too long ago, or in the future.
-    pub(super) fn span(self, now: Timestamp) -> Result<(Span, Option<String>), String> {
+    pub(super) fn span(self, now: Timestamp) -> Result<(TimeRange, Option<String>), String> {
         let minute = SignedDuration::from_micros(59_999_999);
         let (since, until) = match (self.at, self.last) {
             (Some(at), _) => (Some(at), at.checked_add(minute).ok()),
@@ -54,7 +54,7 @@ impl Asked {
             Some(last) => format!("--last {last:#} is cut to 15m: {kept}"),
             None => format!("{kept}: those since {} are told", moment(oldest(now), now)),
         });
-        Ok((Span { since, until }, note))
+        Ok((TimeRange { since, until }, note))
     }
 }
 
@@ -111,16 +111,16 @@ mod tests {
     #[test]
     fn a_time_of_which_nothing_is_kept_is_told() {
         let now = at("18:59:30");
-        let early = Asked { at: Some(at("11:03:00")), ..Asked::default() };
+        let early = SpanArgs { at: Some(at("11:03:00")), ..SpanArgs::default() };
         let expected = "11:03 UTC is 7 h ago, denials are kept for 15 minutes; it is 18:59 UTC now";
         assert_eq!(early.span(now).unwrap_err(), expected);
-        let late = Asked { since: Some(at("19:03:00")), ..Asked::default() };
+        let late = SpanArgs { since: Some(at("19:03:00")), ..SpanArgs::default() };
         assert_eq!(late.span(now).unwrap_err(), "19:03 UTC is not yet: it is 18:59 UTC now");
-        let oldest = Asked { at: Some(at("18:44:00")), ..Asked::default() };
+        let oldest = SpanArgs { at: Some(at("18:44:00")), ..SpanArgs::default() };
         assert_eq!(oldest.span(now).unwrap().1, None);
-        let cut = Asked { last: Some(SignedDuration::from_hours(1)), ..Asked::default() };
+        let cut = SpanArgs { last: Some(SignedDuration::from_hours(1)), ..SpanArgs::default() };
         assert_eq!(cut.span(now).unwrap().1.unwrap(), "--last 1h is cut to 15m: denials are kept for 15 minutes");
-        let cut = Asked { since: Some(at("18:00:00")), ..Asked::default() };
+        let cut = SpanArgs { since: Some(at("18:00:00")), ..SpanArgs::default() };
         let note = cut.span(now).unwrap().1.unwrap();
         assert_eq!(note, "denials are kept for 15 minutes: those since 18:44 UTC are told");
     }

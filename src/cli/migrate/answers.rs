@@ -5,11 +5,11 @@ use crate::grpc::proto::RateLimitResponse;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 
 /// A response, or the error instead of one: its code and its text.
-pub(super) type Answer = Result<RateLimitResponse, String>;
+pub(super) type ComparedAnswer = Result<RateLimitResponse, String>;
 
 /// A field in which two responses differ.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Difference {
+pub(super) struct AnswerDifference {
     /// Index of the descriptor; `None` for a field of the whole response.
     pub(super) descriptor: Option<usize>,
     /// Name of the field in the protocol.
@@ -20,12 +20,12 @@ pub(super) struct Difference {
 
 /// Compares two responses. Times may differ by one second. For a `peek`, whose result depends on
 /// earlier hits, only the limit that applies is compared.
-pub(super) fn differences(there: &Answer, here: &Answer, peek: bool) -> Vec<Difference> {
+pub(super) fn differences(there: &ComparedAnswer, here: &ComparedAnswer, peek: bool) -> Vec<AnswerDifference> {
     let mut list = List(Vec::new());
     match (there, here) {
         (Ok(there), Ok(here)) => responses(there, here, peek, &mut list),
         (there, here) => {
-            let text = |answer: &Answer| match answer {
+            let text = |answer: &ComparedAnswer| match answer {
                 Ok(response) => code(response.overall_code),
                 Err(error) => error.clone(),
             };
@@ -41,12 +41,12 @@ fn code_of(error: &str) -> &str {
     error.split(':').next().unwrap_or_default()
 }
 
-struct List(Vec<Difference>);
+struct List(Vec<AnswerDifference>);
 
 impl List {
     fn add(&mut self, descriptor: Option<usize>, field: &'static str, there: String, here: String, is_same: bool) {
         if !is_same {
-            self.0.push(Difference { descriptor, field, there, here });
+            self.0.push(AnswerDifference { descriptor, field, there, here });
         }
     }
 
@@ -132,14 +132,15 @@ mod tests {
     use crate::grpc::proto::rate_limit_response::RateLimit;
     use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 
-    fn answer(requests_per_unit: u32, limit_remaining: u32) -> Answer {
+    fn answer(requests_per_unit: u32, limit_remaining: u32) -> ComparedAnswer {
         let limit = RateLimit { requests_per_unit, unit: Unit::Hour.into(), ..Default::default() };
         let status = DescriptorStatus { current_limit: Some(limit), limit_remaining, ..Default::default() };
         Ok(RateLimitResponse { statuses: vec![status], ..Default::default() })
     }
 
-    fn fields(there: &Answer, here: &Answer, peek: bool) -> Vec<String> {
-        let line = |found: Difference| format!("{:?} {} {} {}", found.descriptor, found.field, found.there, found.here);
+    fn fields(there: &ComparedAnswer, here: &ComparedAnswer, peek: bool) -> Vec<String> {
+        let line =
+            |found: AnswerDifference| format!("{:?} {} {} {}", found.descriptor, found.field, found.there, found.here);
         differences(there, here, peek).into_iter().map(line).collect()
     }
 

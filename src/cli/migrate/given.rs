@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::env_file;
 use crate::cli::settings::variables;
 use crate::policy::Source;
-use crate::policy::source::files::Places;
+use crate::policy::source::files::PolicyLocations;
 use crate::settings::envoyproxy::{Translation, Variables, named, translate};
 
 /// The variables of a service, and what else its deployment contains.
@@ -60,7 +60,7 @@ impl Given {
     }
 
     /// Returns the mounted files that the service would read at `places`.
-    pub(super) fn mounted(&self, places: &Places) -> Vec<Source> {
+    pub(super) fn mounted(&self, places: &PolicyLocations) -> Vec<Source> {
         let is_read = |path: &Path, text: &str| {
             let below = places.paths.iter().find_map(|place| path.strip_prefix(place).ok());
             below.is_some_and(|below| places.which.selects(below, text))

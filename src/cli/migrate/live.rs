@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::answers::{Answer, Difference, differences};
+use super::answers::{AnswerDifference, ComparedAnswer, differences};
 use crate::cli::block_on;
 use crate::cli::client_tls::ClientTlsFlags;
-use crate::cli::replay::Lines;
+use crate::cli::replay::NonEmptyLines;
 use crate::cli::said::{no_answer, say};
-use crate::grpc::client::{Client, ClientError};
+use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json;
 use crate::grpc::proto::RateLimitRequest;
 
@@ -33,7 +33,7 @@ pub(super) struct Both<'m> {
 
 /// The result of a trace.
 #[derive(Default)]
-struct Comparison {
+struct LiveComparison {
     requests: u64,
     different: u64,
     shown: String,
@@ -61,14 +61,14 @@ pub(super) fn run(both: &Both<'_>) -> ExitCode {
 }
 
 impl Both<'_> {
-    async fn compare(&self) -> Result<Comparison, String> {
-        let mut lines = Lines::open(self.trace)?;
+    async fn compare(&self) -> Result<LiveComparison, String> {
+        let mut lines = NonEmptyLines::open(self.trace)?;
         let tls = self.tls.read().map_err(|error| error.to_string())?;
-        let connect = |address| Client::connect(address, tls.as_ref());
+        let connect = |address| RateLimitClient::connect(address, tls.as_ref());
         let (there, here) = (connect(self.live).await, connect(self.against).await);
         let (mut there, mut here) =
             (there.map_err(|error| error.to_string())?, here.map_err(|error| error.to_string())?);
-        let mut comparison = Comparison::default();
+        let mut comparison = LiveComparison::default();
         let mut is_peek_tested = !self.peek;
         while let Some(line) = lines.next()? {
             let request = match read(line, self.peek) {
@@ -98,7 +98,12 @@ impl Both<'_> {
     ///
     /// # Errors
     /// Each peek takes a hit.
-    async fn test_peek(&self, there: &mut Client, request: &RateLimitRequest, first: &Answer) -> Result<bool, String> {
+    async fn test_peek(
+        &self,
+        there: &mut RateLimitClient,
+        request: &RateLimitRequest,
+        first: &ComparedAnswer,
+    ) -> Result<bool, String> {
         let Some(first) = left(first).filter(|left| *left >= REPEATS) else { return Ok(false) };
         let mut before = first;
         for _ in 0..REPEATS {
@@ -118,7 +123,7 @@ impl Both<'_> {
 }
 
 /// Returns the hits that are left of the first limit in a response.
-fn left(answer: &Answer) -> Option<u32> {
+fn left(answer: &ComparedAnswer) -> Option<u32> {
     let statuses = &answer.as_ref().ok()?.statuses;
     statuses.iter().find(|status| status.current_limit.is_some()).map(|status| status.limit_remaining)
 }
@@ -138,7 +143,7 @@ fn read(line: &[u8], peek: bool) -> Result<RateLimitRequest, String> {
 }
 
 /// Sends a request. An error of the service counts as a response; one of the connection does not.
-async fn ask(client: &mut Client, request: &RateLimitRequest) -> Result<Answer, String> {
+async fn ask(client: &mut RateLimitClient, request: &RateLimitRequest) -> Result<ComparedAnswer, String> {
     match client.should_rate_limit(request.clone()).await {
         Ok(response) => Ok(Ok(response)),
         Err(error @ ClientError::Answer(_)) => Ok(Err(error.to_string())),
@@ -146,11 +151,11 @@ async fn ask(client: &mut Client, request: &RateLimitRequest) -> Result<Answer, 
     }
 }
 
-impl Comparison {
-    fn add(&mut self, place: &str, request: &RateLimitRequest, differences: &[Difference]) {
+impl LiveComparison {
+    fn add(&mut self, place: &str, request: &RateLimitRequest, differences: &[AnswerDifference]) {
         self.requests = self.requests.saturating_add(1);
         self.different = self.different.saturating_add(u64::from(!differences.is_empty()));
-        for Difference { descriptor, field, there, here } in differences {
+        for AnswerDifference { descriptor, field, there, here } in differences {
             let count = self.fields.entry(field).or_default();
             *count = count.saturating_add(1);
             let of = descriptor.map(|index| named(request, index)).unwrap_or_default();
@@ -183,7 +188,7 @@ fn named(request: &RateLimitRequest, index: usize) -> String {
     format!("{}: ", entries.iter().map(entry).collect::<Vec<_>>().join(","))
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for LiveComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)?;
         let all = self.fields.values().sum::<u64>().saturating_add(self.skipped);

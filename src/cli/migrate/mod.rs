@@ -18,7 +18,7 @@ use self::page::Page;
 use super::client_tls::ClientTlsFlags;
 use super::said::{no_answer, say};
 use crate::policy::source::files;
-use crate::policy::{self, Loaded, Report};
+use crate::policy::{self, Loaded, PolicyReport};
 use crate::settings::PolicySettings;
 use crate::settings::envoyproxy::{self, Translation};
 
@@ -81,7 +81,7 @@ fn with_live(argument: clap::Arg) -> clap::Arg {
 }
 
 /// The policies that the service loads, or why there are none.
-enum Policies {
+enum MigratedPolicies {
     Loaded {
         files: Vec<policy::Source>,
         loaded: Loaded,
@@ -91,7 +91,7 @@ enum Policies {
     },
     ControlPlane(String),
     Missing(String),
-    Refused(Report),
+    Refused(PolicyReport),
 }
 
 impl Migrate {
@@ -115,8 +115,8 @@ impl Migrate {
         let translation = given.translate();
         let settings = envoyproxy::policies(&translation);
         let policies = self.policies(&given, &translation, settings.as_ref())?;
-        let is_whole =
-            translation.problems.is_empty() && matches!(policies, Policies::Loaded { .. } | Policies::ControlPlane(_));
+        let is_whole = translation.problems.is_empty()
+            && matches!(policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
         let written = match (&self.output, is_whole) {
             (Some(folder), true) => Some(own::write(folder, &given, &translation, settings.as_ref(), &policies)?),
             (Some(_), false) | (None, _) => None,
@@ -138,13 +138,13 @@ impl Migrate {
         given: &Given,
         translation: &Translation,
         settings: Option<&PolicySettings>,
-    ) -> Result<Policies, String> {
+    ) -> Result<MigratedPolicies, String> {
         let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
         if let (Some(plane), true) = (plane, self.policy.is_empty()) {
-            return Ok(Policies::ControlPlane(given.place_of(plane).unwrap_or(plane).to_owned()));
+            return Ok(MigratedPolicies::ControlPlane(given.place_of(plane).unwrap_or(plane).to_owned()));
         }
         let Some(settings) = settings else {
-            return Ok(Policies::Missing("not looked for, until the settings are right".to_owned()));
+            return Ok(MigratedPolicies::Missing("not looked for, until the settings are right".to_owned()));
         };
         let mut places = settings.places.clone();
         if !self.policy.is_empty() {
@@ -156,13 +156,13 @@ impl Migrate {
         let files = match () {
             () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
             () if places.paths.iter().any(|path| !path.exists()) => {
-                return Ok(Policies::Missing(format!("nothing is at {from}; add `--policy PATH`")));
+                return Ok(MigratedPolicies::Missing(format!("nothing is at {from}; add `--policy PATH`")));
             }
             () => files::read(&places),
         };
         Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
-            Ok((loaded, files)) => Policies::Loaded { files, loaded, from, unused_plane: plane.cloned() },
-            Err(report) => Policies::Refused(report),
+            Ok((loaded, files)) => MigratedPolicies::Loaded { files, loaded, from, unused_plane: plane.cloned() },
+            Err(report) => MigratedPolicies::Refused(report),
         })
     }
 }

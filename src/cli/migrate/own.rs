@@ -5,9 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::Policies;
+use super::MigratedPolicies;
 use super::given::Given;
-use crate::policy::{self, Dialect, Loaded, Options, Source};
+use crate::policy::{self, CompileOptions, Loaded, PolicyDialect, Source};
 use crate::printable::escaped;
 use crate::settings::PolicySettings;
 use crate::settings::envoyproxy::{OwnVariable, Translation, carried, is_carried, own_names, own_variables};
@@ -23,7 +23,7 @@ const STORE: &str = "TOLLGATE_STORE";
 const FILL_IN: &str = "FILL-IN";
 
 /// Paths of the files that were written.
-pub(super) struct Written {
+pub(super) struct OwnSettings {
     /// Path of `tollgate.env`.
     pub(super) variables: PathBuf,
     /// The folder of policies; `None` if they come from a control plane.
@@ -44,8 +44,8 @@ pub(super) fn write(
     given: &Given,
     translation: &Translation,
     settings: Option<&PolicySettings>,
-    policies: &Policies,
-) -> Result<Written, String> {
+    policies: &MigratedPolicies,
+) -> Result<OwnSettings, String> {
     // The service may run in another directory.
     let folder = std::path::absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let variables = folder.join("tollgate.env");
@@ -57,7 +57,7 @@ pub(super) fn write(
         return Err(format!("{} {text}", variables.display()));
     }
     let (files, is_native) = match (policies, settings) {
-        (Policies::Loaded { files, loaded, .. }, Some(settings)) => {
+        (MigratedPolicies::Loaded { files, loaded, .. }, Some(settings)) => {
             copy(files, &place)?;
             (Some(place), is_native(files, loaded, settings.options))
         }
@@ -65,13 +65,13 @@ pub(super) fn write(
     };
     let text = EnvText::of(given, translation, files.as_deref(), is_native);
     write_new(&variables, &text.lines)?;
-    Ok(Written { variables, policies: files, is_native, open: text.open })
+    Ok(OwnSettings { variables, policies: files, is_native, open: text.open })
 }
 
 /// Returns `true` if files mean the same in the dialect in which a word without a meaning is an
 /// error.
-fn is_native(files: &[Source], loaded: &Loaded, options: Options) -> bool {
-    let own = Options { dialect: Dialect::Tollgate, ..options };
+fn is_native(files: &[Source], loaded: &Loaded, options: CompileOptions) -> bool {
+    let own = CompileOptions { dialect: PolicyDialect::Tollgate, ..options };
     policy::load(files, &own).is_ok_and(|own| own.policies.version() == loaded.policies.version())
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::Policies;
+use super::MigratedPolicies;
 use super::given::Given;
-use super::own::Written;
+use super::own::OwnSettings;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::{Imposes, Loaded, Rule};
 use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, read_by};
@@ -28,8 +28,8 @@ const ALWAYS: &[(&str, &str)] = &[
 pub(super) struct Page<'m> {
     pub(super) given: &'m Given,
     pub(super) translation: &'m Translation,
-    pub(super) policies: &'m Policies,
-    pub(super) written: Option<&'m Written>,
+    pub(super) policies: &'m MigratedPolicies,
+    pub(super) written: Option<&'m OwnSettings>,
 }
 
 impl fmt::Display for Page<'_> {
@@ -99,16 +99,16 @@ impl Page<'_> {
 
     fn policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.policies {
-            Policies::ControlPlane(address) => writeln!(f, "\nPolicies: from the control plane at {address}"),
-            Policies::Missing(why) => {
+            MigratedPolicies::ControlPlane(address) => writeln!(f, "\nPolicies: from the control plane at {address}"),
+            MigratedPolicies::Missing(why) => {
                 writeln!(f, "\nPolicies: none")?;
                 line(f, "problem", why)
             }
-            Policies::Refused(report) => {
+            MigratedPolicies::Refused(report) => {
                 writeln!(f, "\nPolicies: {}; that service refuses them too\n", count(report.len(), "problem"))?;
                 write!(f, "{report}")
             }
-            Policies::Loaded { files, loaded, from, unused_plane } => {
+            MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
                 let (files, rules) = (count(files.len(), "file"), count(loaded.policies.rules().count(), "rule"));
                 writeln!(f, "\nPolicies: {files} of {from}, {rules}, {}", count(limits, "limit"))?;
@@ -139,7 +139,7 @@ impl Page<'_> {
             "insight",
             "`tollgate top`, `denials`, `explain` and `inspect` show who is denied, by which rule, and why",
         )?;
-        let Policies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
+        let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
         let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {
             Algorithm::FixedWindow(_) => true,
             Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
@@ -166,18 +166,18 @@ impl Page<'_> {
 
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nNext")?;
-        let has_policies = matches!(self.policies, Policies::Loaded { .. } | Policies::ControlPlane(_));
+        let has_policies = matches!(self.policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
         if !self.translation.problems.is_empty() || !has_policies {
             return writeln!(f, "  1. correct the problems above, and run this again");
         }
         let swap = "swap the image; files, variables and ports stay. Or first write them anew by --output DIR";
-        let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], Written::steps);
+        let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], OwnSettings::steps);
         steps.push("compare the answers: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE".to_owned());
         steps.iter().zip(1..).try_for_each(|(step, number)| wrapped(f, &format!("  {number}. "), 5, step))
     }
 }
 
-impl Written {
+impl OwnSettings {
     fn steps(&self) -> Vec<String> {
         let mut steps = Vec::new();
         let variables = self.variables.display();

@@ -3,7 +3,7 @@
 
 use std::io::BufRead;
 
-use super::Lines;
+use super::NonEmptyLines;
 use super::denied::Comparison;
 use super::line::Format;
 use crate::cli::dry_run::DryRun;
@@ -23,7 +23,7 @@ struct PassedOver {
 /// # Errors
 /// The file cannot be read, or none of its lines can.
 pub(super) async fn print(
-    mut lines: Lines<impl BufRead>,
+    mut lines: NonEmptyLines<impl BufRead>,
     format: &Format,
     first: &DryRun,
     second: Option<&DryRun>,

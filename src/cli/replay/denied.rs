@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::top::Top;
+use super::top::TopKeys;
 use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::journal::key;
 use crate::limiter::{Decision, Status};
@@ -16,7 +16,7 @@ const SHOWN: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Denied {
     requests: u64,
-    rules: BTreeMap<(String, String), Top>,
+    rules: BTreeMap<(String, String), TopKeys>,
 }
 
 /// The decisions of two policy sets on the same traffic, or of one alone.

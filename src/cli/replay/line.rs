@@ -7,14 +7,14 @@ use crate::algorithm::time::Timestamp;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::grpc::json;
 use crate::grpc::request::{self, RequestBounds};
-use crate::policy::access_log::{From, Map};
+use crate::policy::access_log::{AccessLogMap, TextSource};
 
 /// The format of lines.
 pub(super) enum Format {
     /// A trace: `at` and `request`.
     Trace,
     /// An access log, with the mapping of its fields to a request.
-    AccessLog(Map),
+    AccessLog(AccessLogMap),
 }
 
 /// A request and its time.
@@ -22,10 +22,10 @@ pub(super) struct Line {
     /// Time of the request, as written.
     pub(super) at: Value,
     pub(super) instant: Timestamp,
-    asked: Asked,
+    asked: TraceDescriptor,
 }
 
-enum Asked {
+enum TraceDescriptor {
     /// A message of the protocol.
     Message(Vec<u8>),
     Entries {
@@ -49,25 +49,25 @@ impl Format {
                 let instant = instant(&at, 1).ok_or_else(|| not_an_instant("at", &at))?;
                 let message = line.get_mut("request").map(Value::take).ok_or("`request` is missing")?;
                 let message = json::request(message).map_err(|error| format!("request: {error}"))?;
-                Ok(Some(Line { at, instant, asked: Asked::Message(message) }))
+                Ok(Some(Line { at, instant, asked: TraceDescriptor::Message(message) }))
             }
             Self::AccessLog(map) => of_access_log(map, &line),
         }
     }
 }
 
-fn of_access_log(map: &Map, line: &Value) -> Result<Option<Line>, String> {
+fn of_access_log(map: &AccessLogMap, line: &Value) -> Result<Option<Line>, String> {
     let at = field(line, &map.time).cloned().unwrap_or_default();
     let instant = instant(&at, map.scale).ok_or_else(|| not_an_instant(&map.time, &at))?;
     let Some(domain) = text(&map.domain, line) else { return Ok(None) };
-    let entry = |(key, from): &(String, From)| Some((key.clone(), text(from, line)?));
+    let entry = |(key, from): &(String, TextSource)| Some((key.clone(), text(from, line)?));
     let descriptors: Vec<Vec<_>> =
         map.descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect();
     let hits = map.hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
     let hits: u32 = hits.parse().map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
     let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
     let is_any = !descriptors.is_empty();
-    Ok(is_any.then(|| Line { at, instant, asked: Asked::Entries { domain, descriptors, hits } }))
+    Ok(is_any.then(|| Line { at, instant, asked: TraceDescriptor::Entries { domain, descriptors, hits } }))
 }
 
 impl Line {
@@ -77,11 +77,11 @@ impl Line {
     /// The request is invalid.
     pub(super) fn request(&self) -> Result<Request<'_>, String> {
         match &self.asked {
-            Asked::Message(message) => {
+            TraceDescriptor::Message(message) => {
                 let bounds = RequestBounds { descriptors: usize::MAX, entries: usize::MAX, all_entries: usize::MAX };
                 request::read(message, &bounds).map_err(|invalid| invalid.to_string())
             }
-            Asked::Entries { domain, descriptors, hits } => {
+            TraceDescriptor::Entries { domain, descriptors, hits } => {
                 Ok(Request { domain, descriptors: descriptors.iter().map(|pairs| of_pairs(pairs, *hits)).collect() })
             }
         }
@@ -101,10 +101,10 @@ fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
 
 /// Returns the value of an entry; `None` if the line has no value there, which Envoy writes as null
 /// or `-`.
-fn text(from: &From, line: &Value) -> Option<String> {
+fn text(from: &TextSource, line: &Value) -> Option<String> {
     match from {
-        From::Literal(text) => Some(text.clone()),
-        From::Field { name, without } => {
+        TextSource::Literal(text) => Some(text.clone()),
+        TextSource::Field { name, without } => {
             let text = match field(line, name)? {
                 Value::String(text) if text == "-" => None,
                 Value::String(text) => Some(text.clone()),
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn fields_become_entries_and_what_is_not_there_leaves_its_descriptor_out() {
-        let of = |name: &str| From::Field { name: name.to_owned(), without: None };
+        let of = |name: &str| TextSource::Field { name: name.to_owned(), without: None };
         let entries = |key: &str, from| vec![(key.to_owned(), from)];
-        let map = Map {
+        let map = AccessLogMap {
             time: "t".into(),
             scale: 1_000_000,
-            domain: From::Literal("d".into()),
+            domain: TextSource::Literal("d".into()),
             descriptors: vec![entries("user", of("who")), entries("deep", of("a.b")), entries("dotted", of("c.d"))],
             hits: Some(of("cost")),
         };

@@ -19,7 +19,7 @@ use super::load;
 use super::said::remark;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, Source, access_log};
-use crate::settings::{Place, Reading, RedisFlags, place};
+use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
 use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
@@ -48,7 +48,7 @@ pub struct Replay {
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     /// Store of counters: `memory`, or a Redis URL; keys get a prefix of their own and are removed
     /// at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
@@ -77,7 +77,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_LINE: u64 = 1 << 20;
 
 /// The lines of a file that are not empty.
-pub(super) struct Lines<R> {
+pub(super) struct NonEmptyLines<R> {
     input: R,
     name: String,
     number: u64,
@@ -130,11 +130,11 @@ impl Replay {
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();
         let store = match place {
-            Place::Memory => {
+            StoreLocation::Memory => {
                 let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
                 AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))))
             }
-            Place::Redis(options) => {
+            StoreLocation::Redis(options) => {
                 let options = RedisOptions { prefix: own_prefix(), ..*options };
                 AnyStore::Redis(RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics)))
             }
@@ -152,12 +152,12 @@ impl Replay {
         decided
     }
 
-    fn lines(&self) -> Result<Lines<Box<dyn BufRead>>, String> {
-        Lines::open(self.access_log.as_ref().unwrap_or(&self.trace))
+    fn lines(&self) -> Result<NonEmptyLines<Box<dyn BufRead>>, String> {
+        NonEmptyLines::open(self.access_log.as_ref().unwrap_or(&self.trace))
     }
 }
 
-impl Lines<Box<dyn BufRead>> {
+impl NonEmptyLines<Box<dyn BufRead>> {
     /// Opens a file; `-` is standard input.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Lines<Box<dyn BufRead>> {
     }
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> NonEmptyLines<R> {
     /// Returns the next line.
     ///
     /// # Errors

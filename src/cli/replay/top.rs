@@ -1,19 +1,19 @@
 //! The most frequent of any number of keys, in bounded memory.
 
 use crate::descriptor::hash_of;
-use crate::journal::summary::{Room, Slot, Summary};
+use crate::journal::summary::{Room, Summary, SummaryEntry};
 
 /// Maximum number of keys that are counted individually.
 const PLACES: usize = 1_000;
 
 /// Keys and their counts.
 #[derive(Debug, Default)]
-pub(super) struct Top {
+pub(super) struct TopKeys {
     keys: Summary<()>,
     total: u64,
 }
 
-impl Top {
+impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
         self.total = self.total.saturating_add(1);
         let room = if self.keys.slots().len() < PLACES { Room::More } else { Room::Same };
@@ -37,7 +37,7 @@ impl Top {
     pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
         let mut slots: Vec<_> = self.keys.slots().iter().collect();
         slots.sort_unstable_by(|one, other| other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key)));
-        let told = |slot: &Slot<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
+        let told = |slot: &SummaryEntry<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
         slots.into_iter().take(number).map(move |slot| (told(slot), &*slot.key))
     }
 }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_frequent_are_found_among_many_more_keys_than_there_are_places() {
-        let mut top = Top::default();
+        let mut top = TopKeys::default();
         for number in 0..20_000 {
             top.add(&format!("rare {number}"));
             top.add(&format!("frequent {}", number % 3));
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn few_keys_are_counted_exactly() {
-        let mut top = Top::default();
+        let mut top = TopKeys::default();
         ["b", "a", "b"].into_iter().for_each(|key| top.add(key));
         assert_eq!(top.first(9).collect::<Vec<_>>(), [("2".to_owned(), "b"), ("1".to_owned(), "a")]);
         assert_eq!(top.keys(), "2 keys");

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::line::Format;
-use super::{Lines, PATIENCE};
+use super::{NonEmptyLines, PATIENCE};
 use crate::algorithm::time::Micros;
 use crate::cli::said::remark;
 use crate::grpc::json;
@@ -26,12 +26,12 @@ pub(super) type Replayed = Limiter<AnyStore<Arc<ManualClock>>>;
 /// # Errors
 /// The first line that cannot be read.
 pub(super) async fn decide_all(
-    mut lines: Lines<impl BufRead>,
+    mut lines: NonEmptyLines<impl BufRead>,
     limiter: &Replayed,
     clock: &ManualClock,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut output = io::BufWriter::new(io::stdout().lock());
-    let mut summary = Summary::default();
+    let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
         let answer = decide(limiter, clock, line, &mut summary).await;
         let answer = answer.map_err(|error| format!("{}: {error}", lines.place()))?;
@@ -44,7 +44,12 @@ pub(super) async fn decide_all(
     Ok(())
 }
 
-async fn decide(limiter: &Replayed, clock: &ManualClock, line: &[u8], summary: &mut Summary) -> Result<Value, String> {
+async fn decide(
+    limiter: &Replayed,
+    clock: &ManualClock,
+    line: &[u8],
+    summary: &mut ReplaySummary,
+) -> Result<Value, String> {
     let Some(line) = Format::Trace.read(line)? else { return Err("nothing is asked".to_owned()) };
     clock.set(line.instant);
     let at = &line.at;
@@ -79,13 +84,13 @@ fn refused(at: &Value, code: &str, message: &str) -> Value {
 
 /// Number of descriptors by rule and outcome.
 #[derive(Default)]
-struct Summary {
+struct ReplaySummary {
     rules: BTreeMap<(String, String), [u64; 3]>,
     requests: u64,
     denied: u64,
 }
 
-impl Summary {
+impl ReplaySummary {
     fn add(&mut self, decision: &Decision<'_>) {
         self.requests = self.requests.saturating_add(1);
         self.denied = self.denied.saturating_add(u64::from(decision.is_over_limit()));

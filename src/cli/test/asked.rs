@@ -8,10 +8,10 @@ use crate::algorithm::time::Timestamp;
 use crate::cli::dry_run::DryRun;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::limiter::{Decision, Status};
-use crate::policy::trial::{Case, Code, Expected, Step, Wait, When};
+use crate::policy::trial::{Case, Code, Expected, TestStep, Wait, When};
 
 /// A test to run.
-pub(super) struct Asked<'t> {
+pub(super) struct PendingTest<'t> {
     pub(super) case: &'t Case,
     pub(super) domain: &'t str,
     /// Paths of the policies, for messages.
@@ -20,7 +20,7 @@ pub(super) struct Asked<'t> {
 }
 
 /// A decision that differs from the expected one.
-pub(super) struct Failure {
+pub(super) struct Mismatch {
     /// Line of the step.
     pub(super) line: usize,
     /// The request and the descriptor that failed, if there are several.
@@ -34,9 +34,9 @@ pub(super) struct Failure {
 /// The expected and the actual value of a mismatch; `None` if there is none.
 type Wrong = Option<(String, String)>;
 
-impl Asked<'_> {
+impl PendingTest<'_> {
     /// Decides all steps, and returns the first mismatch.
-    pub(super) async fn failure(&self) -> Option<Failure> {
+    pub(super) async fn failure(&self) -> Option<Mismatch> {
         let mut now = self.case.at;
         for step in &self.case.steps {
             now = match step.when {
@@ -54,7 +54,7 @@ impl Asked<'_> {
         None
     }
 
-    async fn ask(&self, step: &Step, number: u64, at: Timestamp) -> Option<Failure> {
+    async fn ask(&self, step: &TestStep, number: u64, at: Timestamp) -> Option<Mismatch> {
         let snapshot = self.dry_run.snapshot();
         let request = Request {
             domain: self.domain,
@@ -70,7 +70,13 @@ impl Asked<'_> {
             (times, 0 | 1) => format!("request {number} of {times}: "),
             (times, _) => format!("request {number} of {times}: descriptor {}: ", place.saturating_add(1)),
         };
-        Some(Failure { line: step.line, request, expected, found, explain: self.explain(step.descriptors.get(place)?) })
+        Some(Mismatch {
+            line: step.line,
+            request,
+            expected,
+            found,
+            explain: self.explain(step.descriptors.get(place)?),
+        })
     }
 
     fn explain(&self, pairs: &[(String, String)]) -> String {
@@ -83,7 +89,7 @@ impl Asked<'_> {
     }
 }
 
-fn descriptor<'s>(pairs: &'s [(String, String)], step: &Step) -> Descriptor<'s> {
+fn descriptor<'s>(pairs: &'s [(String, String)], step: &TestStep) -> Descriptor<'s> {
     let entries: SmallVec<_> =
         pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect();
     Descriptor { entries, hits: step.hits, limit: None }
@@ -91,7 +97,7 @@ fn descriptor<'s>(pairs: &'s [(String, String)], step: &Step) -> Descriptor<'s> 
 
 /// Returns the first mismatch of a decision, with the index of its descriptor. Unless `is_last`,
 /// only the code is compared.
-fn wrong(step: &Step, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
+fn wrong(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
     let (statuses, code) = (decision.statuses(), Code::of(decision.is_over_limit()));
     if code != step.expected.code {
         let denying = statuses.iter().position(Status::is_over_limit).unwrap_or_default();

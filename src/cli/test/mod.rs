@@ -8,13 +8,13 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use self::asked::{Asked, Failure};
+use self::asked::{Mismatch, PendingTest};
 use super::dry_run::DryRun;
 use super::said::{say, say_json};
 use super::{block_on, load};
 use crate::policy::source::files;
 use crate::policy::{Policy, Source, trial};
-use crate::settings::Reading;
+use crate::settings::ReadingFlags;
 
 /// Run the tests of policies: exit status 0, or 1 if one fails, with a line for each failure
 #[derive(Debug, clap::Args)]
@@ -37,17 +37,17 @@ pub struct Test {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     /// Print the result of each test as JSON
     #[arg(long)]
     json: bool,
 }
 
 /// The result of one test.
-struct Ran {
+struct TestResult {
     file: String,
     test: String,
-    failure: Option<Failure>,
+    failure: Option<Mismatch>,
 }
 
 impl Test {
@@ -70,7 +70,7 @@ impl Test {
         }
     }
 
-    async fn run_all(&self) -> Result<Vec<Ran>, String> {
+    async fn run_all(&self) -> Result<Vec<TestResult>, String> {
         let sources = files::tests(&self.paths).map_err(|report| report.to_string())?;
         let mut ran = Vec::new();
         for source in &sources {
@@ -79,7 +79,7 @@ impl Test {
         if ran.is_empty() { Err("error: no tests are here; see `tollgate test --help`".to_owned()) } else { Ok(ran) }
     }
 
-    async fn run_file(&self, source: &Source, ran: &mut Vec<Ran>) -> Result<(), String> {
+    async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), String> {
         let trials = trial::read(source).map_err(|report| report.to_string())?;
         let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
         let places: Vec<_> = trials.policies.iter().map(|place| folder.join(place)).collect();
@@ -97,23 +97,23 @@ impl Test {
                     return Err(format!("error: {}: {message}", source.name));
                 }
             };
-            let asked = Asked { case, domain, places: &places, dry_run: dry_run.anew() };
-            ran.push(Ran { file: source.name.clone(), test: case.name.clone(), failure: asked.failure().await });
+            let asked = PendingTest { case, domain, places: &places, dry_run: dry_run.anew() };
+            ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), failure: asked.failure().await });
         }
         Ok(())
     }
 }
 
-fn failed(ran: &[Ran]) -> usize {
+fn failed(ran: &[TestResult]) -> usize {
     ran.iter().filter(|ran| ran.failure.is_some()).count()
 }
 
 /// Formats a line for each failed test, and a summary line.
-fn text_of(ran: &[Ran]) -> String {
+fn text_of(ran: &[TestResult]) -> String {
     let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
     let mut lines: Vec<_> = failures
-        .map(|(Ran { file, test, .. }, failure)| {
-            let Failure { line, request, expected, found, explain } = failure;
+        .map(|(TestResult { file, test, .. }, failure)| {
+            let Mismatch { line, request, expected, found, explain } = failure;
             format!("{file}:{line}: {test}: {request}expected {expected}, found {found}; see {explain}")
         })
         .collect();
@@ -125,8 +125,8 @@ fn text_of(ran: &[Ran]) -> String {
     lines.join("\n")
 }
 
-fn json_of(ran: &[Ran]) -> String {
-    let one = |ran: &Ran| -> Value {
+fn json_of(ran: &[TestResult]) -> String {
+    let one = |ran: &TestResult| -> Value {
         let failure = ran.failure.as_ref().map(|failure| {
             json!({
                 "line": failure.line,

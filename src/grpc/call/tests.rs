@@ -16,14 +16,14 @@ use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
 use crate::grpc::rights::Allowance;
-use crate::grpc::server::{MessageBounds, Offered, Services};
+use crate::grpc::server::{GrpcServices, MessageBounds, Offered};
 use crate::limiter::{InForce, Limiter, Modes};
-use crate::policy::{self, Options, Source};
+use crate::policy::{self, CompileOptions, Source};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 
-type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
+type ManualMemory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 const MAX_MESSAGE: usize = 200;
 const POLICY: &str = "
@@ -39,9 +39,9 @@ descriptors:
 ";
 
 /// Creates a service with counters of its own.
-fn context(style: AnswerStyle, rights: Rights) -> Arc<CallContext<Memory>> {
+fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMemory>> {
     let source = Source { name: "test.yaml".into(), text: POLICY.to_owned() };
-    let loaded = policy::load(&[source], &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = policy::load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     let metrics = Metrics::new();
     let in_force = InForce::new(Arc::clone(&metrics));
     in_force.install(loaded.policies);
@@ -55,7 +55,7 @@ fn context(style: AnswerStyle, rights: Rights) -> Arc<CallContext<Memory>> {
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
     let budget = Arc::new(Budget::new(1 << 20));
     let offered = Offered { bounds, allowances: Arc::new([]), has_reflection: true };
-    let services = Services::new(Arc::clone(&rls), &health, offered, budget, metrics).unwrap();
+    let services = GrpcServices::new(Arc::clone(&rls), &health, offered, budget, metrics).unwrap();
     Arc::new(services.context(rights))
 }
 
@@ -129,7 +129,7 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
 fn heads() -> impl Strategy<Value = CallHead> {
     let timeout = prop::option::of(prop::sample::select(vec!["20m", "0n", "1H", "x", "99999999S", "123456789S", ""]));
     timeout.prop_map(|timeout| {
-        let mut fields = Fields::default();
+        let mut fields = HeaderFields::default();
         timeout.iter().for_each(|timeout| fields.add(b"grpc-timeout", timeout.as_bytes(), 1 << 10));
         CallHead::read(&fields, false)
     })
@@ -145,7 +145,7 @@ proptest! {
         is_restricted in any::<bool>(),
     ) {
         let style = AnswerStyle { dynamic_metadata, ..AnswerStyle::default() };
-        let rights = if is_restricted { Rights::of(&[Allowance::parse("*=b").unwrap()], &[], None) } else { Rights::All };
+        let rights = if is_restricted { DomainRights::of(&[Allowance::parse("*=b").unwrap()], &[], None) } else { DomainRights::All };
         let (short, by_tonic) = (context(style.clone(), rights.clone()), context(style, rights));
         for (message, head) in calls {
             let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
@@ -194,7 +194,7 @@ fn a_compressed_message_is_answered_like_any_other() {
     let head = CallHead { encoding: Some(HeaderValue::from_static("gzip")), ..CallHead::default() };
     for (body, is_read) in [(framed(&message), true), (compressed.clone(), true), (compressed[..20].to_vec(), false)] {
         let answers = [true, false].map(|by_tonic| {
-            let context = context(AnswerStyle::default(), Rights::All);
+            let context = context(AnswerStyle::default(), DomainRights::All);
             let exchange = Exchange { request: body.clone(), answer: Vec::new() };
             parts(match by_tonic {
                 true => ready(answer_by_tonic(&context, &head, exchange)),
@@ -208,7 +208,7 @@ fn a_compressed_message_is_answered_like_any_other() {
 
 #[test]
 fn a_call_that_need_not_wait_allocates_nothing() {
-    let context = context(AnswerStyle::default(), Rights::All);
+    let context = context(AnswerStyle::default(), DomainRights::All);
     let one = Entry { key: "burst".into(), value: "ann".into() };
     let descriptors = vec![RateLimitDescriptor { entries: vec![one], ..Default::default() }];
     let message = RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 };

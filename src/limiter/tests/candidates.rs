@@ -1,7 +1,7 @@
 //! Candidate limits: they count, and do not affect the response.
 
 use super::*;
-use crate::telemetry::candidates::From;
+use crate::telemetry::candidates::CandidateSource;
 
 const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 2, name: b}}
@@ -17,8 +17,8 @@ fn tried() -> String {
 
 /// Returns the counts of a rule's candidate: allowed, denied, and denied in requests that are
 /// denied without it.
-fn counted(bench: &Bench, rule: &str) -> [u64; 3] {
-    let metrics = bench.metrics.candidates.of_rule(From::rule, "d", rule);
+fn counted(bench: &LimiterFixture, rule: &str) -> [u64; 3] {
+    let metrics = bench.metrics.candidates.of_rule(CandidateSource::rule, "d", rule);
     [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
 }
 
@@ -60,7 +60,7 @@ fn a_store_without_room_for_a_candidate_fails_no_request() {
     let rules = "  - {key: c, candidate: {unit: minute, requests_per_unit: 1}}\n";
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 0);
     assert_eq!(bench.ask(&[take("c=1")]), "OK: -");
-    assert_eq!(bench.metrics.candidates.of_rule(From::rule, "d", "c").unknown.get(), 1);
+    assert_eq!(bench.metrics.candidates.of_rule(CandidateSource::rule, "d", "c").unknown.get(), 1);
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     let text = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}\n  - {key: new, rate_limit: {unit: day, requests_per_unit: 1}}\n";
     let sources = ["d", "e"]
         .map(|domain| Source { name: domain.into(), text: format!("domain: {domain}\ndescriptors:\n{text}") });
-    let options = Options { are_candidates: true, ..Options::default() };
+    let options = CompileOptions { are_candidates: true, ..CompileOptions::default() };
     bench.in_force.try_out(policy::load(&sources, &options).unwrap().policies);
     let counted = |domain: &str, rule: &str| {
-        let metrics = bench.metrics.candidates.of_rule(From::policy, domain, rule);
+        let metrics = bench.metrics.candidates.of_rule(CandidateSource::policy, domain, rule);
         [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
     };
     assert_eq!(bench.times(3, take("a=1")), "OK: 0", "the same limit in both has two counters");
@@ -90,14 +90,14 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     assert_eq!(counted("d", "new"), [1, 2, 0]);
     assert_eq!(bench.ask_in("e", &[take("new=1"), take("new=1")]).unwrap(), "OK: - -");
     assert_eq!(counted("e", "new"), [1, 1, 0]);
-    let told = |bench: &Bench| -> Vec<(From, String, u64)> {
+    let told = |bench: &LimiterFixture| -> Vec<(CandidateSource, String, u64)> {
         let live = bench.in_force.snapshot();
         let told = live.as_deref().unwrap().candidates();
         told.map(|(from, rule, counted)| (from, format!("{} {}", rule.domain(), rule.path()), counted.denied.get()))
             .collect()
     };
     let expected = [("d a", 0), ("d new", 2), ("e a", 0), ("e new", 1)];
-    assert_eq!(told(&bench), expected.map(|(rule, denied)| (From::policy, rule.to_owned(), denied)));
+    assert_eq!(told(&bench), expected.map(|(rule, denied)| (CandidateSource::policy, rule.to_owned(), denied)));
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));
     bench.ask(&[take("new=1")]);
     assert_eq!(counted("d", "new"), [1, 3, 0], "it outlives a change of what is in force");
@@ -106,7 +106,7 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
 #[test]
 fn the_series_of_a_candidate_go_with_it() {
     let bench = bench(&tried());
-    let shows = |bench: &Bench, rule: &str| {
+    let shows = |bench: &LimiterFixture, rule: &str| {
         let text = bench.metrics.render().unwrap();
         text.contains(&format!("tollgate_candidate_decisions_total{{from=\"rule\",domain=\"d\",rule=\"{rule}\""))
     };

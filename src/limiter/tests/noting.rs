@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::descriptor::HashKey;
-use crate::journal::{Found, Journal, Span};
+use crate::journal::{DenialFilter, DeniedKey, Journal};
 
 const RULES: &str = "
   - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
@@ -14,8 +14,8 @@ const RULES: &str = "
 ";
 
 fn noted(journal: &Journal) -> Vec<(String, String, [u64; 3])> {
-    let view = |found: Found| (found.rule, found.key, [found.record.count, found.record.passed, found.record.hits]);
-    let mut all: Vec<_> = journal.read().find(&Span::default()).into_iter().map(view).collect();
+    let view = |found: DeniedKey| (found.rule, found.key, [found.record.count, found.record.passed, found.record.hits]);
+    let mut all: Vec<_> = journal.read().find(&DenialFilter::default()).into_iter().map(view).collect();
     all.sort();
     all
 }
@@ -50,15 +50,16 @@ fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
     );
     // The candidate policy set hashes values only because the active limits do.
     let other = format!("domain: d\ndescriptors: [{{key: tried, rate_limit: {{{ban}}}}}]\n");
-    let options = Options { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..Options::default() };
+    let options =
+        CompileOptions { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..CompileOptions::default() };
     let (mut bench, journal) = (bench_of(load_by(&text, options), Modes::default(), 1 << 20), Journal::new(1 << 20, 1));
-    bench.in_force.try_out(load_by(&other, Options { are_candidates: true, ..options }));
+    bench.in_force.try_out(load_by(&other, CompileOptions { are_candidates: true, ..options }));
     bench.limiter = bench.limiter.with_pen(journal.pen());
     for ask in ["mail=ann", "tried=ann", "alone=ann", "plan=free"].map(take) {
         bench.ask(&[ask, take("user=ann")]);
     }
     bench.ask(&[overridden("any=ann", 0, 60)]);
-    let found = journal.read().find(&Span::default());
+    let found = journal.read().find(&DenialFilter::default());
     let told: Vec<_> = found.iter().map(|found| (found.rule.as_str(), found.key.split('=').collect())).collect();
     let mut told: Vec<(&str, Vec<&str>)> = told;
     told.sort();
@@ -91,7 +92,7 @@ fn each_exception_of_the_promise_is_counted_in_hits() {
 
 #[test]
 fn series_of_rules_go_with_them_and_rules_beyond_the_bound_are_counted_together() {
-    let options = crate::telemetry::metrics::Options { max_rules: 2, near_limit_ratio: 0.5 };
+    let options = crate::telemetry::metrics::MetricsOptions { max_rules: 2, near_limit_ratio: 0.5 };
     let rule = |key: &str| format!("  - {{key: {key}, rate_limit: {{unit: day, requests_per_unit: 2}}}}\n");
     let of = |keys: &[&str]| {
         load(&format!("domain: d\ndescriptors:\n{}", keys.iter().map(|key| rule(key)).collect::<String>()))

@@ -1,12 +1,12 @@
 //! Peeks with hits: decided like a charge of the same hits in every mode, but nothing is taken.
 
 use super::*;
-use crate::telemetry::stats::{Options, Stats};
+use crate::telemetry::stats::{Stats, StatsOptions};
 
 const ROLES: [&str; 4] = ["", "quota_mode: true, ", "shadow_mode: true, ", "quota_mode: true, shadow_mode: true, "];
 const BOTH: Modes = Modes { shadow: true, quota: true };
 
-impl Bench {
+impl LimiterFixture {
     fn peek(&self, asked: &[(&str, u32)]) -> String {
         let asked: Vec<_> = asked.iter().map(|(entries, wanted)| hits(entries, Hits::Peek(*wanted))).collect();
         self.run("d", &asked, true).unwrap()
@@ -72,7 +72,7 @@ fn at_a_limit_that_is_charged_afterwards_a_peek_of_nothing_needs_room_for_one() 
 
 #[test]
 fn it_needs_no_room_in_the_store_and_is_counted_nowhere() {
-    let stats = Stats::new(Options { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
+    let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
     let metrics = Metrics::with_stats(Some(stats));
     let policies = load(&format!("domain: d\ndescriptors:\n{PLAIN}"));
     let bench = bench_with(metrics, policies, SHADOW, 0);

@@ -1,16 +1,16 @@
 //! Request counts under the metric names of envoyproxy/ratelimit.
 
 use super::*;
-use crate::telemetry::stats::{Options, Stats};
+use crate::telemetry::stats::{Stats, StatsOptions};
 
-fn counted(rules: &str, shadow: bool, max_series: usize) -> Bench {
-    let stats = Stats::new(Options { near_limit_ratio: 0.8, max_series }, |_| Box::new([]));
+fn counted(rules: &str, shadow: bool, max_series: usize) -> LimiterFixture {
+    let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series }, |_| Box::new([]));
     let metrics = Metrics::with_stats(Some(stats));
     bench_with(metrics, load(&format!("domain: d\ndescriptors:\n{rules}")), Modes { shadow, quota: false }, 1 << 20)
 }
 
 /// Returns the counts of rules, without the common prefix, zeros and gauges.
-fn text(bench: &Bench) -> String {
+fn text(bench: &LimiterFixture) -> String {
     let text = bench.metrics.stats().unwrap().text();
     let names = text.lines().filter(|line| !line.ends_with(": 0"));
     names.map(|line| line.trim_start_matches("ratelimit.service.").to_owned() + "\n").collect()
@@ -104,7 +104,7 @@ fn a_request_that_is_admitted_only_because_all_are_is_counted_once() {
 #[test]
 fn what_the_store_could_not_judge_is_in_the_total_only() {
     let policies = load("domain: d\ndescriptors:\n  - {key: e, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
-    let stats = Stats::new(Options { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
+    let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
     let bench = bench_with(Metrics::with_stats(Some(stats)), policies, Modes::default(), 64);
     assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
     assert_eq!(text(&bench), "rate_limit.d.e.total_hits: 1\n");

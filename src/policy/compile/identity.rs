@@ -37,7 +37,7 @@ impl Path {
 
     /// Returns the path of a rule below this one. `is_shared`: all matching values share one
     /// counter.
-    pub(super) fn below(&self, rule: &written::Rule, is_shared: bool) -> Self {
+    pub(super) fn below(&self, rule: &written::WrittenRule, is_shared: bool) -> Self {
         let value = rule.value.as_ref().map(|value| value.value.as_str());
         let compares = match value {
             None => b'k',

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::options;
 use crate::policy::document::written::{self, Options, Switches};
 use crate::policy::matcher::Pattern;
-use crate::policy::report::{Finding, Findings, Span, Spanned};
+use crate::policy::report::{Findings, SourceSpan, Spanned, UnplacedProblem};
 
 /// Maximum number of entries in all overlays. Each is compared with every rule of its domains.
 const MAX_ENTRIES: usize = 1_000;
@@ -29,27 +29,27 @@ struct Layer<'w> {
 
 /// An option with its value.
 #[derive(Debug)]
-pub(super) struct Said<'w, T> {
+pub(super) struct OptionValue<'w, T> {
     pub(super) value: &'w T,
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
     /// Set when the option has to apply. Options set for many rules at once are ignored if they do
     /// not apply.
     pub(super) own: bool,
 }
 
-impl<T> Clone for Said<'_, T> {
+impl<T> Clone for OptionValue<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
 // A derived `Copy` would require `T: Copy`; this is only a reference to a `T`.
-impl<T> Copy for Said<'_, T> {}
+impl<T> Copy for OptionValue<'_, T> {}
 
 impl<'w> Layers<'w> {
-    pub(super) fn of(rule: &'w written::Rule, overlays: &[&'w Entry<'w>], defaults: &'w Options) -> Self {
+    pub(super) fn of(rule: &'w written::WrittenRule, overlays: &[&'w OverlayEntry<'w>], defaults: &'w Options) -> Self {
         let itself = (rule.limit.as_ref().map(|limit| &limit.options), Some(&rule.switches), true);
-        let of_layer = |layer: &'w written::Layer, alone| (Some(&layer.options), Some(&layer.switches), alone);
+        let of_layer = |layer: &'w written::WrittenLayer, alone| (Some(&layer.options), Some(&layer.switches), alone);
         let metadata = rule.layer.as_deref().map(|layer| of_layer(layer, true));
         let entries = overlays.iter().filter(|entry| entry.matches(rule));
         let entries = entries.map(|entry| of_layer(&entry.written.layer, false));
@@ -64,13 +64,13 @@ impl<'w> Layers<'w> {
     }
 
     /// Returns the layers of a candidate limit: the limit itself and the defaults of the file.
-    pub(super) fn of_candidate(limit: &'w written::Limit, defaults: &'w Options) -> Self {
+    pub(super) fn of_candidate(limit: &'w written::WrittenLimit, defaults: &'w Options) -> Self {
         let layer = |options, own| Layer { options: Some(options), switches: None, of_it_alone: own, own };
         Self([layer(&limit.options, true), layer(defaults, false)].into_iter().collect())
     }
 
     /// Returns an option from the first layer that sets it.
-    pub(super) fn said<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
+    pub(super) fn said<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
         self.0.iter().find_map(|layer| said(get(layer.options?).as_ref(), layer.own))
     }
 
@@ -78,17 +78,20 @@ impl<'w> Layers<'w> {
     pub(super) fn has_to_apply<T: 'w>(
         &self,
         get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
-    ) -> impl Iterator<Item = Span> {
+    ) -> impl Iterator<Item = SourceSpan> {
         self.0.iter().filter(|layer| layer.own).filter_map(move |layer| Some(get(layer.options?).as_ref()?.span))
     }
 
     /// Returns the options set for this rule only, by name.
-    pub(super) fn of_it_alone(&self) -> impl Iterator<Item = (&'static str, Span)> {
+    pub(super) fn of_it_alone(&self) -> impl Iterator<Item = (&'static str, SourceSpan)> {
         self.0.iter().filter(|layer| layer.of_it_alone).filter_map(|layer| layer.options).flat_map(options::written)
     }
 
     /// Returns a switch from the first layer that sets it.
-    pub(super) fn switch(&self, get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>) -> Option<Said<'w, bool>> {
+    pub(super) fn switch(
+        &self,
+        get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>,
+    ) -> Option<OptionValue<'w, bool>> {
         self.0.iter().find_map(|layer| said(get(layer.switches?).as_ref(), layer.of_it_alone))
     }
 
@@ -98,13 +101,13 @@ impl<'w> Layers<'w> {
     }
 }
 
-fn said<T>(option: Option<&Spanned<T>>, own: bool) -> Option<Said<'_, T>> {
-    option.map(|option| Said { value: &option.value, span: option.span, own })
+fn said<T>(option: Option<&Spanned<T>>, own: bool) -> Option<OptionValue<'_, T>> {
+    option.map(|option| OptionValue { value: &option.value, span: option.span, own })
 }
 
 /// An overlay entry with compiled patterns, and whether it has matched a rule.
-pub(super) struct Entry<'w> {
-    written: &'w written::Entry,
+pub(super) struct OverlayEntry<'w> {
+    written: &'w written::WrittenEntry,
     domain: Option<Pattern>,
     key: Option<Pattern>,
     value: Option<Pattern>,
@@ -112,19 +115,19 @@ pub(super) struct Entry<'w> {
     is_met: Cell<bool>,
 }
 
-impl<'w> Entry<'w> {
+impl<'w> OverlayEntry<'w> {
     /// Compiles the patterns of all entries, in order.
-    pub(super) fn all(overlays: &'w [written::Entry], findings: &mut Findings) -> Vec<Self> {
+    pub(super) fn all(overlays: &'w [written::WrittenEntry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
-            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
+            findings.push(UnplacedProblem::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
         }
         for silent in overlays.iter().filter(|entry| says_nothing(&entry.layer)) {
             let warning =
-                Finding::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
+                UnplacedProblem::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
             findings.push(warning.note("it may have options under `rate_limit`, and the switches of a rule"));
         }
         let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
-        let entry = |written: &'w written::Entry| Self {
+        let entry = |written: &'w written::WrittenEntry| Self {
             written,
             domain: pattern(&written.domain),
             key: pattern(&written.key),
@@ -140,7 +143,7 @@ impl<'w> Entry<'w> {
         self.domain.as_ref().is_none_or(|pattern| pattern.matches(domain.as_bytes()))
     }
 
-    fn matches(&self, rule: &written::Rule) -> bool {
+    fn matches(&self, rule: &written::WrittenRule) -> bool {
         let fits = |pattern: &Option<Pattern>, text: Option<&Spanned<String>>| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(text.map_or(b"", |text| text.value.as_bytes())))
         };
@@ -154,13 +157,13 @@ impl<'w> Entry<'w> {
     /// Reports a warning if the entry matched no rule.
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
-            let warning = Finding::warning(self.written.span, "no rule matches this entry of the overlay");
+            let warning = UnplacedProblem::warning(self.written.span, "no rule matches this entry of the overlay");
             findings.push(warning.note("domain, key, value and name are those of the rule itself, as it is written"));
         }
     }
 }
 
-fn says_nothing(layer: &written::Layer) -> bool {
+fn says_nothing(layer: &written::WrittenLayer) -> bool {
     let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } = &layer.switches;
     let switches = [shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric];
     options::written(&layer.options).next().is_none() && switches.into_iter().all(Option::is_none)

@@ -1,8 +1,8 @@
 //! Compiler of a `rate_limit`: its windows and options.
 
-use super::layers::{Layers, Said};
+use super::layers::{Layers, OptionValue};
 use super::options::Chooser;
-use super::units::{self, Unit};
+use super::units::{self, PeriodUnit};
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
@@ -10,10 +10,10 @@ use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
-use crate::policy::Options;
+use crate::policy::CompileOptions;
 use crate::policy::document::written::{self, AlgorithmWord};
-use crate::policy::report::{Finding, Span, Spanned, shown};
-use crate::policy::rule::{Imposes, Lease};
+use crate::policy::report::{SourceSpan, Spanned, UnplacedProblem, shown};
+use crate::policy::rule::{Imposes, RuleLease};
 
 /// Default number of buckets of a sliding window.
 const DEFAULT_BUCKETS: u32 = 60;
@@ -33,7 +33,7 @@ pub(super) struct Terms {
     pub(super) name: Option<Box<str>>,
     pub(super) record: Box<[Box<[u8]>]>,
     pub(super) hashes_values: bool,
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<RuleLease>,
 }
 
 impl Default for Terms {
@@ -46,10 +46,10 @@ impl Default for Terms {
 
 /// Compiles a limit. Reports the errors of an invalid one, which then imposes nothing.
 pub(super) fn compile<'w>(
-    limit: &'w written::Limit,
+    limit: &'w written::WrittenLimit,
     layers: &Layers<'w>,
-    options: &Options,
-    report: &mut dyn FnMut(Finding),
+    options: &CompileOptions,
+    report: &mut dyn FnMut(UnplacedProblem),
 ) -> Terms {
     check_names(limit, report);
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
@@ -59,7 +59,7 @@ pub(super) fn compile<'w>(
     }
     let algorithm = layers.said(|options| &options.algorithm);
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
-    let mut compiler = Compiler { limit, options, chooser: Chooser { layers, algorithm, report } };
+    let mut compiler = LimitCompiler { limit, options, chooser: Chooser { layers, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
         return Terms::default();
@@ -78,59 +78,68 @@ pub(super) fn compile<'w>(
 }
 
 /// Returns `true` if values are hashed. Reports an error if there is no key for it.
-pub(super) fn hashes_values(layers: &Layers<'_>, options: &Options, report: &mut dyn FnMut(Finding)) -> bool {
+pub(super) fn hashes_values(
+    layers: &Layers<'_>,
+    options: &CompileOptions,
+    report: &mut dyn FnMut(UnplacedProblem),
+) -> bool {
     let Some(said) = layers.said(|options| &options.hash_values).filter(|said| *said.value) else {
         return false;
     };
     if options.hash_key.is_none() {
-        let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
+        let error = UnplacedProblem::error(said.span, "`hash_values` needs a key, and there is none");
         let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
         report(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
     }
     true
 }
 
-fn check_names(limit: &written::Limit, report: &mut dyn FnMut(Finding)) {
+fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(UnplacedProblem)) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        report(Finding::error(replaced.span, format!("the limit `{}` replaces itself", shown(&replaced.value))));
+        report(UnplacedProblem::error(
+            replaced.span,
+            format!("the limit `{}` replaces itself", shown(&replaced.value)),
+        ));
     }
 }
 
-fn check_unlimited(limit: &written::Limit, layers: &Layers<'_>, report: &mut dyn FnMut(Finding)) {
+fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &mut dyn FnMut(UnplacedProblem)) {
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
-            report(Finding::error(unit.span, "a unit beside `unlimited: true`").note("take one of the two out"));
+            report(
+                UnplacedProblem::error(unit.span, "a unit beside `unlimited: true`").note("take one of the two out"),
+            );
         } else {
-            report(Finding::warning(unit.span, "`unit` has no effect beside `unlimited: true`"));
+            report(UnplacedProblem::warning(unit.span, "`unit` has no effect beside `unlimited: true`"));
         }
     }
     if let Some(requests) = &single.requests_per_unit {
-        report(Finding::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
+        report(UnplacedProblem::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
     for (word, span) in windows.into_iter().chain(layers.of_it_alone()) {
-        report(Finding::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
+        report(UnplacedProblem::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
     }
 }
 
 /// A window, with the positions of its words.
-struct Placed {
+struct PlacedWindow {
     window: Window,
-    amount: Span,
-    unit: Span,
+    amount: SourceSpan,
+    unit: SourceSpan,
 }
 
-struct Compiler<'w, 'r> {
-    limit: &'w written::Limit,
-    options: &'r Options,
+struct LimitCompiler<'w, 'r> {
+    limit: &'w written::WrittenLimit,
+    options: &'r CompileOptions,
     chooser: Chooser<'w, 'r>,
 }
 
-impl<'w> Compiler<'w, '_> {
-    fn error(&mut self, span: Span, message: impl Into<String>, note: &str) {
-        (self.chooser.report)(Finding::error(span, message).note(note));
+impl<'w> LimitCompiler<'w, '_> {
+    fn error(&mut self, span: SourceSpan, message: impl Into<String>, note: &str) {
+        (self.chooser.report)(UnplacedProblem::error(span, message).note(note));
     }
 
     /// Checks the units and the lease of a limit that could not be read in full.
@@ -144,7 +153,7 @@ impl<'w> Compiler<'w, '_> {
     }
 
     /// Returns the amounts and periods, if all of them are valid.
-    fn windows(&mut self) -> Option<Vec<Placed>> {
+    fn windows(&mut self) -> Option<Vec<PlacedWindow>> {
         let single = &self.limit.single;
         let (amounts, listed) = match &self.limit.windows {
             None => (std::slice::from_ref(single), false),
@@ -162,12 +171,12 @@ impl<'w> Compiler<'w, '_> {
         (placed.len() == amounts.len()).then_some(placed)
     }
 
-    fn check_list(&mut self, windows: &Spanned<Vec<written::Window>>) -> Option<()> {
+    fn check_list(&mut self, windows: &Spanned<Vec<written::WrittenWindow>>) -> Option<()> {
         let single = &self.limit.single;
         let beside = single.unit.as_ref().map(|unit| ("unit", unit.span));
         let beside = single.requests_per_unit.as_ref().map(|amount| ("requests_per_unit", amount.span)).or(beside);
         if let Some((word, span)) = beside {
-            let error = Finding::error(span, format!("`{word}` beside `windows`"));
+            let error = UnplacedProblem::error(span, format!("`{word}` beside `windows`"));
             let error = error.also(windows.span, "the windows").note("make it one of the windows, or take it out");
             (self.chooser.report)(error);
             return None;
@@ -182,7 +191,7 @@ impl<'w> Compiler<'w, '_> {
         Some(())
     }
 
-    fn unit(&mut self, amount: &written::Window) -> Option<Unit> {
+    fn unit(&mut self, amount: &written::WrittenWindow) -> Option<PeriodUnit> {
         let Some(written) = &amount.unit else {
             self.error(amount.span, "`unit` is missing", units::ALLOWED);
             return None;
@@ -190,10 +199,10 @@ impl<'w> Compiler<'w, '_> {
         self.unit_of(written)
     }
 
-    fn unit_of(&mut self, written: &Spanned<String>) -> Option<Unit> {
+    fn unit_of(&mut self, written: &Spanned<String>) -> Option<PeriodUnit> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
-            let error = Finding::error(written.span, format!("`{}` is not a unit", shown(&written.value)));
+            let error = UnplacedProblem::error(written.span, format!("`{}` is not a unit", shown(&written.value)));
             let words = units::WORDS.iter().map(|(word, ..)| *word);
             (self.chooser.report)(error.suggest(&written.value, words).note(units::ALLOWED));
         }
@@ -202,51 +211,58 @@ impl<'w> Compiler<'w, '_> {
 
     fn window(
         &mut self,
-        amount: &written::Window,
-        unit: Option<Unit>,
+        amount: &written::WrittenWindow,
+        unit: Option<PeriodUnit>,
         zone: Option<&Spanned<String>>,
         listed: bool,
-    ) -> Option<Placed> {
+    ) -> Option<PlacedWindow> {
         let requests = amount.requests_per_unit.as_ref();
         if requests.is_none() && listed {
             self.error(amount.span, "`requests_per_unit` is missing", "each of the windows has one");
         } else if requests.is_none() && amount.unit.is_some() {
-            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
+            let warning = UnplacedProblem::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
             (self.chooser.report)(warning.note("to ban on purpose, write `requests_per_unit: 0`"));
         }
         let (unit, unit_span) = (unit?, amount.unit.as_ref()?.span);
         let limit = u32::try_from(requests.map_or(0, |requests| requests.value)).ok()?;
-        let placed =
-            |window| Placed { window, amount: requests.map_or(unit_span, |requests| requests.span), unit: unit_span };
+        let placed = |window| PlacedWindow {
+            window,
+            amount: requests.map_or(unit_span, |requests| requests.span),
+            unit: unit_span,
+        };
         if let (Some(zone), Some(calendar)) = (zone, unit.calendar) {
             match Calendar::new(calendar, &zone.value) {
                 Ok(calendar) => return Some(placed(Window::on_calendar(limit, calendar))),
-                Err(error) => (self.chooser.report)(Finding::error(zone.span, error.to_string())),
+                Err(error) => (self.chooser.report)(UnplacedProblem::error(zone.span, error.to_string())),
             }
             return None;
         }
         match Window::new(limit, unit.period) {
             Ok(window) => Some(placed(window)),
             Err(error) => {
-                (self.chooser.report)(Finding::error(unit_span, error.to_string()));
+                (self.chooser.report)(UnplacedProblem::error(unit_span, error.to_string()));
                 None
             }
         }
     }
 
     /// Returns the time zone if the windows follow a calendar.
-    fn calendar(&mut self, amounts: &[written::Window], units: &[Option<Unit>]) -> Option<Spanned<String>> {
+    fn calendar(
+        &mut self,
+        amounts: &[written::WrittenWindow],
+        units: &[Option<PeriodUnit>],
+    ) -> Option<Spanned<String>> {
         let fixed = [AlgorithmWord::FixedWindow];
         let switch = self.chooser.only("calendar", &fixed, |options| &options.calendar);
         let zone = self.chooser.only("time_zone", &fixed, |options| &options.time_zone);
         let on = switch.filter(|switch| *switch.value);
-        if let (None, Some(Said { own: true, span, .. })) = (on, zone) {
+        if let (None, Some(OptionValue { own: true, span, .. })) = (on, zone) {
             self.error(span, "`time_zone` without a calendar", "write `calendar: true` beside it");
         }
         let on = on?;
         let mut fits = true;
         for (amount, unit) in amounts.iter().zip(units) {
-            let (Some(Unit { calendar: None, .. }), Some(written)) = (unit, &amount.unit) else { continue };
+            let (Some(PeriodUnit { calendar: None, .. }), Some(written)) = (unit, &amount.unit) else { continue };
             fits = false;
             if on.own {
                 let message = format!("a calendar has no windows of `{}`", shown(&written.value));
@@ -257,7 +273,7 @@ impl<'w> Compiler<'w, '_> {
         fits.then(|| zone.map_or_else(utc, |zone| Spanned { value: zone.value.clone(), span: zone.span }))
     }
 
-    fn limit(&mut self, windows: Vec<Placed>) -> Option<Limit> {
+    fn limit(&mut self, windows: Vec<PlacedWindow>) -> Option<Limit> {
         use AlgorithmWord::{Gcra as GcraWord, SlidingWindow as SlidingWord, TokenBucket};
         let rates = [GcraWord, TokenBucket];
         let burst = self.chooser.only("burst", &rates, |options| &options.burst);
@@ -267,7 +283,7 @@ impl<'w> Compiler<'w, '_> {
         let charge = self.chooser.any(|options| &options.charge);
         let on_store_error = self.chooser.any(|options| &options.on_store_error).map(|said| *said.value);
         let made = windows.iter().map(|placed| placed.window.clone()).collect::<Vec<_>>();
-        let narrow = |said: Said<'_, u64>| u32::try_from(*said.value).unwrap_or(u32::MAX);
+        let narrow = |said: OptionValue<'_, u64>| u32::try_from(*said.value).unwrap_or(u32::MAX);
         let word = self.chooser.algorithm;
         let algorithm = match word {
             AlgorithmWord::FixedWindow => FixedWindow::new(made).map(Algorithm::FixedWindow),
@@ -285,11 +301,11 @@ impl<'w> Compiler<'w, '_> {
         // A sliding log cannot be charged without a bound. Defaults and overlays with such a mode
         // are meant for other limits and ignored.
         let usual = if word == AlgorithmWord::FixedWindow { self.options.window_charge() } else { Charge::Admitted };
-        let bounded = |charge: &Said<'_, Charge>| matches!(charge.value, Charge::Admitted | Charge::Blamed);
+        let bounded = |charge: &OptionValue<'_, Charge>| matches!(charge.value, Charge::Admitted | Charge::Blamed);
         let charge = charge.filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge));
         let mode = charge.map_or(usual, |charge| *charge.value);
         let made = algorithm.and_then(|algorithm| Limit::new(algorithm, mode, on_store_error.unwrap_or_default()));
-        let places = Places {
+        let places = OptionPositions {
             burst: burst.map(|said| said.span),
             max_debt: max_debt.map(|said| said.span),
             buckets: buckets.map(|said| said.span),
@@ -334,7 +350,7 @@ impl<'w> Compiler<'w, '_> {
         keys.into_iter().flat_map(|said| said.value).map(|key| key.as_bytes().into()).collect()
     }
 
-    fn lease(&mut self) -> Option<Lease> {
+    fn lease(&mut self) -> Option<RuleLease> {
         let written = self.chooser.any(|options| &options.lease)?.value;
         let (size, ttl) = (written.size.as_ref()?, written.ttl.as_ref()?);
         let good_size = units::lease_size(&size.value);
@@ -355,22 +371,22 @@ impl<'w> Compiler<'w, '_> {
                 "a ttl is a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
             );
         }
-        Some(Lease { size: good_size?, ttl: good_ttl? })
+        Some(RuleLease { size: good_size?, ttl: good_ttl? })
     }
 }
 
 /// Positions of the options of a limit.
-struct Places {
-    burst: Option<Span>,
-    max_debt: Option<Span>,
-    buckets: Option<Span>,
-    estimate: Option<Span>,
-    charge: Option<Span>,
+struct OptionPositions {
+    burst: Option<SourceSpan>,
+    max_debt: Option<SourceSpan>,
+    buckets: Option<SourceSpan>,
+    estimate: Option<SourceSpan>,
+    charge: Option<SourceSpan>,
 }
 
-impl Places {
+impl OptionPositions {
     /// Returns the error at the word that has to change.
-    fn finding(&self, error: &QuotaError, limit: &written::Limit, windows: &[Placed]) -> Finding {
+    fn finding(&self, error: &QuotaError, limit: &written::WrittenLimit, windows: &[PlacedWindow]) -> UnplacedProblem {
         let unit_of = |found| windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit);
         let span = match error {
             QuotaError::Period { found } => unit_of(*found),
@@ -386,6 +402,6 @@ impl Places {
             QuotaError::BurstTooSlow { period, .. } => self.burst.or_else(|| unit_of(*period)),
             QuotaError::Debt { .. } => self.max_debt,
         };
-        Finding::error(span.unwrap_or(limit.span), error.to_string())
+        UnplacedProblem::error(span.unwrap_or(limit.span), error.to_string())
     }
 }

@@ -21,15 +21,15 @@ mod unreachable;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::document::budget::Budget;
+use super::document::budget::DocumentBudget;
 use super::document::{in_rule, step, written};
 use super::matcher::{Level, Pattern};
-use super::report::{Finding, Findings, Span, text_of};
-use super::rule::{Extras, Imposes, Modes, Rule};
-use super::{Loaded, Options, Policy, PolicySet, Report, Source, document};
+use super::report::{Findings, SourceSpan, UnplacedProblem, text_of};
+use super::rule::{Extras, Imposes, Rule, RuleModes};
+use super::{CompileOptions, Loaded, Policy, PolicyReport, PolicySet, Source, document};
 use crate::descriptor::Keyed;
 use identity::{Path, Version};
-use layers::{Entry, Layers};
+use layers::{Layers, OverlayEntry};
 use limit::Terms;
 
 /// Maximum number of rules in a policy set, at 2.9 kB each while they are compiled (measured). More
@@ -38,13 +38,13 @@ const MAX_RULES: usize = 1_000_000;
 /// Maximum number of domains.
 const MAX_DOMAINS: usize = 100_000;
 
-pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Report> {
+pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded, PolicyReport> {
     let mut findings = Findings::default();
-    let mut domains: BTreeMap<String, Vec<written::Document>> = BTreeMap::new();
-    let mut overlays: Vec<written::Entry> = Vec::new();
-    let mut budget = Budget::new(options.memory_max.unwrap_or(super::MEMORY_MAX), options.memory_held);
+    let mut domains: BTreeMap<String, Vec<written::WrittenDocument>> = BTreeMap::new();
+    let mut overlays: Vec<written::WrittenEntry> = Vec::new();
+    let mut budget = DocumentBudget::new(options.memory_max.unwrap_or(super::MEMORY_MAX), options.memory_held);
     for (file, source) in (0..).zip(sources) {
-        let begin = Span { file, start: 0, end: 0 };
+        let begin = SourceSpan { file, start: 0, end: 0 };
         if !budget.fits_tree(text_of(source).len(), begin, &mut findings) {
             continue;
         }
@@ -57,9 +57,9 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
             }
         }
     }
-    let overlays = Entry::all(&overlays, &mut findings);
+    let overlays = OverlayEntry::all(&overlays, &mut findings);
     if let Some(document) = domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first()) {
-        findings.push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
+        findings.push(UnplacedProblem::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
         return Err(findings.report(sources));
     }
     let (mut policies, mut version, mut first_id) = (Vec::new(), Version::default(), 0);
@@ -69,7 +69,7 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
         }
         let overlays = overlays.iter().filter(|entry| entry.is_for(domain)).collect();
         let policy =
-            Compiler::new(domain, (first_id, options), overlays, &mut findings, &mut version).policy(documents);
+            DomainCompiler::new(domain, (first_id, options), overlays, &mut findings, &mut version).policy(documents);
         first_id = first_id.saturating_add(policy.rules.len());
         policies.push(policy);
     }
@@ -81,42 +81,42 @@ pub(super) fn load(sources: &[Source], options: Options) -> Result<Loaded, Repor
     Ok(Loaded { policies, warnings: findings.report(sources) })
 }
 
-fn refuse_second(domain: &str, documents: &[written::Document], findings: &mut Findings) {
+fn refuse_second(domain: &str, documents: &[written::WrittenDocument], findings: &mut Findings) {
     let Some((first, others)) = documents.split_first() else { return };
     for other in others {
-        let error = Finding::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
+        let error = UnplacedProblem::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
         findings.push(error.also(first.domain.span, "first here").note("they are added up with --merge-domains"));
     }
 }
 
 /// Compiler of the rules of one domain.
-struct Compiler<'a> {
+struct DomainCompiler<'a> {
     domain: Arc<str>,
     place: String,
     first_id: usize,
-    options: Options,
+    options: CompileOptions,
     rules: Vec<Rule>,
     /// Overlay entries that apply to the domain.
-    overlays: Vec<&'a Entry<'a>>,
+    overlays: Vec<&'a OverlayEntry<'a>>,
     findings: &'a mut Findings,
     version: &'a mut Version,
     /// Names of all limits, for checking `replaces`.
     names: HashSet<String>,
     /// For each replaced limit: its name, its position, and the path of the rule that replaces it.
-    replaces: Vec<(String, Span, String)>,
+    replaces: Vec<(String, SourceSpan, String)>,
     /// Comparisons left for the search for unreachable rules.
     comparisons: usize,
     full: bool,
 }
 
 /// A rule as written, with the defaults of its document.
-type Written<'w> = (&'w written::Rule, &'w written::Options);
+type RuleWithOptions<'w> = (&'w written::WrittenRule, &'w written::Options);
 
-impl<'a> Compiler<'a> {
+impl<'a> DomainCompiler<'a> {
     fn new(
         domain: &str,
-        (first_id, options): (usize, Options),
-        overlays: Vec<&'a Entry<'a>>,
+        (first_id, options): (usize, CompileOptions),
+        overlays: Vec<&'a OverlayEntry<'a>>,
         findings: &'a mut Findings,
         version: &'a mut Version,
     ) -> Self {
@@ -136,14 +136,14 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn policy(mut self, documents: &[written::Document]) -> Policy {
+    fn policy(mut self, documents: &[written::WrittenDocument]) -> Policy {
         let rules = documents.iter().flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
         let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.options.are_candidates));
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
-                let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
+                let warning = UnplacedProblem::warning(span, format!("no limit of this policy is called `{name}`"));
                 let known = self.names.iter().map(String::as_str);
                 self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));
             }
@@ -162,14 +162,14 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles the rules of one level.
-    fn level(&mut self, siblings: &[Written<'_>], above: &Path) -> Level {
+    fn level(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) -> Level {
         self.refuse_twice(siblings, above);
         self.find_unreachable(siblings, above);
         let mut children = Vec::with_capacity(siblings.len());
         for (rule, defaults) in siblings {
             if self.first_id.saturating_add(self.rules.len()) >= MAX_RULES {
                 if !std::mem::replace(&mut self.full, true) {
-                    self.findings.push(Finding::error(rule.key.span, format!("more than {MAX_RULES} rules")));
+                    self.findings.push(UnplacedProblem::error(rule.key.span, format!("more than {MAX_RULES} rules")));
                 }
                 break;
             }
@@ -178,20 +178,20 @@ impl<'a> Compiler<'a> {
         Level::new(&children, &self.rules)
     }
 
-    fn refuse_twice(&mut self, siblings: &[Written<'_>], above: &Path) {
+    fn refuse_twice(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
         let mut seen = HashMap::with_capacity(siblings.len());
         for (rule, _) in siblings {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
             if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
                 let path = above.readable(&step(&rule.key.value, value));
-                let error = Finding::error(rule.key.span, "two rules for the same key and value");
+                let error = UnplacedProblem::error(rule.key.span, "two rules for the same key and value");
                 self.findings.push(error.also(first, "first here").note(format!("in {}", in_rule(&path, &self.place))));
             }
         }
     }
 
     /// Compiles a rule and all rules below it; returns its number in the policy.
-    fn rule(&mut self, rule: &written::Rule, defaults: &written::Options, above: &Path) -> Option<u32> {
+    fn rule(&mut self, rule: &written::WrittenRule, defaults: &written::Options, above: &Path) -> Option<u32> {
         let index = self.rules.len();
         let layers = Layers::of(rule, &self.overlays, defaults);
         let modes = modes(rule, &layers);
@@ -209,7 +209,7 @@ impl<'a> Compiler<'a> {
             key: Pattern::new(&rule.key.value),
             value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
             identity,
-            modes: Modes { inherits_override: terms.inherits_override, ..modes },
+            modes: RuleModes { inherits_override: terms.inherits_override, ..modes },
             extras: extras(rule, &terms, candidate),
             imposes: terms.imposes,
             children: Level::default(),
@@ -226,12 +226,12 @@ impl<'a> Compiler<'a> {
     /// if the rule hashes values, so that its candidate does too.
     fn candidate(
         &mut self,
-        rule: &written::Rule,
-        (candidate, defaults): (&written::Limit, &written::Options),
+        rule: &written::WrittenRule,
+        (candidate, defaults): (&written::WrittenLimit, &written::Options),
         hashes_values: bool,
         (path, index): (&Path, usize),
     ) -> Rule {
-        let mut report = |finding: Finding| {
+        let mut report = |finding: UnplacedProblem| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let layers = Layers::of_candidate(candidate, defaults);
@@ -249,15 +249,15 @@ impl<'a> Compiler<'a> {
             key: Pattern::new(&rule.key.value),
             value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
             identity: path.of_candidate().identity(terms.algorithm, &terms.imposes),
-            modes: Modes { shadow: true, ..Modes::default() },
+            modes: RuleModes { shadow: true, ..RuleModes::default() },
             extras: Some(Box::new(extras)),
             imposes: terms.imposes,
             children: Level::default(),
         }
     }
 
-    fn terms<'w>(&mut self, rule: &'w written::Rule, layers: &Layers<'w>, path: &Path) -> Terms {
-        let mut report = |finding: Finding| {
+    fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> Terms {
+        let mut report = |finding: UnplacedProblem| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let options = &self.options;
@@ -272,8 +272,10 @@ impl<'a> Compiler<'a> {
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
-            let error =
-                Finding::error(share.span, "share_threshold needs a `*` in the value whose counters are shared");
+            let error = UnplacedProblem::error(
+                share.span,
+                "share_threshold needs a `*` in the value whose counters are shared",
+            );
             report(error.note("without a value too all values have counters of their own: write `value: \"*\"`"));
         }
         self.names.extend(terms.name.as_deref().map(str::to_owned));
@@ -284,8 +286,8 @@ impl<'a> Compiler<'a> {
 }
 
 /// Returns the switches of a rule. `inherits_override` is not known yet and set later.
-fn modes(rule: &written::Rule, layers: &Layers<'_>) -> Modes {
-    Modes {
+fn modes(rule: &written::WrittenRule, layers: &Layers<'_>) -> RuleModes {
+    RuleModes {
         shadow: layers.is_on(|switches| &switches.shadow_mode),
         quota: layers.is_on(|switches| &switches.quota_mode),
         inherits_override: false,
@@ -296,11 +298,11 @@ fn modes(rule: &written::Rule, layers: &Layers<'_>) -> Modes {
 }
 
 /// Returns `true` if the rule has a `*`, and so something to share.
-fn is_wild(rule: &written::Rule) -> bool {
+fn is_wild(rule: &written::WrittenRule) -> bool {
     rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
-fn extras(rule: &written::Rule, terms: &Terms, candidate: Option<Rule>) -> Option<Box<Extras>> {
+fn extras(rule: &written::WrittenRule, terms: &Terms, candidate: Option<Rule>) -> Option<Box<Extras>> {
     let has_any = rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
     has_any.then(|| {
         let limit = rule.limit.as_ref();

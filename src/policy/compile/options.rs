@@ -3,15 +3,15 @@
 //! An option that does not apply is an error if the rule sets it. It is ignored if it comes from
 //! overlays or defaults, which are written for limits of many kinds.
 
-use super::layers::{Layers, Said};
+use super::layers::{Layers, OptionValue};
 use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_of};
-use crate::policy::report::{Finding, Span, Spanned};
+use crate::policy::report::{SourceSpan, Spanned, UnplacedProblem};
 
 /// A resolver of the options of one limit.
 pub(super) struct Chooser<'w, 'r> {
     pub(super) layers: &'r Layers<'w>,
     pub(super) algorithm: AlgorithmWord,
-    pub(super) report: &'r mut dyn FnMut(Finding),
+    pub(super) report: &'r mut dyn FnMut(UnplacedProblem),
 }
 
 impl AlgorithmWord {
@@ -27,7 +27,7 @@ impl AlgorithmWord {
 
 impl<'w> Chooser<'w, '_> {
     /// Returns an option that every algorithm has.
-    pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<Said<'w, T>> {
+    pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
         self.layers.said(get)
     }
 
@@ -38,13 +38,13 @@ impl<'w> Chooser<'w, '_> {
         word: &str,
         algorithms: &[AlgorithmWord],
         get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
-    ) -> Option<Said<'w, T>> {
+    ) -> Option<OptionValue<'w, T>> {
         if algorithms.contains(&self.algorithm) {
             return self.any(get);
         }
         for span in self.layers.has_to_apply(get) {
             let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.word()).collect();
-            let error = Finding::error(span, format!("`{word}` does not apply to {}", self.algorithm.word()));
+            let error = UnplacedProblem::error(span, format!("`{word}` does not apply to {}", self.algorithm.word()));
             (self.report)(error.note(format!("it is an option of {}", names.join(" and "))));
         }
         None
@@ -52,8 +52,8 @@ impl<'w> Chooser<'w, '_> {
 }
 
 /// Returns the options that are set, with their names and positions.
-pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, Span)> {
-    fn at<T>(option: &Option<Spanned<T>>) -> Option<Span> {
+pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, SourceSpan)> {
+    fn at<T>(option: &Option<Spanned<T>>) -> Option<SourceSpan> {
         option.as_ref().map(|option| option.span)
     }
     let all = [

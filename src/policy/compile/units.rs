@@ -6,7 +6,7 @@ use crate::policy::rule::LeaseSize;
 
 /// A period and its calendar unit, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct PeriodUnit {
     pub(super) period: Micros,
     pub(super) calendar: Option<CalendarUnit>,
 }
@@ -31,10 +31,10 @@ const SUFFIXES: [(&str, u64); 5] =
 pub(super) const ALLOWED: &str = "a unit is second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m";
 
 /// Parses a unit such as `minute`, in any case, or `15m`.
-pub(super) fn unit(text: &str) -> Option<Unit> {
+pub(super) fn unit(text: &str) -> Option<PeriodUnit> {
     let word = WORDS.iter().find(|(word, ..)| word.eq_ignore_ascii_case(text));
-    word.map(|(_, seconds, calendar)| Unit { period: Micros::from_secs(*seconds), calendar: *calendar })
-        .or_else(|| duration(text).map(|period| Unit { period, calendar: None }))
+    word.map(|(_, seconds, calendar)| PeriodUnit { period: Micros::from_secs(*seconds), calendar: *calendar })
+        .or_else(|| duration(text).map(|period| PeriodUnit { period, calendar: None }))
 }
 
 /// Returns the name of a period, if it has one.
@@ -79,7 +79,7 @@ mod tests {
     fn units_are_words_in_any_case_or_lengths() {
         assert_eq!(unit("MiNuTe").unwrap().period, Micros::from_secs(60));
         assert_eq!(unit("month").unwrap().calendar, Some(CalendarUnit::Month));
-        assert_eq!(unit("30d").unwrap(), Unit { period: Micros::from_secs(30 * DAY), calendar: None });
+        assert_eq!(unit("30d").unwrap(), PeriodUnit { period: Micros::from_secs(30 * DAY), calendar: None });
         let lengths = ["250ms", "10s", "15m", "6h", "7d"].map(|text| unit(text).unwrap().period.to_string());
         assert_eq!(lengths, ["250ms", "10s", "15m", "6h", "7d"]);
         for text in ["", "60", "s", "1.5s", "-1s", "10S", "minutes", " minute", "1h30m", "10 s", "１s", "unknown"] {

@@ -4,24 +4,24 @@
 //! Covers only the clear cases: a single other rule matches everything that this one would.
 
 use super::identity::Path;
-use super::{Compiler, Written};
+use super::{DomainCompiler, RuleWithOptions};
 use crate::policy::document::{in_rule, step, written};
 use crate::policy::matcher::Pattern;
-use crate::policy::report::Finding;
+use crate::policy::report::UnplacedProblem;
 
 /// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at
 /// its level is quadratic for a large file.
 pub(super) const MAX_COMPARISONS: usize = 5_000_000;
 
 struct Wildcard<'w> {
-    rule: &'w written::Rule,
+    rule: &'w written::WrittenRule,
     key: Pattern,
     value: Option<Pattern>,
 }
 
-impl Compiler<'_> {
+impl DomainCompiler<'_> {
     /// Reports warnings for rules among `siblings` that can never match.
-    pub(super) fn find_unreachable(&mut self, siblings: &[Written<'_>], above: &Path) {
+    pub(super) fn find_unreachable(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
         let wildcards: Vec<_> = siblings.iter().filter_map(|(rule, _)| Wildcard::of(rule)).collect();
         let mut earlier = 0usize;
         for (rule, _) in siblings {
@@ -41,7 +41,7 @@ impl Compiler<'_> {
             if let Some(rival) = rivals.iter().find(|rival| rival.covers(rule)) {
                 let value = rule.value.as_ref().map(|value| value.value.as_str());
                 let path = above.readable(&step(&rule.key.value, value));
-                let warning = Finding::warning(rule.key.span, "this rule can never match");
+                let warning = UnplacedProblem::warning(rule.key.span, "this rule can never match");
                 let warning = warning.also(rival.rule.key.span, "takes everything that it would match");
                 let order = "order: exact key and value, then rules with `*` as written, then the key alone";
                 self.findings.push(warning.note(order).note(format!("in {}", in_rule(&path, &self.place))));
@@ -51,7 +51,7 @@ impl Compiler<'_> {
 }
 
 impl<'w> Wildcard<'w> {
-    fn of(rule: &'w written::Rule) -> Option<Self> {
+    fn of(rule: &'w written::WrittenRule) -> Option<Self> {
         let key = Pattern::new(&rule.key.value);
         let value = rule.value.as_ref().map(|value| Pattern::new(&value.value));
         let is_wild = key.is_wild() || value.as_ref().is_some_and(Pattern::is_wild);
@@ -61,7 +61,7 @@ impl<'w> Wildcard<'w> {
     /// Returns `true` if this rule matches everything that `other` does. A pattern covers another
     /// if it matches the *text* of it, `*` included: a `*` of the other can only have matched a `*`
     /// here, which matches any text in its place too.
-    fn covers(&self, other: &written::Rule) -> bool {
+    fn covers(&self, other: &written::WrittenRule) -> bool {
         let value = match (&self.value, &other.value) {
             (None, _) => true,
             (Some(value), Some(other)) => value.matches(other.value.as_bytes()),

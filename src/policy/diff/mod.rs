@@ -25,7 +25,7 @@ const ANYBODY: &str = "\u{2026}";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Kind of the change.
-    pub kind: Kind,
+    pub kind: ChangeKind,
     /// Domain of the rule.
     pub domain: String,
     /// Path of the rule; empty for the domain as a whole.
@@ -35,7 +35,7 @@ pub struct Change {
     /// Settings that differ.
     pub details: Vec<Detail>,
     /// Effect on the counters.
-    pub counters: Counters,
+    pub counters: CounterEffect,
     /// For a rule that is added or removed, the rule that its descriptors match in the other set.
     /// Otherwise a remark.
     pub instead: Option<String>,
@@ -43,7 +43,7 @@ pub struct Change {
 
 /// The kind of a change to a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChangeKind {
     /// The rule is new.
     Added,
     /// The rule is removed.
@@ -59,7 +59,7 @@ pub enum Kind {
 
 /// The effect of a change on counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counters {
+pub enum CounterEffect {
     /// There are no counters, before or after.
     None,
     /// Counters continue: used hits count against the new limit.
@@ -82,14 +82,14 @@ pub struct Detail {
 }
 
 /// A rule with its policy and the rules on its path.
-struct Placed<'p> {
+struct PlacedRule<'p> {
     rule: &'p Rule,
     policy: &'p Policy,
     steps: Vec<&'p Rule>,
 }
 
 /// The position of a rule: the domain, and key and value of each step.
-type Place<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
+type RulePosition<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
 
 /// Compares two policy sets. Returns the differences by domain, then in the order in which the
 /// rules are written; removed rules come last.
@@ -120,7 +120,7 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     changes
 }
 
-fn placed(set: &PolicySet) -> Vec<Placed<'_>> {
+fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
     let mut all = Vec::new();
     for policy in set.policies() {
         // Rules are in depth-first order. For each rule above the current one: how many children
@@ -132,14 +132,14 @@ fn placed(set: &PolicySet) -> Vec<Placed<'_>> {
                 *to_come = to_come.saturating_sub(1);
             }
             above.push((rule, rule.children.len()));
-            all.push(Placed { rule, policy, steps: above.iter().map(|(rule, _)| *rule).collect() });
+            all.push(PlacedRule { rule, policy, steps: above.iter().map(|(rule, _)| *rule).collect() });
         }
     }
     all
 }
 
-impl<'p> Placed<'p> {
-    fn place(&self) -> Place<'p> {
+impl<'p> PlacedRule<'p> {
+    fn place(&self) -> RulePosition<'p> {
         let step = |rule: &&'p Rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text));
         (self.policy.domain(), self.steps.iter().map(step).collect())
     }
@@ -153,7 +153,13 @@ impl<'p> Placed<'p> {
         self.steps.iter().map(step).collect::<Vec<_>>().join(",")
     }
 
-    fn change(&self, kind: Kind, details: Vec<Detail>, counters: Counters, instead: Option<String>) -> Change {
+    fn change(
+        &self,
+        kind: ChangeKind,
+        details: Vec<Detail>,
+        counters: CounterEffect,
+        instead: Option<String>,
+    ) -> Change {
         let (domain, rule) = (self.policy.domain().to_owned(), self.rule.path().to_owned());
         Change { kind, domain, rule, who: self.who(), details, counters, instead }
     }
@@ -161,22 +167,22 @@ impl<'p> Placed<'p> {
     fn changed(&self, was: &Self) -> Option<Change> {
         let details = details(&features(was.rule), &features(self.rule));
         let counters = match (has_counters(was.rule), has_counters(self.rule)) {
-            (false, false) => Counters::None,
-            (true, false) => Counters::Dropped,
-            (true, true) if self.rule.has_counters_of(was.rule) => Counters::Kept,
-            (_, true) => Counters::Anew,
+            (false, false) => CounterEffect::None,
+            (true, false) => CounterEffect::Dropped,
+            (true, true) if self.rule.has_counters_of(was.rule) => CounterEffect::Kept,
+            (_, true) => CounterEffect::Anew,
         };
-        (!details.is_empty()).then(|| self.change(Kind::Changed, details, counters, None))
+        (!details.is_empty()).then(|| self.change(ChangeKind::Changed, details, counters, None))
     }
 
     fn added(&self, old: &PolicySet) -> Change {
-        let counters = if has_counters(self.rule) { Counters::Anew } else { Counters::None };
-        self.change(Kind::Added, details(&[], &features(self.rule)), counters, Some(self.hit_in(old)))
+        let counters = if has_counters(self.rule) { CounterEffect::Anew } else { CounterEffect::None };
+        self.change(ChangeKind::Added, details(&[], &features(self.rule)), counters, Some(self.hit_in(old)))
     }
 
     fn removed(&self, new: &PolicySet) -> Change {
-        let counters = if has_counters(self.rule) { Counters::Dropped } else { Counters::None };
-        self.change(Kind::Removed, details(&features(self.rule), &[]), counters, Some(self.hit_in(new)))
+        let counters = if has_counters(self.rule) { CounterEffect::Dropped } else { CounterEffect::None };
+        self.change(ChangeKind::Removed, details(&features(self.rule), &[]), counters, Some(self.hit_in(new)))
     }
 
     /// Returns a text that identifies a moved rule: its settings, and its name or, without one, its
@@ -193,7 +199,7 @@ impl<'p> Placed<'p> {
             format!("{}: ", was.policy.domain())
         };
         let from = format!("{domain}{}", was.rule.path());
-        self.change(Kind::Moved { from }, Vec::new(), Counters::Anew, None)
+        self.change(ChangeKind::Moved { from }, Vec::new(), CounterEffect::Anew, None)
     }
 
     /// Describes the rule that the descriptors of this rule match in another set.
@@ -240,12 +246,12 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
     let detail = Detail { what: "atomicity", old: word(old), new: word(new) };
     let has_any = new.rules.iter().any(has_counters);
     (detail.old != detail.new).then(|| Change {
-        kind: Kind::Changed,
+        kind: ChangeKind::Changed,
         domain: new.domain().to_owned(),
         rule: String::new(),
         who: "every descriptor".to_owned(),
         details: vec![detail],
-        counters: if has_any { Counters::Anew } else { Counters::None },
+        counters: if has_any { CounterEffect::Anew } else { CounterEffect::None },
         instead: Some("in Redis, where keys get other names; in memory they go on".to_owned()),
     })
 }
@@ -268,12 +274,12 @@ fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
         };
         let (was, is) = (common(was, order), common(order, was));
         (was != is).then(|| Change {
-            kind: Kind::Changed,
+            kind: ChangeKind::Changed,
             domain: new.domain().to_owned(),
             rule: path.clone(),
             who: "descriptors that several of these match".to_owned(),
             details: vec![Detail { what: "order", old: Some(was.join(", ")), new: Some(is.join(", ")) }],
-            counters: Counters::None,
+            counters: CounterEffect::None,
             instead: None,
         })
     });

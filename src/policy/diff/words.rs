@@ -1,6 +1,6 @@
 //! Text form of differences.
 
-use super::{Change, Counters, Detail, Kind};
+use super::{Change, ChangeKind, CounterEffect, Detail};
 
 /// Returns the differences, a few lines each, and their number. Those that do not fit in
 /// `max_bytes` are only counted.
@@ -22,26 +22,29 @@ pub fn text_of(changes: &[Change], max_bytes: usize) -> String {
 }
 
 fn sum(changes: &[Change]) -> String {
-    let of = |is_it: fn(&Kind) -> bool| changes.iter().filter(|change| is_it(&change.kind)).count();
+    let of = |is_it: fn(&ChangeKind) -> bool| changes.iter().filter(|change| is_it(&change.kind)).count();
     let counts = [
-        (of(|kind| *kind == Kind::Added), "added"),
-        (of(|kind| *kind == Kind::Removed), "removed"),
-        (of(|kind| matches!(kind, Kind::Moved { .. })), "moved"),
-        (of(|kind| *kind == Kind::Changed), "changed"),
+        (of(|kind| *kind == ChangeKind::Added), "added"),
+        (of(|kind| *kind == ChangeKind::Removed), "removed"),
+        (of(|kind| matches!(kind, ChangeKind::Moved { .. })), "moved"),
+        (of(|kind| *kind == ChangeKind::Changed), "changed"),
     ];
     let counts: Vec<_> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    let anew = changes.iter().filter(|change| change.counters == Counters::Anew && change.kind != Kind::Added).count();
+    let anew = changes
+        .iter()
+        .filter(|change| change.counters == CounterEffect::Anew && change.kind != ChangeKind::Added)
+        .count();
     format!("{}; counters that were there start anew in {anew}", counts.join(", "))
 }
 
 /// Returns one difference, in a few lines.
 fn told(change: &Change) -> String {
     let (sign, verb) = match &change.kind {
-        Kind::Added => ("+", "is new".to_owned()),
-        Kind::Removed => ("-", "is gone".to_owned()),
-        Kind::Moved { from } => (">", format!("was at `{from}`")),
-        Kind::Changed => ("~", "changes".to_owned()),
+        ChangeKind::Added => ("+", "is new".to_owned()),
+        ChangeKind::Removed => ("-", "is gone".to_owned()),
+        ChangeKind::Moved { from } => (">", format!("was at `{from}`")),
+        ChangeKind::Changed => ("~", "changes".to_owned()),
     };
     let rule = if change.rule.is_empty() { "the domain".to_owned() } else { format!("rule `{}`", change.rule) };
     let mut lines = vec![format!("{sign} {}: {rule} {verb}", change.domain)];
@@ -50,18 +53,18 @@ fn told(change: &Change) -> String {
     change.details.iter().for_each(|detail| line(detail.what, &change_of(detail)));
     if let Some(instead) = &change.instead {
         let word = match change.kind {
-            Kind::Added => "until now",
-            Kind::Removed => "from now on",
-            Kind::Moved { .. } | Kind::Changed => "but",
+            ChangeKind::Added => "until now",
+            ChangeKind::Removed => "from now on",
+            ChangeKind::Moved { .. } | ChangeKind::Changed => "but",
         };
         line(word, instead);
     }
     let counters = match (change.counters, &change.kind) {
-        (Counters::None, _) => "",
-        (Counters::Kept, _) => "go on; what was used counts by the new rule at once",
-        (Counters::Anew, Kind::Added) => "begin",
-        (Counters::Anew, _) => "start anew: everybody has all of it again",
-        (Counters::Dropped, _) => "are not asked any more",
+        (CounterEffect::None, _) => "",
+        (CounterEffect::Kept, _) => "go on; what was used counts by the new rule at once",
+        (CounterEffect::Anew, ChangeKind::Added) => "begin",
+        (CounterEffect::Anew, _) => "start anew: everybody has all of it again",
+        (CounterEffect::Dropped, _) => "are not asked any more",
     };
     if !counters.is_empty() {
         line("counters", counters);
@@ -85,12 +88,12 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted() {
         let change = |rule: usize| Change {
-            kind: Kind::Added,
+            kind: ChangeKind::Added,
             domain: "d".to_owned(),
             rule: format!("rule-{rule}"),
             who: format!("rule-{rule}=(any)"),
             details: vec![],
-            counters: Counters::Anew,
+            counters: CounterEffect::Anew,
             instead: None,
         };
         let changes: Vec<_> = (0..1000).map(change).collect();

@@ -1,6 +1,6 @@
 //! Budget for the memory of policies, estimated before they are compiled.
 
-use crate::policy::report::{Finding, Findings, Span};
+use crate::policy::report::{Findings, SourceSpan, UnplacedProblem};
 
 /// Bytes of a rule, parsed and compiled, without its texts; measured with a million rules.
 const RULE: u64 = 2_900;
@@ -15,7 +15,7 @@ const AUTOMATON: u64 = 40;
 
 /// A budget for the memory of policies while they are compiled.
 #[derive(Debug)]
-pub(in crate::policy) struct Budget {
+pub(in crate::policy) struct DocumentBudget {
     /// Bytes that other policies hold; `max` is the maximum for all policies.
     held: u64,
     max: u64,
@@ -23,7 +23,7 @@ pub(in crate::policy) struct Budget {
     is_exceeded: bool,
 }
 
-impl Budget {
+impl DocumentBudget {
     /// Returns a budget of `max` bytes, of which other policies hold `held`.
     pub(in crate::policy) fn new(max: usize, held: usize) -> Self {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -39,7 +39,7 @@ impl Budget {
 
     /// Returns `true` if the tree of a text fits while it is read. It is freed before rules are
     /// compiled, and not charged.
-    pub(in crate::policy) fn fits_tree(&mut self, bytes: usize, span: Span, findings: &mut Findings) -> bool {
+    pub(in crate::policy) fn fits_tree(&mut self, bytes: usize, span: SourceSpan, findings: &mut Findings) -> bool {
         let tree = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(TREE);
         let fits = tree <= self.left;
         if !fits {
@@ -49,19 +49,25 @@ impl Budget {
     }
 
     /// Charges the texts of a document, in bytes. Returns `true` if they fit.
-    pub(super) fn charge_text(&mut self, bytes: u64, span: Span, findings: &mut Findings) -> bool {
+    pub(super) fn charge_text(&mut self, bytes: u64, span: SourceSpan, findings: &mut Findings) -> bool {
         self.charge(bytes.saturating_mul(COPIES_OF_TEXT), span, findings)
     }
 
     /// Charges a rule by the bytes of its path and its patterns. Returns `true` if it fits.
-    pub(super) fn charge_rule(&mut self, path: usize, patterns: usize, span: Span, findings: &mut Findings) -> bool {
+    pub(super) fn charge_rule(
+        &mut self,
+        path: usize,
+        patterns: usize,
+        span: SourceSpan,
+        findings: &mut Findings,
+    ) -> bool {
         let path = u64::try_from(path).unwrap_or(u64::MAX).saturating_mul(COPIES_OF_PATH);
         let patterns = u64::try_from(patterns).unwrap_or(u64::MAX).saturating_mul(AUTOMATON);
         self.charge(path.saturating_add(patterns).saturating_add(RULE), span, findings)
     }
 
     /// Charges bytes. Reports the first charge that does not fit.
-    fn charge(&mut self, bytes: u64, span: Span, findings: &mut Findings) -> bool {
+    fn charge(&mut self, bytes: u64, span: SourceSpan, findings: &mut Findings) -> bool {
         if let Some(left) = self.left.checked_sub(bytes) {
             self.left = left;
             return true;
@@ -72,12 +78,12 @@ impl Budget {
     }
 
     /// Reports once that the policies do not fit.
-    fn report(&mut self, span: Span, findings: &mut Findings) {
+    fn report(&mut self, span: SourceSpan, findings: &mut Findings) {
         if !self.is_exceeded {
             self.is_exceeded = true;
             let Self { held, max, .. } = self;
             let rest = max.saturating_sub(*held);
-            let error = Finding::error(span, format!("policies take more than {rest} bytes of memory"));
+            let error = UnplacedProblem::error(span, format!("policies take more than {rest} bytes of memory"));
             findings.push(error.note(match held {
                 0 => "--policy-memory-max allows more".to_owned(),
                 _ => format!(

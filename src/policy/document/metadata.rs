@@ -5,27 +5,27 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::fields::{Fields, Reader};
+use super::fields::{DocumentReader, MappingFields};
 use super::scalar;
-use super::yaml::{Content, Node, NodeId};
-use crate::policy::report::Finding;
+use super::yaml::{NodeContent, NodeId, YamlNode};
+use crate::policy::report::UnplacedProblem;
 
 /// The key of the metadata that holds options for Tollgate.
 pub(super) const OURS: &str = "tollgate";
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Returns the rule's metadata, without the options for Tollgate.
-    pub(super) fn metadata(&mut self, fields: &Fields) -> Option<Value> {
+    pub(super) fn metadata(&mut self, fields: &MappingFields) -> Option<Value> {
         let id = fields.get(self, "metadata")?;
         let node = self.node(id)?;
         match &node.content {
-            Content::Map(_) => {
+            NodeContent::Map(_) => {
                 let Value::Object(mut map) = self.json(id)? else { return None };
                 let had_ours = map.shift_remove(OURS).is_some();
                 (!(had_ours && map.is_empty())).then_some(Value::Object(map))
             }
-            Content::List(_) | Content::Scalar { .. } => {
-                self.report(Finding::error(node.span, "metadata must be a mapping"));
+            NodeContent::List(_) | NodeContent::Scalar { .. } => {
+                self.report(UnplacedProblem::error(node.span, "metadata must be a mapping"));
                 None
             }
         }
@@ -35,11 +35,11 @@ impl Reader<'_> {
     fn json(&mut self, id: NodeId) -> Option<Value> {
         let node = self.node(id)?;
         match &node.content {
-            Content::Scalar { text, plain } => {
+            NodeContent::Scalar { text, plain } => {
                 Some(if *plain { plain_value(text) } else { Value::from(text.as_str()) })
             }
-            Content::List(items) => items.iter().map(|item| self.json(*item)).collect(),
-            Content::Map(pairs) => {
+            NodeContent::List(items) => items.iter().map(|item| self.json(*item)).collect(),
+            NodeContent::Map(pairs) => {
                 let mut map = Map::new();
                 self.pairs(pairs, &mut map, true)?;
                 Some(Value::Object(map))
@@ -52,8 +52,8 @@ impl Reader<'_> {
         for (key, value) in pairs {
             let node = self.node(*key)?;
             match &node.content {
-                Content::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
-                Content::Scalar { text, plain } => {
+                NodeContent::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
+                NodeContent::Scalar { text, plain } => {
                     let name = if *plain { key_text(text) } else { text.clone() };
                     match map.get(&name) {
                         Some(_) if own => self.twice(node, &name),
@@ -64,8 +64,8 @@ impl Reader<'_> {
                         }
                     }
                 }
-                Content::List(_) | Content::Map(_) => {
-                    self.report(Finding::error(node.span, "a key of metadata must be text"));
+                NodeContent::List(_) | NodeContent::Map(_) => {
+                    self.report(UnplacedProblem::error(node.span, "a key of metadata must be text"));
                 }
             }
         }
@@ -75,17 +75,17 @@ impl Reader<'_> {
     fn merged(&mut self, id: NodeId, map: &mut Map<String, Value>) -> Option<()> {
         let node = self.node(id)?;
         match &node.content {
-            Content::Map(pairs) => self.pairs(pairs, map, false),
-            Content::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
-            Content::Scalar { .. } => {
-                self.report(Finding::error(node.span, "must be a mapping to merge"));
+            NodeContent::Map(pairs) => self.pairs(pairs, map, false),
+            NodeContent::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
+            NodeContent::Scalar { .. } => {
+                self.report(UnplacedProblem::error(node.span, "must be a mapping to merge"));
                 None
             }
         }
     }
 
-    fn twice(&mut self, node: &Node, name: &str) {
-        self.report(Finding::error(node.span, format!("`{}` stands here twice", super::shown(name))));
+    fn twice(&mut self, node: &YamlNode, name: &str) {
+        self.report(UnplacedProblem::error(node.span, format!("`{}` stands here twice", super::shown(name))));
     }
 }
 

@@ -31,14 +31,14 @@ mod vocabulary;
 pub(super) mod written;
 mod yaml;
 
-use super::Dialect;
-use super::report::{Finding, Findings, shown};
-use budget::Budget;
-use fields::{Fields, Reader};
-use vocabulary::Level;
+use super::PolicyDialect;
+use super::report::{Findings, UnplacedProblem, shown};
+use budget::DocumentBudget;
+use fields::{DocumentReader, MappingFields};
+use vocabulary::DocumentLevel;
 use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
-use written::{Document, Lease, Limit, Options, Root, Rule, Window};
-use yaml::{Content, NodeId, Tree};
+use written::{Options, Root, WrittenDocument, WrittenLease, WrittenLimit, WrittenRule, WrittenWindow};
+use yaml::{NodeContent, NodeId, Tree};
 
 /// Maximum number of rule levels. Envoy sends descriptors of a handful of entries.
 pub(super) const MAX_DEPTH: usize = 32;
@@ -54,25 +54,31 @@ pub(super) fn is_policy(text: &str) -> bool {
     }
     let content = |id: &NodeId| tree.node(*id).map(|node| &node.content);
     let is_domain = |(key, _): &(NodeId, NodeId)| match content(key) {
-        Some(Content::Scalar { text, .. }) => text == "domain",
-        Some(Content::List(_) | Content::Map(_)) | None => false,
+        Some(NodeContent::Scalar { text, .. }) => text == "domain",
+        Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
     };
     tree.roots().iter().any(|root| match content(root) {
-        Some(Content::Map(pairs)) => pairs.iter().any(is_domain),
-        Some(Content::Scalar { .. } | Content::List(_)) | None => false,
+        Some(NodeContent::Map(pairs)) => pairs.iter().any(is_domain),
+        Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
     })
 }
 
 /// Reads all documents of a file. Errors in a file that is not a policy are reported without any of
 /// its text, which may be a secret that a symlink leads to.
-pub(super) fn read(file: u32, text: &str, dialect: Dialect, budget: &mut Budget, findings: &mut Findings) -> Vec<Root> {
+pub(super) fn read(
+    file: u32,
+    text: &str,
+    dialect: PolicyDialect,
+    budget: &mut DocumentBudget,
+    findings: &mut Findings,
+) -> Vec<Root> {
     let mark = findings.mark();
     let tree = Tree::parse(file, text, findings);
     let is_whole = !findings.errors_since(&mark);
     let roots = roots((file, is_whole), &tree, dialect, budget, findings);
     if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
-        let span = super::report::Span { file, ..Default::default() };
-        let error = Finding::error(span, "the file holds no policy").whole_file();
+        let span = super::report::SourceSpan { file, ..Default::default() };
+        let error = UnplacedProblem::error(span, "the file holds no policy").whole_file();
         findings.replace_since(&mark, error.note("a policy begins with `domain: NAME`; the file's text is not shown"));
     }
     roots
@@ -81,18 +87,18 @@ pub(super) fn read(file: u32, text: &str, dialect: Dialect, budget: &mut Budget,
 /// Returns `true` if a word of policies is a key at the top of a file or, if the file is not YAML,
 /// begins a line.
 fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
-    let words = || Level::File.words().chain(Level::Overlay.words()).map(|word| word.name);
+    let words = || DocumentLevel::File.words().chain(DocumentLevel::Overlay.words()).map(|word| word.name);
     let begins = |line: &str| {
         let line = line.strip_prefix("- ").unwrap_or(line);
         words().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.starts_with(':')))
     };
     let is_text = |id: &NodeId| match tree.node(*id).map(|node| &node.content) {
-        Some(Content::Scalar { text, .. }) => words().any(|word| word == text),
-        Some(Content::List(_) | Content::Map(_)) | None => false,
+        Some(NodeContent::Scalar { text, .. }) => words().any(|word| word == text),
+        Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
     };
     let is_map = |root: &NodeId| match tree.node(*root).map(|node| &node.content) {
-        Some(Content::Map(pairs)) => pairs.iter().any(|(key, _)| is_text(key)),
-        Some(Content::Scalar { .. } | Content::List(_)) | None => false,
+        Some(NodeContent::Map(pairs)) => pairs.iter().any(|(key, _)| is_text(key)),
+        Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
     };
     let flow = text.trim_start().strip_prefix('{').map(|rest| rest.trim_start_matches([' ', '\n', '"', '\'']));
     let is_flow = flow.is_some_and(|flow| words().any(|word| flow.starts_with(word)));
@@ -103,37 +109,38 @@ fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
 fn roots(
     (file, is_whole): (u32, bool),
     tree: &Tree,
-    dialect: Dialect,
-    budget: &mut Budget,
+    dialect: PolicyDialect,
+    budget: &mut DocumentBudget,
     findings: &mut Findings,
 ) -> Vec<Root> {
-    let is_empty = |content: &Content| match content {
-        Content::Scalar { text, plain } => *plain && scalar::is_null(text),
-        Content::List(_) | Content::Map(_) => false,
+    let is_empty = |content: &NodeContent| match content {
+        NodeContent::Scalar { text, plain } => *plain && scalar::is_null(text),
+        NodeContent::List(_) | NodeContent::Map(_) => false,
     };
     let roots = tree.roots().iter().copied();
     let written: Vec<_> = roots.filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content))).collect();
     if written.is_empty() && is_whole {
-        let span = super::report::Span { file, ..Default::default() };
+        let span = super::report::SourceSpan { file, ..Default::default() };
         // Not treated as a policy without rules: a file that is being written is empty for a
         // moment.
-        findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
+        findings
+            .push(UnplacedProblem::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
     }
-    let mut reader = Reader { tree, dialect, findings, budget, path: String::new() };
+    let mut reader = DocumentReader { tree, dialect, findings, budget, path: String::new() };
     let read = reader.those_read(&written);
     read.iter().filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None }).collect()
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Returns the documents of a file that the dialect reads.
     fn those_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
         let Some((first, others)) = documents.split_first() else { return documents };
-        if self.dialect == Dialect::Tollgate {
+        if self.dialect == PolicyDialect::Tollgate {
             return documents;
         }
         for other in others {
             let Some(span) = self.node(*other).map(|other| other.span) else { continue };
-            self.report(Finding::warning(span, "passed over: only the first document of a file is read"));
+            self.report(UnplacedProblem::warning(span, "passed over: only the first document of a file is read"));
         }
         std::slice::from_ref(first)
     }
@@ -150,29 +157,32 @@ impl Reader<'_> {
         self.document(root).map(Box::new).map(Root::Policy)
     }
 
-    fn document(&mut self, root: NodeId) -> Option<Document> {
-        let fields = self.fields(root, Level::File)?;
+    fn document(&mut self, root: NodeId) -> Option<WrittenDocument> {
+        let fields = self.fields(root, DocumentLevel::File)?;
         let domain = self.some_text(&fields, "domain");
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
         self.path.clone_from(&place);
         let atomicity = self.one_of(&fields, "atomicity", &ATOMICITIES);
-        let defaults = self.section(&fields, "defaults", Level::Defaults).map(|found| self.options(&found));
+        let defaults = self.section(&fields, "defaults", DocumentLevel::Defaults).map(|found| self.options(&found));
         let rules = self.rules(&fields, &place, "", 1);
         self.path.clear();
-        Some(Document { domain: domain?, atomicity, defaults: defaults.unwrap_or_default(), rules })
+        Some(WrittenDocument { domain: domain?, atomicity, defaults: defaults.unwrap_or_default(), rules })
     }
 
     /// Returns the value of a word as a mapping.
-    fn section(&mut self, fields: &Fields, word: &str, level: Level) -> Option<Fields> {
+    fn section(&mut self, fields: &MappingFields, word: &str, level: DocumentLevel) -> Option<MappingFields> {
         let id = fields.get(self, word)?;
         self.fields(id, level)
     }
 
-    fn rules(&mut self, fields: &Fields, place: &str, above: &str, depth: usize) -> Vec<Rule> {
+    fn rules(&mut self, fields: &MappingFields, place: &str, above: &str, depth: usize) -> Vec<WrittenRule> {
         let items = self.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
         let first = items.first().and_then(|item| self.node(*item));
         if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
-            self.report(Finding::error(first.span, format!("rules are nested more than {MAX_DEPTH} levels deep")));
+            self.report(UnplacedProblem::error(
+                first.span,
+                format!("rules are nested more than {MAX_DEPTH} levels deep"),
+            ));
             return Vec::new();
         }
         let outer = self.path.clone();
@@ -182,7 +192,7 @@ impl Reader<'_> {
     }
 
     /// Reads a rule. `above`: the path of its parent.
-    fn rule(&mut self, item: NodeId, place: &str, above: &str, depth: usize) -> Option<Rule> {
+    fn rule(&mut self, item: NodeId, place: &str, above: &str, depth: usize) -> Option<WrittenRule> {
         let known = self.peek(item, "value").filter(|value| !value.is_empty());
         let step = step(self.peek(item, "key").unwrap_or("?"), known);
         let path = if above.is_empty() { step } else { format!("{above} > {step}") };
@@ -193,26 +203,26 @@ impl Reader<'_> {
         if !self.budget.charge_rule(path.len(), patterns, span, self.findings) {
             return None;
         }
-        let fields = &self.fields(item, Level::Rule)?;
+        let fields = &self.fields(item, DocumentLevel::Rule)?;
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
-        let limit = self.section(fields, "rate_limit", Level::Limit).map(|found| self.limit(&found));
-        let candidate = self.section(fields, "candidate", Level::Candidate).map(|found| self.limit(&found));
+        let limit = self.section(fields, "rate_limit", DocumentLevel::Limit).map(|found| self.limit(&found));
+        let candidate = self.section(fields, "candidate", DocumentLevel::Candidate).map(|found| self.limit(&found));
         let switches = self.switches(fields);
         let (metadata, layer) = (self.metadata(fields), self.said_in_metadata(fields));
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
-        Some(Rule { key: key?, value, limit, candidate, switches, metadata, layer, children })
+        Some(WrittenRule { key: key?, value, limit, candidate, switches, metadata, layer, children })
     }
 
-    fn limit(&mut self, fields: &Fields) -> Limit {
+    fn limit(&mut self, fields: &MappingFields) -> WrittenLimit {
         let errors = self.findings.errors();
         let single = self.window(fields);
-        let windows = self.maps(fields, "windows", Level::Window).map(|windows| super::report::Spanned {
+        let windows = self.maps(fields, "windows", DocumentLevel::Window).map(|windows| super::report::Spanned {
             value: windows.value.iter().map(|window| self.window(window)).collect(),
             span: windows.span,
         });
-        let replaced = self.maps(fields, "replaces", Level::Replaced).map(|replaced| replaced.value);
-        let mut limit = Limit {
+        let replaced = self.maps(fields, "replaces", DocumentLevel::Replaced).map(|replaced| replaced.value);
+        let mut limit = WrittenLimit {
             span: fields.span,
             is_whole: true,
             single,
@@ -226,15 +236,15 @@ impl Reader<'_> {
         limit
     }
 
-    fn window(&mut self, fields: &Fields) -> Window {
-        Window {
+    fn window(&mut self, fields: &MappingFields) -> WrittenWindow {
+        WrittenWindow {
             span: fields.span,
             requests_per_unit: self.count(fields, "requests_per_unit"),
             unit: self.text(fields, "unit"),
         }
     }
 
-    fn options(&mut self, fields: &Fields) -> Options {
+    fn options(&mut self, fields: &MappingFields) -> Options {
         Options {
             algorithm: self.one_of(fields, "algorithm", &ALGORITHMS),
             burst: self.count(fields, "burst"),
@@ -248,8 +258,8 @@ impl Reader<'_> {
             on_store_error: self.one_of(fields, "on_store_error", &ON_STORE_ERROR),
             record: self.texts(fields, "record"),
             hash_values: self.truth(fields, "hash_values"),
-            lease: self.section(fields, "lease", Level::Lease).map(|found| super::report::Spanned {
-                value: Lease { size: self.some_text(&found, "size"), ttl: self.some_text(&found, "ttl") },
+            lease: self.section(fields, "lease", DocumentLevel::Lease).map(|found| super::report::Spanned {
+                value: WrittenLease { size: self.some_text(&found, "size"), ttl: self.some_text(&found, "ttl") },
                 span: found.span,
             }),
         }

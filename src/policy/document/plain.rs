@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::yaml::{Content, NodeId, Tree};
+use super::yaml::{NodeContent, NodeId, Tree};
 use crate::policy::report::Findings;
-use crate::policy::{Report, Source};
+use crate::policy::{PolicyReport, Source};
 
 /// Reads all documents of a file. Unquoted scalars stay as they are written; nothing is null.
 ///
 /// # Errors
 /// Syntax errors, with their places.
-pub fn documents(source: &Source) -> Result<Vec<Value>, Report> {
+pub fn documents(source: &Source) -> Result<Vec<Value>, PolicyReport> {
     let mut findings = Findings::default();
     let tree = Tree::parse(0, &source.text, &mut findings);
     if findings.errors() > 0 {
@@ -23,10 +23,12 @@ pub fn documents(source: &Source) -> Result<Vec<Value>, Report> {
 fn value(tree: &Tree, id: NodeId) -> Value {
     match tree.node(id).map(|node| &node.content) {
         None => Value::Null,
-        Some(Content::Scalar { text, plain: true }) if is_null(text) => Value::Null,
-        Some(Content::Scalar { text, .. }) => Value::from(text.as_str()),
-        Some(Content::List(items)) => items.iter().map(|item| value(tree, *item)).collect(),
-        Some(Content::Map(pairs)) => Value::Object(pairs.iter().map(|pair| entry(tree, *pair)).collect::<Map<_, _>>()),
+        Some(NodeContent::Scalar { text, plain: true }) if is_null(text) => Value::Null,
+        Some(NodeContent::Scalar { text, .. }) => Value::from(text.as_str()),
+        Some(NodeContent::List(items)) => items.iter().map(|item| value(tree, *item)).collect(),
+        Some(NodeContent::Map(pairs)) => {
+            Value::Object(pairs.iter().map(|pair| entry(tree, *pair)).collect::<Map<_, _>>())
+        }
     }
 }
 
@@ -50,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Value>, Report> {
+    fn read(text: &str) -> Result<Vec<Value>, PolicyReport> {
         documents(&Source { name: "a.yaml".to_owned(), text: text.to_owned() })
     }
 

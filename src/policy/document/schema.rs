@@ -2,24 +2,24 @@
 
 use serde_json::{Map, Value, json};
 
-use super::vocabulary::{Form, Level, Word};
+use super::vocabulary::{DocumentLevel, Form, Word};
 
 /// Returns the JSON Schema (draft 2020-12) of policy files. Those of overlays, tests and mappings
 /// of access logs are `#/$defs/overlay`, `#/$defs/tests` and `#/$defs/access_log`.
 pub fn json_schema() -> Value {
-    let levels = Level::ALL.into_iter().filter(|level| *level != Level::File);
+    let levels = DocumentLevel::ALL.into_iter().filter(|level| *level != DocumentLevel::File);
     let definitions: Map<_, _> = levels.map(|level| (name(level).to_owned(), object(level))).collect();
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("tollgate policy"));
-    if let Value::Object(file) = object(Level::File) {
+    if let Value::Object(file) = object(DocumentLevel::File) {
         schema.extend(file);
     }
     schema.insert("$defs".into(), Value::Object(definitions));
     Value::Object(schema)
 }
 
-fn object(level: Level) -> Value {
+fn object(level: DocumentLevel) -> Value {
     let words = || level.words();
     let properties: Map<_, _> = words().map(|word| (word.name.to_owned(), described(word))).collect();
     let required: Vec<_> = words().filter(|word| word.required).map(|word| word.name).collect();
@@ -45,7 +45,7 @@ fn described(word: &Word) -> Value {
 fn form(form: Form) -> Value {
     // YAML may parse an unquoted text as a number, a boolean or null.
     let text = json!(["string", "number", "boolean", "null"]);
-    let source = json!({ "anyOf": [{ "type": text }, reference(Level::Field)] });
+    let source = json!({ "anyOf": [{ "type": text }, reference(DocumentLevel::Field)] });
     match form {
         Form::Text => json!({ "type": text }),
         Form::Texts => json!({ "type": ["array", "null"], "items": { "type": text } }),
@@ -77,7 +77,7 @@ fn form(form: Form) -> Value {
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
         // Only metadata has this form, and `tollgate` is its only known property.
         Form::Anything => {
-            json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Level::Tollgate) } })
+            json!({ "type": ["object", "null"], "properties": { "tollgate": reference(DocumentLevel::Tollgate) } })
         }
     }
 }
@@ -91,31 +91,31 @@ fn unit_pattern() -> String {
     format!("^([0-9]+(ms|s|m|h|d)|{})$", words.join("|"))
 }
 
-fn reference(level: Level) -> Value {
+fn reference(level: DocumentLevel) -> Value {
     json!({ "$ref": format!("#/$defs/{}", name(level)) })
 }
 
-fn name(level: Level) -> &'static str {
+fn name(level: DocumentLevel) -> &'static str {
     match level {
-        Level::File => "file",
-        Level::Defaults => "defaults",
-        Level::Rule => "rule",
-        Level::Limit => "rate_limit",
-        Level::Candidate => "candidate",
-        Level::Window => "window",
-        Level::Replaced => "replaced",
-        Level::Lease => "lease",
-        Level::Overlay => "overlay",
-        Level::Entry => "entry",
-        Level::Overlaid => "overlaid",
-        Level::Tollgate => "tollgate",
-        Level::Trials => "tests",
-        Level::Case => "test",
-        Level::Step => "step",
-        Level::Expected => "each",
-        Level::AccessLog => "access_log",
-        Level::Time => "time",
-        Level::Field => "field",
+        DocumentLevel::File => "file",
+        DocumentLevel::Defaults => "defaults",
+        DocumentLevel::Rule => "rule",
+        DocumentLevel::Limit => "rate_limit",
+        DocumentLevel::Candidate => "candidate",
+        DocumentLevel::Window => "window",
+        DocumentLevel::Replaced => "replaced",
+        DocumentLevel::Lease => "lease",
+        DocumentLevel::Overlay => "overlay",
+        DocumentLevel::Entry => "entry",
+        DocumentLevel::Overlaid => "overlaid",
+        DocumentLevel::Tollgate => "tollgate",
+        DocumentLevel::Trials => "tests",
+        DocumentLevel::Case => "test",
+        DocumentLevel::Step => "step",
+        DocumentLevel::Expected => "each",
+        DocumentLevel::AccessLog => "access_log",
+        DocumentLevel::Time => "time",
+        DocumentLevel::Field => "field",
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         let schema = json_schema();
         for word in WORDS {
             for level in word.levels {
-                let object = if *level == Level::File { &schema } else { &schema["$defs"][name(*level)] };
+                let object = if *level == DocumentLevel::File { &schema } else { &schema["$defs"][name(*level)] };
                 assert_eq!(object["properties"][word.name]["description"], word.meaning);
                 let required = object["required"].as_array().unwrap().contains(&json!(word.name));
                 assert_eq!(required, word.required, "{}", word.name);

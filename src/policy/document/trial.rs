@@ -1,15 +1,15 @@
 //! Parser of policy tests: requests and expected responses.
 
-use super::budget::Budget;
-use super::fields::{Fields, Reader};
-use super::vocabulary::Level;
-use super::yaml::{Content, NodeId, Tree};
+use super::budget::DocumentBudget;
+use super::fields::{DocumentReader, MappingFields};
+use super::vocabulary::DocumentLevel;
+use super::yaml::{NodeContent, NodeId, Tree};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::policy::compile::units;
-use crate::policy::report::{Finding, Findings, Span, Spanned, line_of, shown, text_of};
-use crate::policy::trial::{CODES, Case, Code, Expected, Step, Trials, Wait, When};
-use crate::policy::{Dialect, Report, Source};
+use crate::policy::report::{Findings, SourceSpan, Spanned, UnplacedProblem, line_of, shown, text_of};
+use crate::policy::trial::{CODES, Case, Code, Expected, TestStep, Trials, Wait, When};
+use crate::policy::{PolicyDialect, PolicyReport, Source};
 
 /// Default start of a test: the beginning of a minute, hour, day, month and year. In microseconds.
 const NEW_YEAR: u64 = 1_767_225_600_000_000;
@@ -17,7 +17,7 @@ const NEW_YEAR: u64 = 1_767_225_600_000_000;
 const LENGTHS: &str = "a length is a whole number of us, ms, s, m, h or d such as 250ms or 15m";
 
 /// Reads a file of tests.
-pub(in crate::policy) fn read(source: &Source) -> Result<Trials, Report> {
+pub(in crate::policy) fn read(source: &Source) -> Result<Trials, PolicyReport> {
     document(source, "a file of tests", |reader, root| reader.trials(root, source))
 }
 
@@ -25,21 +25,24 @@ pub(in crate::policy) fn read(source: &Source) -> Result<Trials, Report> {
 pub(super) fn document<T>(
     source: &Source,
     what: &str,
-    read: impl FnOnce(&mut Reader<'_>, NodeId) -> Option<T>,
-) -> Result<T, Report> {
+    read: impl FnOnce(&mut DocumentReader<'_>, NodeId) -> Option<T>,
+) -> Result<T, PolicyReport> {
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text_of(source), &mut findings);
     // Only rules are charged to the budget, and these files have none.
-    let mut budget = Budget::new(usize::MAX, 0);
+    let mut budget = DocumentBudget::new(usize::MAX, 0);
     let found = match tree.roots() {
         [root] => {
-            let (dialect, path) = (Dialect::Tollgate, String::new());
-            read(&mut Reader { tree: &tree, dialect, findings: &mut findings, budget: &mut budget, path }, *root)
+            let (dialect, path) = (PolicyDialect::Tollgate, String::new());
+            read(
+                &mut DocumentReader { tree: &tree, dialect, findings: &mut findings, budget: &mut budget, path },
+                *root,
+            )
         }
         roots => {
             if findings.errors() == 0 {
                 let message = format!("{what} is one document, found {}", roots.len());
-                findings.push(Finding::error(Span::default(), message));
+                findings.push(UnplacedProblem::error(SourceSpan::default(), message));
             }
             None
         }
@@ -47,36 +50,36 @@ pub(super) fn document<T>(
     found.filter(|_| findings.errors() == 0).ok_or_else(|| findings.report(std::slice::from_ref(source)))
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     fn trials(&mut self, root: NodeId, source: &Source) -> Option<Trials> {
-        let fields = self.fields(root, Level::Trials)?;
+        let fields = self.fields(root, DocumentLevel::Trials)?;
         let policies = self.texts(&fields, "policies").map(|policies| policies.value);
-        let cases = self.maps(&fields, "tests", Level::Case).map(|cases| cases.value);
+        let cases = self.maps(&fields, "tests", DocumentLevel::Case).map(|cases| cases.value);
         let cases = cases.iter().flatten().filter_map(|case| self.case(case, source)).collect();
         Some(Trials { policies: policies?, cases })
     }
 
-    fn case(&mut self, fields: &Fields, source: &Source) -> Option<Case> {
+    fn case(&mut self, fields: &MappingFields, source: &Source) -> Option<Case> {
         let name = self.some_text(fields, "test").map(|name| name.value);
         self.path = format!("test `{}`", shown(name.as_deref().unwrap_or("?")));
         let domain = self.some_text(fields, "domain").map(|domain| domain.value);
         let at = self.instant(fields);
-        let steps = self.maps(fields, "steps", Level::Step).map(|steps| steps.value);
+        let steps = self.maps(fields, "steps", DocumentLevel::Step).map(|steps| steps.value);
         let steps = steps.iter().flatten().filter_map(|step| self.step(step, source)).collect();
         self.path.clear();
         let at = at.map_or(Timestamp::from_micros(NEW_YEAR), |at| at.value);
         Some(Case { name: name?, domain, at, steps })
     }
 
-    fn step(&mut self, fields: &Fields, source: &Source) -> Option<Step> {
+    fn step(&mut self, fields: &MappingFields, source: &Source) -> Option<TestStep> {
         let (at, after) = (self.instant(fields), self.length(fields, "after"));
         if let (Some(at), Some(after)) = (&at, &after) {
-            let error = Finding::error(after.span, "`after` beside `at`").also(at.span, "the moment");
+            let error = UnplacedProblem::error(after.span, "`after` beside `at`").also(at.span, "the moment");
             self.report(error.note("a step is asked at a moment or some time after the one before"));
         }
         let (hits, refund) = (self.count(fields, "hits"), self.count(fields, "refund"));
         if let (Some(hits), Some(refund)) = (&hits, &refund) {
-            let error = Finding::error(refund.span, "`refund` beside `hits`").also(hits.span, "the hits");
+            let error = UnplacedProblem::error(refund.span, "`refund` beside `hits`").also(hits.span, "the hits");
             self.report(error.note("a step takes hits or gives some back"));
         }
         let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
@@ -87,13 +90,13 @@ impl Reader<'_> {
         };
         let times = self.count(fields, "times");
         if let Some(never) = times.as_ref().filter(|times| times.value == 0) {
-            self.report(Finding::error(never.span, "`times` must be at least 1, found 0"));
+            self.report(UnplacedProblem::error(never.span, "`times` must be at least 1, found 0"));
         }
         let every = self.length(fields, "every");
         let descriptors = self.descriptors(fields)?;
         let expected = self.expected(fields);
         let each = self.each(fields, descriptors.len());
-        Some(Step {
+        Some(TestStep {
             line: line_of(fields.span, source),
             when: at.map_or(When::After(after.map_or(Micros::ZERO, |after| after.value)), |at| When::At(at.value)),
             times: times.map_or(1, |times| times.value),
@@ -106,70 +109,71 @@ impl Reader<'_> {
     }
 
     /// Returns the expectations for each descriptor: one for each, or none at all.
-    fn each(&mut self, fields: &Fields, descriptors: usize) -> Vec<Expected> {
-        let written = self.maps(fields, "each", Level::Expected);
+    fn each(&mut self, fields: &MappingFields, descriptors: usize) -> Vec<Expected> {
+        let written = self.maps(fields, "each", DocumentLevel::Expected);
         if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors) {
             let found = written.value.len();
             let message = format!("`each` must have an item for each descriptor: {descriptors}, found {found}");
-            self.report(Finding::error(written.span, message));
+            self.report(UnplacedProblem::error(written.span, message));
         }
         let one_by_one = ["remaining", "retry_after", "reset_after", "rule"];
         if descriptors > 1
             && let Some((word, id)) = one_by_one.iter().find_map(|word| Some((*word, fields.get(self, word)?)))
             && let Some(node) = self.node(id)
         {
-            let error = Finding::error(node.span, format!("`{word}` of which of the {descriptors} descriptors?"));
+            let error =
+                UnplacedProblem::error(node.span, format!("`{word}` of which of the {descriptors} descriptors?"));
             self.report(error.note("write it in the items of `each`"));
         }
         let written = written.map(|written| written.value);
         written.iter().flatten().filter_map(|fields| self.expected(fields)).collect()
     }
 
-    fn expected(&mut self, fields: &Fields) -> Option<Expected> {
+    fn expected(&mut self, fields: &MappingFields) -> Option<Expected> {
         let code = self.one_of(fields, "expect", &CODES);
         let remaining = self.count(fields, "remaining").map(|remaining| remaining.value);
         let (retry_after, reset_after) = (self.wait(fields, "retry_after"), self.wait(fields, "reset_after"));
         let rule = self.text(fields, "rule").map(|rule| rule.value);
         if let (Some(Spanned { value: Code::Ok, span }), Some(_)) = (&code, retry_after) {
-            let error = Finding::error(*span, "`retry_after` is what a denied request is told");
+            let error = UnplacedProblem::error(*span, "`retry_after` is what a denied request is told");
             self.report(error.note("with it write `expect: over_limit`"));
         }
         let rule = rule.map(|rule| if rule == "none" { String::new() } else { rule });
         Some(Expected { code: code?.value, remaining, retry_after, reset_after, rule })
     }
 
-    fn instant(&mut self, fields: &Fields) -> Option<Spanned<Timestamp>> {
+    fn instant(&mut self, fields: &MappingFields) -> Option<Spanned<Timestamp>> {
         let text = self.some_text(fields, "at")?;
         let instant = text.value.parse::<jiff::Timestamp>().ok();
         let Some(us) = instant.and_then(|instant| u64::try_from(instant.as_microsecond()).ok()) else {
-            let error = Finding::error(text.span, format!("`{}` is not a moment", shown(&text.value)));
+            let error = UnplacedProblem::error(text.span, format!("`{}` is not a moment", shown(&text.value)));
             self.report(error.note("a moment is written as 2026-11-21T12:00:00Z"));
             return None;
         };
         Some(Spanned { value: Timestamp::from_micros(us), span: text.span })
     }
 
-    fn wait(&mut self, fields: &Fields, word: &str) -> Option<Wait> {
+    fn wait(&mut self, fields: &MappingFields, word: &str) -> Option<Wait> {
         let is_never = self.text(fields, word)?.value == "never";
         if is_never { Some(Wait::Never) } else { self.length(fields, word).map(|length| Wait::For(length.value)) }
     }
 
-    fn length(&mut self, fields: &Fields, word: &str) -> Option<Spanned<Micros>> {
+    fn length(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<Micros>> {
         let text = self.some_text(fields, word)?;
         let us = text.value.strip_suffix("us").and_then(|us| us.parse().ok()).map(Micros::new);
         let Some(value) = us.or_else(|| units::duration(&text.value)) else {
-            let error = Finding::error(text.span, format!("`{}` is not a length of time", shown(&text.value)));
+            let error = UnplacedProblem::error(text.span, format!("`{}` is not a length of time", shown(&text.value)));
             self.report(error.note(LENGTHS));
             return None;
         };
         Some(Spanned { value, span: text.span })
     }
 
-    fn descriptors(&mut self, fields: &Fields) -> Option<Vec<Vec<(String, String)>>> {
+    fn descriptors(&mut self, fields: &MappingFields) -> Option<Vec<Vec<(String, String)>>> {
         let id = fields.get(self, "hit")?;
         match &self.node(id)?.content {
-            Content::List(items) => items.iter().map(|item| self.descriptor(*item)).collect(),
-            Content::Scalar { .. } | Content::Map(_) => Some(vec![self.descriptor(id)?]),
+            NodeContent::List(items) => items.iter().map(|item| self.descriptor(*item)).collect(),
+            NodeContent::Scalar { .. } | NodeContent::Map(_) => Some(vec![self.descriptor(id)?]),
         }
     }
 
@@ -177,13 +181,13 @@ impl Reader<'_> {
     fn descriptor(&mut self, id: NodeId) -> Option<Vec<(String, String)>> {
         let node = self.node(id)?;
         match &node.content {
-            Content::Scalar { text, .. } => {
+            NodeContent::Scalar { text, .. } => {
                 let pairs = text.split(',').filter(|pair| !pair.is_empty());
                 let pair = |pair: &str| pair.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
                 Some(pairs.map(|text| pair(text).unwrap_or((text.to_owned(), String::new()))).collect())
             }
-            Content::Map(pairs) => pairs.iter().map(|(key, value)| self.pair(*key, *value)).collect(),
-            Content::List(_) => {
+            NodeContent::Map(pairs) => pairs.iter().map(|(key, value)| self.pair(*key, *value)).collect(),
+            NodeContent::List(_) => {
                 self.wrong_form(node, "a descriptor", "key=value,key=value or a mapping");
                 None
             }

@@ -7,15 +7,17 @@
 use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
 use crate::policy::access_log::{SCALES, WITHOUT};
 use crate::policy::trial::CODES;
+use DocumentLevel::{
+    AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay,
+};
+use DocumentLevel::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 use Form::{
     Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text, Texts, Truth, Unit,
 };
-use Level::{AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay};
-use Level::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 
 /// The kind of mapping that a word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::policy) enum Level {
+pub(in crate::policy) enum DocumentLevel {
     File,
     Defaults,
     Rule,
@@ -51,7 +53,7 @@ pub(in crate::policy) enum Level {
 
 /// The kind of file that a mapping belongs to. A word of one kind means nothing in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum DocumentKind {
     Policy,
     Tests,
     AccessLog,
@@ -81,8 +83,8 @@ pub(in crate::policy) enum Form {
     Source,
     /// Descriptors, each a mapping of keys to sources.
     Sources,
-    Map(Level),
-    Maps(Level),
+    Map(DocumentLevel),
+    Maps(DocumentLevel),
     /// A mapping with any content.
     Anything,
 }
@@ -91,7 +93,7 @@ pub(in crate::policy) enum Form {
 #[derive(Debug)]
 pub(in crate::policy) struct Word {
     pub(in crate::policy) name: &'static str,
-    pub(in crate::policy) levels: &'static [Level],
+    pub(in crate::policy) levels: &'static [DocumentLevel],
     pub(in crate::policy) form: Form,
     pub(in crate::policy) required: bool,
     pub(in crate::policy) meaning: &'static str,
@@ -176,21 +178,21 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("without", &[Field], OneOf(|| names(&WITHOUT)), "what is cut off: port, the port of an address; query, all of a path from the question mark"),
 ];
 
-const ANSWER: &[Level] = &[Step, Expected];
+const ANSWER: &[DocumentLevel] = &[Step, Expected];
 /// Maximum number of requests of one step: a policy test is not a load test.
 const MAX_TIMES: u64 = 1_000_000;
 
-const AMOUNT: &[Level] = &[Limit, Candidate, Window];
-const OPTION: &[Level] = &[Limit, Candidate, Defaults, Overlaid];
+const AMOUNT: &[DocumentLevel] = &[Limit, Candidate, Window];
+const OPTION: &[DocumentLevel] = &[Limit, Candidate, Defaults, Overlaid];
 /// Levels of options that take part in the response, which excludes candidates.
-const OWN: &[Level] = &[Limit, Defaults, Overlaid];
-const SWITCH: &[Level] = &[Rule, Entry, Tollgate];
+const OWN: &[DocumentLevel] = &[Limit, Defaults, Overlaid];
+const SWITCH: &[DocumentLevel] = &[Rule, Entry, Tollgate];
 
-const fn may(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
+const fn may(name: &'static str, levels: &'static [DocumentLevel], form: Form, meaning: &'static str) -> Word {
     Word { name, levels, form, required: false, meaning }
 }
 
-const fn must(name: &'static str, levels: &'static [Level], form: Form, meaning: &'static str) -> Word {
+const fn must(name: &'static str, levels: &'static [DocumentLevel], form: Form, meaning: &'static str) -> Word {
     Word { name, levels, form, required: true, meaning }
 }
 
@@ -226,19 +228,19 @@ impl Word {
     }
 }
 
-impl Level {
+impl DocumentLevel {
     /// All levels.
     pub(in crate::policy) const ALL: [Self; 19] = [
         File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials,
         Case, Step, Expected, AccessLog, Time, Field,
     ];
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> DocumentKind {
         match self {
-            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease => Kind::Policy,
-            Overlay | Entry | Overlaid | Tollgate => Kind::Policy,
-            Trials | Case | Step | Expected => Kind::Tests,
-            AccessLog | Time | Field => Kind::AccessLog,
+            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease => DocumentKind::Policy,
+            Overlay | Entry | Overlaid | Tollgate => DocumentKind::Policy,
+            Trials | Case | Step | Expected => DocumentKind::Tests,
+            AccessLog | Time | Field => DocumentKind::AccessLog,
         }
     }
 
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn no_word_stands_twice_in_one_place() {
-        for level in Level::ALL {
+        for level in DocumentLevel::ALL {
             let mut names: Vec<_> = level.words().map(|word| word.name).collect();
             let count = names.len();
             names.sort_unstable();

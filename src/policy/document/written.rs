@@ -2,49 +2,49 @@
 
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Charge, OnStoreError};
-use crate::policy::report::{Span, Spanned};
+use crate::policy::report::{SourceSpan, Spanned};
 
 /// One document of a file.
 #[derive(Debug)]
 pub(in crate::policy) enum Root {
-    Policy(Box<Document>),
-    Overlay(Vec<Entry>),
+    Policy(Box<WrittenDocument>),
+    Overlay(Vec<WrittenEntry>),
 }
 
 /// A policy: the rules of a domain.
 #[derive(Debug)]
-pub(in crate::policy) struct Document {
+pub(in crate::policy) struct WrittenDocument {
     pub(in crate::policy) domain: Spanned<String>,
     pub(in crate::policy) atomicity: Option<Spanned<Atomicity>>,
     pub(in crate::policy) defaults: Options,
-    pub(in crate::policy) rules: Vec<Rule>,
+    pub(in crate::policy) rules: Vec<WrittenRule>,
 }
 
 /// A rule.
 #[derive(Debug)]
-pub(in crate::policy) struct Rule {
+pub(in crate::policy) struct WrittenRule {
     pub(in crate::policy) key: Spanned<String>,
     /// Never empty.
     pub(in crate::policy) value: Option<Spanned<String>>,
-    pub(in crate::policy) limit: Option<Limit>,
-    pub(in crate::policy) candidate: Option<Limit>,
+    pub(in crate::policy) limit: Option<WrittenLimit>,
+    pub(in crate::policy) candidate: Option<WrittenLimit>,
     pub(in crate::policy) switches: Switches,
     /// Metadata without the options for Tollgate.
     pub(in crate::policy) metadata: Option<serde_json::Value>,
     /// Options for Tollgate in the metadata.
-    pub(in crate::policy) layer: Option<Box<Layer>>,
-    pub(in crate::policy) children: Vec<Rule>,
+    pub(in crate::policy) layer: Option<Box<WrittenLayer>>,
+    pub(in crate::policy) children: Vec<WrittenRule>,
 }
 
 /// The limit of a rule.
 #[derive(Debug)]
-pub(in crate::policy) struct Limit {
-    pub(in crate::policy) span: Span,
+pub(in crate::policy) struct WrittenLimit {
+    pub(in crate::policy) span: SourceSpan,
     /// Set if all of it could be read. Otherwise the error is reported already, and the missing
     /// part must not be reported again.
     pub(in crate::policy) is_whole: bool,
-    pub(in crate::policy) single: Window,
-    pub(in crate::policy) windows: Option<Spanned<Vec<Window>>>,
+    pub(in crate::policy) single: WrittenWindow,
+    pub(in crate::policy) windows: Option<Spanned<Vec<WrittenWindow>>>,
     pub(in crate::policy) unlimited: Option<Spanned<bool>>,
     pub(in crate::policy) name: Option<Spanned<String>>,
     pub(in crate::policy) replaces: Vec<Spanned<String>>,
@@ -53,26 +53,26 @@ pub(in crate::policy) struct Limit {
 
 /// An amount and a period.
 #[derive(Debug)]
-pub(in crate::policy) struct Window {
-    pub(in crate::policy) span: Span,
+pub(in crate::policy) struct WrittenWindow {
+    pub(in crate::policy) span: SourceSpan,
     pub(in crate::policy) requests_per_unit: Option<Spanned<u64>>,
     pub(in crate::policy) unit: Option<Spanned<String>>,
 }
 
 /// An item of an overlay: patterns, and options for the rules that they match.
 #[derive(Debug)]
-pub(in crate::policy) struct Entry {
-    pub(in crate::policy) span: Span,
+pub(in crate::policy) struct WrittenEntry {
+    pub(in crate::policy) span: SourceSpan,
     pub(in crate::policy) domain: Option<Spanned<String>>,
     pub(in crate::policy) key: Option<Spanned<String>>,
     pub(in crate::policy) value: Option<Spanned<String>>,
     pub(in crate::policy) name: Option<Spanned<String>>,
-    pub(in crate::policy) layer: Layer,
+    pub(in crate::policy) layer: WrittenLayer,
 }
 
 /// Options for a rule that are written elsewhere.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct Layer {
+pub(in crate::policy) struct WrittenLayer {
     pub(in crate::policy) options: Options,
     pub(in crate::policy) switches: Switches,
 }
@@ -102,12 +102,12 @@ pub(in crate::policy) struct Options {
     pub(in crate::policy) on_store_error: Option<Spanned<OnStoreError>>,
     pub(in crate::policy) record: Option<Spanned<Vec<String>>>,
     pub(in crate::policy) hash_values: Option<Spanned<bool>>,
-    pub(in crate::policy) lease: Option<Spanned<Lease>>,
+    pub(in crate::policy) lease: Option<Spanned<WrittenLease>>,
 }
 
 /// The value of `lease`.
 #[derive(Clone, Debug)]
-pub(in crate::policy) struct Lease {
+pub(in crate::policy) struct WrittenLease {
     pub(in crate::policy) size: Option<Spanned<String>>,
     pub(in crate::policy) ttl: Option<Spanned<String>>,
 }

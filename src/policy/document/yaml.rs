@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
-use crate::policy::report::{Finding, Findings, Span};
+use crate::policy::report::{Findings, SourceSpan, UnplacedProblem};
 
 /// Maximum number of nodes of a file with all aliases expanded: ten for each of a million rules.
 /// Stops alias bombs.
@@ -26,9 +26,9 @@ pub(super) struct NodeId(usize);
 
 /// A node of the tree.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) content: Content,
-    pub(super) span: Span,
+pub(super) struct YamlNode {
+    pub(super) content: NodeContent,
+    pub(super) span: SourceSpan,
     /// Nodes in this subtree, itself included, with all aliases expanded.
     size: u64,
     /// Bytes of their texts.
@@ -39,7 +39,7 @@ pub(super) struct Node {
 
 /// The content of a node.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum NodeContent {
     /// A text. `plain`: it is not quoted, and so may be a number, a boolean or null.
     Scalar {
         text: String,
@@ -52,11 +52,11 @@ pub(super) enum Content {
 /// The documents of one file.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<YamlNode>,
     roots: Vec<NodeId>,
 }
 
-impl Node {
+impl YamlNode {
     /// Returns the bytes of all texts in the subtree, with all aliases expanded.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
@@ -87,15 +87,15 @@ impl Tree {
     }
 
     /// Returns a node. Never `None` for an ID from this tree.
-    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+    pub(super) fn node(&self, id: NodeId) -> Option<&YamlNode> {
         self.nodes.get(id.0)
     }
 }
 
 /// A collection whose end is not read yet.
-struct Open {
+struct OpenNode {
     anchor: usize,
-    span: Span,
+    span: SourceSpan,
     map: bool,
     children: Vec<NodeId>,
 }
@@ -104,24 +104,24 @@ struct Open {
 struct Builder {
     file: u32,
     tree: Tree,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     anchors: HashMap<usize, NodeId>,
     expanded: u64,
     aliased: u64,
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Finding> {
+    fn take(&mut self, event: Event<'_>, span: SourceSpan) -> Result<(), UnplacedProblem> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
-                self.close(Content::Scalar { text: text.into_owned(), plain }, span, anchor)
+                self.close(NodeContent::Scalar { text: text.into_owned(), plain }, span, anchor)
             }
             Event::SequenceStart(_, anchor, _) => self.begin(anchor, span, false),
             Event::MappingStart(_, anchor, _) => self.begin(anchor, span, true),
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.alias(anchor, span),
-            Event::UnresolvedAlias(_) => Err(Finding::error(span, "no anchor has this name")),
+            Event::UnresolvedAlias(_) => Err(UnplacedProblem::error(span, "no anchor has this name")),
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Ok(()),
             Event::DocumentStart(..) => {
                 self.anchors.clear();
@@ -133,52 +133,55 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, anchor: usize, span: Span, map: bool) -> Result<(), Finding> {
-        self.open.push(Open { anchor, span, map, children: Vec::new() });
+    fn begin(&mut self, anchor: usize, span: SourceSpan, map: bool) -> Result<(), UnplacedProblem> {
+        self.open.push(OpenNode { anchor, span, map, children: Vec::new() });
         Ok(())
     }
 
-    fn end(&mut self, end: Span) -> Result<(), Finding> {
+    fn end(&mut self, end: SourceSpan) -> Result<(), UnplacedProblem> {
         let Some(open) = self.open.pop() else { return Ok(()) };
-        let span = Span { end: end.end.max(open.span.start), ..open.span };
+        let span = SourceSpan { end: end.end.max(open.span.start), ..open.span };
         let content = if open.map {
             let pairs = open.children.chunks_exact(2);
-            Content::Map(pairs.filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect())
+            NodeContent::Map(pairs.filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect())
         } else {
-            Content::List(open.children)
+            NodeContent::List(open.children)
         };
         self.close(content, span, open.anchor)
     }
 
     /// Adds a complete node to the tree, and registers its anchor and its parent.
-    fn close(&mut self, content: Content, span: Span, anchor: usize) -> Result<(), Finding> {
+    fn close(&mut self, content: NodeContent, span: SourceSpan, anchor: usize) -> Result<(), UnplacedProblem> {
         let (size, bytes, height) = self.extent(&content);
         if height > MAX_NESTING {
-            return Err(Finding::error(span, format!("nested more than {MAX_NESTING} levels deep")));
+            return Err(UnplacedProblem::error(span, format!("nested more than {MAX_NESTING} levels deep")));
         }
         let id = NodeId(self.tree.nodes.len());
-        self.tree.nodes.push(Node { content, span, size, bytes, height });
+        self.tree.nodes.push(YamlNode { content, span, size, bytes, height });
         if anchor != 0 {
             self.anchors.insert(anchor, id);
         }
         self.attach(id, span)
     }
 
-    fn attach(&mut self, id: NodeId, span: Span) -> Result<(), Finding> {
+    fn attach(&mut self, id: NodeId, span: SourceSpan) -> Result<(), UnplacedProblem> {
         match self.open.last_mut() {
             Some(parent) => parent.children.push(id),
             None => self.tree.roots.push(id),
         }
         self.expanded = self.expanded.saturating_add(1);
         if self.expanded > MAX_EXPANDED {
-            return Err(Finding::error(span, format!("more than {MAX_EXPANDED} nodes, with every alias written out")));
+            return Err(UnplacedProblem::error(
+                span,
+                format!("more than {MAX_EXPANDED} nodes, with every alias written out"),
+            ));
         }
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Finding> {
+    fn alias(&mut self, anchor: usize, span: SourceSpan) -> Result<(), UnplacedProblem> {
         let Some(id) = self.anchors.get(&anchor).copied() else {
-            return Err(Finding::error(span, "an alias inside of what it names"));
+            return Err(UnplacedProblem::error(span, "an alias inside of what it names"));
         };
         let size = self.tree.node(id).map_or(0, |node| node.size);
         self.expanded = self.expanded.saturating_add(size);
@@ -189,36 +192,38 @@ impl Builder {
         if self.aliased <= allowed {
             return Ok(());
         }
-        let error = Finding::error(span, format!("aliases add more than {allowed} nodes to the {written} written"));
+        let error =
+            UnplacedProblem::error(span, format!("aliases add more than {allowed} nodes to the {written} written"));
         Err(error.note(format!("allowed: {FREE_ALIASED}, and {ALIASED_PER_NODE} for each node that is written before")))
     }
 
     /// Returns the nodes, bytes and levels of a node with this content.
-    fn extent(&self, content: &Content) -> (u64, u64, u32) {
+    fn extent(&self, content: &NodeContent) -> (u64, u64, u32) {
         let of = |id: &NodeId| self.tree.node(*id).map_or((0, 0, 0), |node| (node.size, node.bytes, node.height));
         let join = |(size, bytes, height): (u64, u64, u32), (nodes, text, levels): (u64, u64, u32)| {
             (size.saturating_add(nodes), bytes.saturating_add(text), height.max(levels))
         };
         let (size, bytes, height) = match content {
-            Content::Scalar { text, .. } => (0, u64::try_from(text.len()).unwrap_or(u64::MAX), 0),
-            Content::List(items) => items.iter().map(of).fold((0, 0, 0), join),
-            Content::Map(pairs) => pairs.iter().flat_map(|(key, value)| [of(key), of(value)]).fold((0, 0, 0), join),
+            NodeContent::Scalar { text, .. } => (0, u64::try_from(text.len()).unwrap_or(u64::MAX), 0),
+            NodeContent::List(items) => items.iter().map(of).fold((0, 0, 0), join),
+            NodeContent::Map(pairs) => pairs.iter().flat_map(|(key, value)| [of(key), of(value)]).fold((0, 0, 0), join),
         };
         (size.saturating_add(1), bytes, height.saturating_add(1))
     }
 
-    fn span(&self, span: granit_parser::Span) -> Span {
+    fn span(&self, span: granit_parser::Span) -> SourceSpan {
         let offset = |mark: granit_parser::Marker| {
             mark.byte_offset().and_then(|offset| u32::try_from(offset).ok()).unwrap_or(u32::MAX)
         };
-        Span { file: self.file, start: offset(span.start), end: offset(span.end) }
+        SourceSpan { file: self.file, start: offset(span.start), end: offset(span.end) }
     }
 
-    fn syntax(&self, error: &ScanError, text: &str) -> Finding {
+    fn syntax(&self, error: &ScanError, text: &str) -> UnplacedProblem {
         let offset = error.marker().byte_offset().unwrap_or(text.len());
         let start = u32::try_from(offset).unwrap_or(u32::MAX);
-        let span = Span { file: self.file, start, end: start.saturating_add(1) };
-        Finding::error(span, format!("not YAML: {}", error.info())).note("the rest of this file was not looked at")
+        let span = SourceSpan { file: self.file, start, end: start.saturating_add(1) };
+        UnplacedProblem::error(span, format!("not YAML: {}", error.info()))
+            .note("the rest of this file was not looked at")
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::policy::document::is_policy;
-use crate::policy::{Report, Source};
+use crate::policy::{PolicyReport, Source};
 
 /// Maximum bytes of all files together: enough for a million rules, but not for a disk image given
 /// by mistake.
@@ -21,18 +21,18 @@ const MAX_FOLDERS: usize = 10_000;
 
 /// Locations of policies, and the filter for files in directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct PolicyLocations {
     /// Files, and directories, which are read recursively.
     pub paths: Vec<PathBuf>,
     /// Overlay files with options for rules that are written elsewhere; they come after the others.
     pub overlays: Vec<PathBuf>,
     /// The filter for files in directories.
-    pub which: Which,
+    pub which: FileFilter,
 }
 
 /// A filter for files in directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Which {
+pub struct FileFilter {
     /// Set to also select files with other names, by their content: a mapping with a `domain` or,
     /// if it is not YAML, a line that begins with `domain:` before any Markdown code block. A
     /// directory without policies is then not an error.
@@ -47,16 +47,22 @@ pub struct Which {
 
 /// Reads files, and directories recursively: `*.yaml` and `*.yml`, in sorted order.
 ///
-/// In directories, tests and names that begin with a dot are skipped, unless [`Which`] selects
+/// In directories, tests and names that begin with a dot are skipped, unless [`FileFilter`] selects
 /// them. Symlinks are followed, and a file that is found under several names counts once. So a
 /// Kubernetes ConfigMap, which is a directory of symlinks into `..data`, is read once either way.
 ///
 /// # Errors
 /// Returns all files that cannot be read.
-pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
-    let Places { paths, overlays, which } = places;
-    let mut reading =
-        Reading { which, sources: vec![], found: HashSet::new(), folders: 0, bytes: 0, report: Report::default() };
+pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
+    let PolicyLocations { paths, overlays, which } = places;
+    let mut reading = FileReading {
+        which,
+        sources: vec![],
+        found: HashSet::new(),
+        folders: 0,
+        bytes: 0,
+        report: PolicyReport::default(),
+    };
     paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
     if let (true, Some(path)) = (found_none, paths.first()) {
@@ -77,22 +83,22 @@ pub fn read(places: &Places) -> Result<Vec<Source>, Report> {
 ///
 /// # Errors
 /// Returns all files that cannot be read, or an error if there are none.
-pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, Report> {
-    let which = Which { tests: true, ..Which::default() };
-    read(&Places { paths: paths.to_owned(), which, ..Places::default() })
+pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, PolicyReport> {
+    let which = FileFilter { tests: true, ..FileFilter::default() };
+    read(&PolicyLocations { paths: paths.to_owned(), which, ..PolicyLocations::default() })
 }
 
-struct Reading<'w> {
-    which: &'w Which,
+struct FileReading<'w> {
+    which: &'w FileFilter,
     sources: Vec<Source>,
     /// Files in directories found so far, by device and inode.
     found: HashSet<(u64, u64)>,
     folders: usize,
     bytes: u64,
-    report: Report,
+    report: PolicyReport,
 }
 
-impl Reading<'_> {
+impl FileReading<'_> {
     fn path(&mut self, path: &Path) {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => self.directory(path, path, 1),
@@ -177,7 +183,7 @@ impl Reading<'_> {
     }
 }
 
-impl Which {
+impl FileFilter {
     /// Returns `true` if a file would be read, by its path below the directory and its content. A
     /// path without parts is that of a file that was given by name.
     pub fn selects(&self, below: &Path, text: &str) -> bool {
@@ -239,11 +245,11 @@ mod tests {
     use super::*;
 
     fn names(root: &Path) -> Vec<String> {
-        names_of(root, Which::default())
+        names_of(root, FileFilter::default())
     }
 
-    fn names_of(root: &Path, which: Which) -> Vec<String> {
-        let sources = read(&Places { paths: vec![root.to_owned()], which, overlays: vec![] }).unwrap();
+    fn names_of(root: &Path, which: FileFilter) -> Vec<String> {
+        let sources = read(&PolicyLocations { paths: vec![root.to_owned()], which, overlays: vec![] }).unwrap();
         let relative = |source: &Source| Path::new(&source.name).strip_prefix(root).unwrap().display().to_string();
         sources.iter().map(relative).collect()
     }
@@ -263,8 +269,9 @@ mod tests {
     fn what_may_be_a_policy_and_cannot_be_read_is_told() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("edge"), b"domain: caf\xe9\n").unwrap();
-        let which = Which { by_content: true, ..Which::default() };
-        let report = read(&Places { paths: vec![root.path().to_owned()], which, overlays: vec![] }).unwrap_err();
+        let which = FileFilter { by_content: true, ..FileFilter::default() };
+        let report =
+            read(&PolicyLocations { paths: vec![root.path().to_owned()], which, overlays: vec![] }).unwrap_err();
         assert!(report.to_string().contains("edge"), "{report}");
     }
 
@@ -280,8 +287,12 @@ mod tests {
         fs::write(root.path().join("config/README.md"), readme).unwrap();
         fs::write(root.path().join("config/image"), [0xff, 0x00]).unwrap();
         fs::write(root.path().join("config/b.json"), r#"{ "domain": "json", "descriptors": [] }"#).unwrap();
-        let which =
-            |dot_files, prefix: &str| Which { by_content: true, dot_files, prefix: prefix.to_owned(), tests: false };
+        let which = |dot_files, prefix: &str| FileFilter {
+            by_content: true,
+            dot_files,
+            prefix: prefix.to_owned(),
+            tests: false,
+        };
         let below = ["config/a", "config/b.json", "config/empty.yml", "config.e.conf"];
         assert_eq!(names_of(root.path(), which(false, "config.")), below);
         assert_eq!(names_of(root.path(), which(true, "config."))[0], "config/.d/c.yaml");
@@ -303,7 +314,10 @@ mod tests {
         symlink("..2026_11_21", root.path().join("..data")).unwrap();
         symlink("..data/edge.yaml", root.path().join("edge.yaml")).unwrap();
         assert_eq!(names(root.path()), ["edge.yaml"]);
-        assert_eq!(names_of(root.path(), Which { dot_files: true, ..Which::default() }), ["..2026_11_21/edge.yaml"]);
+        assert_eq!(
+            names_of(root.path(), FileFilter { dot_files: true, ..FileFilter::default() }),
+            ["..2026_11_21/edge.yaml"]
+        );
     }
 
     #[test]
@@ -312,7 +326,7 @@ mod tests {
         let binary = root.path().join("binary.yaml");
         fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
         let paths = vec![root.path().join("absent.yaml"), binary, root.path().join("gone")];
-        let report = read(&Places { paths, ..Places::default() }).unwrap_err();
+        let report = read(&PolicyLocations { paths, ..PolicyLocations::default() }).unwrap_err();
         assert_eq!(report.len(), 3);
         let text = report.to_string();
         assert!(text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"), "{text}");
@@ -324,7 +338,7 @@ mod tests {
         let (empty, overlay) = (root.path().join("empty"), root.path().join("overlay.yaml"));
         fs::create_dir(&empty).unwrap();
         fs::write(&overlay, "overlay: []").unwrap();
-        let places = |paths| Places { paths, overlays: vec![overlay.clone()], ..Places::default() };
+        let places = |paths| PolicyLocations { paths, overlays: vec![overlay.clone()], ..PolicyLocations::default() };
         let report = read(&places(vec![empty])).unwrap_err();
         assert!(report.to_string().contains("no *.yaml"), "{report}");
         assert_eq!(read(&places(vec![])).unwrap().len(), 1);
@@ -335,7 +349,8 @@ mod tests {
     fn a_link_that_leads_back_up_ends() {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
-        let report = read(&Places { paths: vec![root.path().to_owned()], ..Places::default() }).unwrap_err();
+        let report =
+            read(&PolicyLocations { paths: vec![root.path().to_owned()], ..PolicyLocations::default() }).unwrap_err();
         assert!(report.to_string().contains("nested more than 16"));
     }
 }

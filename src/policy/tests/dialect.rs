@@ -1,11 +1,11 @@
 //! Dialect of envoyproxy/ratelimit: whatever that service silently ignores is a warning.
 
-use super::super::{Dialect, Imposes, Options, load};
-use super::{Loaded, Report, limited, load_all, path, sources};
+use super::super::{CompileOptions, Imposes, PolicyDialect, load};
+use super::{Loaded, PolicyReport, limited, load_all, path, sources};
 use crate::algorithm::Charge;
 
-fn theirs(text: &str) -> Result<Loaded, Report> {
-    load(&sources(&[text]), &Options { dialect: Dialect::Envoyproxy, ..Options::default() })
+fn theirs(text: &str) -> Result<Loaded, PolicyReport> {
+    load(&sources(&[text]), &CompileOptions { dialect: PolicyDialect::Envoyproxy, ..CompileOptions::default() })
 }
 
 /// Returns the warnings about a policy that the dialect of Tollgate rejects.
@@ -107,7 +107,7 @@ fn what_that_service_takes_is_taken() {
 #[test]
 fn fixed_windows_are_charged_as_they_say_or_as_is_usual() {
     let charges = |text: &str, usual| {
-        let options = Options { fixed_window_charge: usual, ..Options::default() };
+        let options = CompileOptions { fixed_window_charge: usual, ..CompileOptions::default() };
         let loaded = load(&sources(&[text]), &options).unwrap();
         let rule = loaded.policies.rules().next().unwrap();
         let of_overrides = loaded.policies.find("d").unwrap().override_charge();

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::super::source::files;
-use super::super::{Imposes, Options, PolicySet, load};
+use super::super::{CompileOptions, Imposes, PolicySet, load};
 use crate::descriptor::KeyBuffer;
 
 fn examples() -> PolicySet {
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-    let sources = files::read(&files::Places { paths: vec![folder], ..files::Places::default() }).unwrap();
-    let loaded = load(&sources, &Options::default()).unwrap_or_else(|report| panic!("{report}"));
+    let sources =
+        files::read(&files::PolicyLocations { paths: vec![folder], ..files::PolicyLocations::default() }).unwrap();
+    let loaded = load(&sources, &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     loaded.policies
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::algorithm::time::Micros;
 use crate::descriptor::HashKey;
 use crate::policy::Rule;
-use crate::policy::diff::{Counters, diff};
+use crate::policy::diff::{CounterEffect, diff};
 
 const TEXT: &str = "\
 domain: d
@@ -19,7 +19,7 @@ descriptors:
 ";
 
 fn by(key: &str, text: &str) -> PolicySet {
-    let options = Options { hash_key: Some(HashKey::of(key.as_bytes())), ..Options::default() };
+    let options = CompileOptions { hash_key: Some(HashKey::of(key.as_bytes())), ..CompileOptions::default() };
     let source = Source { name: "a.yaml".to_owned(), text: text.to_owned() };
     load(&[source], &options).unwrap_or_else(|report| panic!("{report}")).policies
 }
@@ -101,7 +101,7 @@ fn other_keys_begin_anew_and_a_comparison_says_so() {
     let was = by("one", &TEXT.replace("hash_values: true", "hash_values: false"));
     let changes = diff(&was, &by("one", TEXT));
     let told: Vec<_> = changes.iter().map(|change| (change.rule.as_str(), change.counters)).collect();
-    assert_eq!(told, [("mail", Counters::Anew), ("named", Counters::Anew)]);
+    assert_eq!(told, [("mail", CounterEffect::Anew), ("named", CounterEffect::Anew)]);
     assert_eq!(changes[0].details[0].what, "hash_values");
     assert_ne!(was.version(), by("one", TEXT).version());
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::super::Taken;
+use super::super::MatchedBy;
 use super::{entries, hit, load_all, path, policies};
 
 #[test]
@@ -58,10 +58,10 @@ fn a_trace_tells_each_step() {
         assert!(steps[1].taken.is_none());
         (steps[0].siblings, steps[0].wildcards.len(), steps[0].taken.map(|(taken, _)| taken))
     };
-    assert_eq!(taken("a1"), (3, 1, Some(Taken::Wildcard)));
-    assert_eq!(taken("b1"), (3, 2, Some(Taken::Wildcard)));
-    assert_eq!(taken("b*"), (3, 0, Some(Taken::Exact)));
-    assert_eq!(taken("c"), (3, 2, Some(Taken::KeyAlone)));
+    assert_eq!(taken("a1"), (3, 1, Some(MatchedBy::Wildcard)));
+    assert_eq!(taken("b1"), (3, 2, Some(MatchedBy::Wildcard)));
+    assert_eq!(taken("b*"), (3, 0, Some(MatchedBy::Exact)));
+    assert_eq!(taken("c"), (3, 2, Some(MatchedBy::KeyAlone)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod robust;
 mod trials;
 mod warnings;
 
-use super::{Loaded, Options, PolicySet, Report, Source, load};
+use super::{CompileOptions, Loaded, PolicyReport, PolicySet, Source, load};
 use crate::descriptor::{Entry, Identity, KeyBuffer};
 
 /// Returns sources named `a.yaml`, `b.yaml` and so on.
@@ -22,8 +22,8 @@ fn sources(texts: &[&str]) -> Vec<Source> {
     ('a'..='z').zip(texts).map(named).collect()
 }
 
-fn load_all(texts: &[&str]) -> Result<Loaded, Report> {
-    load(&sources(texts), &Options::default())
+fn load_all(texts: &[&str]) -> Result<Loaded, PolicyReport> {
+    load(&sources(texts), &CompileOptions::default())
 }
 
 /// Loads policies that have no warnings.

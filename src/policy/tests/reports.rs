@@ -1,6 +1,6 @@
 //! Messages for invalid policies.
 
-use super::super::{Options, load};
+use super::super::{CompileOptions, load};
 use super::{errors, limited, load_all, sources};
 
 #[test]
@@ -275,7 +275,7 @@ fn duplicates_point_at_both_places() {
 #[test]
 fn merged_domains_are_added_up_and_their_duplicates_are_errors() {
     let files = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: b}]\n"];
-    let merge = Options { merge_domains: true, ..Options::default() };
+    let merge = CompileOptions { merge_domains: true, ..CompileOptions::default() };
     assert_eq!(load(&sources(&files), &merge).unwrap().policies.rules().count(), 2);
     let same = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: a}]\n"];
     assert!(load(&sources(&same), &merge).unwrap_err().to_string().contains("two rules for the same key and value"));

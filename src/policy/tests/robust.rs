@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::super::{Options, load};
+use super::super::{CompileOptions, load};
 use super::{errors, load_all, sources};
 
 const VALID: &str = "# A policy with a bit of everything
@@ -135,11 +135,11 @@ fn policies_that_take_too_much_memory_are_refused_before_they_are_compiled() {
     // A key of 50 KB in the path of each of 10,000 rules: 200 KB of text, 1 GB of paths.
     let below: String = (0..10_000).map(|n| format!("{{key: a{n}}}, ")).collect();
     let text = format!("domain: d\ndescriptors:\n- {{key: {}, descriptors: [{below}]}}\n", "k".repeat(50_000));
-    let options = Options { memory_max: Some(256 << 20), ..Options::default() };
+    let options = CompileOptions { memory_max: Some(256 << 20), ..CompileOptions::default() };
     let report = load(&sources(&[&text]), &options).unwrap_err().to_string();
     assert!(report.contains("policies take more than 268435456 bytes of memory"), "{report}");
     assert!(!report.contains("in force"), "{report}");
-    let options = Options { memory_max: Some(100_000), ..Options::default() };
+    let options = CompileOptions { memory_max: Some(100_000), ..CompileOptions::default() };
     let rules = |count: usize| {
         let rules: String = (0..count).map(|n| format!("- {{key: a{n}}}\n")).collect();
         load(&sources(&[&format!("domain: d\ndescriptors:\n{rules}")]), &options).is_ok()

@@ -3,7 +3,7 @@
 use clap::CommandFactory as _;
 
 use super::table::{IDLE_MEMCACHE, VARIABLES, Variable, Worth};
-use super::{Flag, Reader, SECRET, Serve, Translation, Variables, is_off};
+use super::{EnvServe, Flag, SECRET, Translation, VariableReader, Variables, is_off};
 use crate::settings::PolicySettings;
 use crate::store::redis::without_password;
 
@@ -21,7 +21,7 @@ pub enum Fate {
 /// Returns the variables that are set, in the order of that service's settings. Those of memcached
 /// are left out if they are refused, as [`Translation::problems`] then contains them.
 pub fn fates(variables: &Variables) -> Vec<(&'static str, Fate)> {
-    let reader = Reader { variables, translation: Translation::default() };
+    let reader = VariableReader { variables, translation: Translation::default() };
     let is_refused = |variable: &Variable| matches!(variable.worth, Worth::Refused(_)) && reader.is_memcached();
     let set = VARIABLES.iter().filter(|variable| !is_refused(variable));
     set.filter_map(|variable| Some((variable.name, fate(variable, reader.set(variable)?)))).collect()
@@ -61,7 +61,7 @@ pub fn read_by(name: &str) -> ReadBy {
 
 /// Returns `true` if Tollgate reads a variable under the same name.
 pub fn is_carried(name: &str) -> bool {
-    name.starts_with("SSL_CERT_") || argument_of(&Serve::command(), name).is_some()
+    name.starts_with("SSL_CERT_") || argument_of(&EnvServe::command(), name).is_some()
 }
 
 fn argument_of<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Arg> {
@@ -70,7 +70,7 @@ fn argument_of<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::A
 
 /// Returns the variables of Tollgate that have the effect of a variable of that service.
 pub fn own_names(name: &str) -> Vec<String> {
-    let command = Serve::command();
+    let command = EnvServe::command();
     let of_flag = |flag: &str| {
         let argument = command.get_arguments().find(|argument| argument.get_long() == flag.strip_prefix("--"));
         Some(argument?.get_env()?.to_str()?.to_owned())
@@ -86,7 +86,7 @@ pub fn own_names(name: &str) -> Vec<String> {
 /// Returns the variables that Tollgate reads under the same name, without those that are overridden
 /// by a flag of the translation.
 pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVariable> {
-    let command = Serve::command();
+    let command = EnvServe::command();
     let mut carried = Vec::new();
     for (name, value) in variables.iter().filter(|(name, _)| is_carried(name)) {
         let argument = argument_of(&command, name);
@@ -104,7 +104,7 @@ pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVaria
 /// Returns the sources of policies that the flags set; `None` if the flags cannot be parsed.
 pub fn policies(translation: &Translation) -> Option<PolicySettings> {
     let flags = translation.flags.iter().flat_map(Flag::words);
-    let serve = <Serve as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)).ok()?;
+    let serve = <EnvServe as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)).ok()?;
     Some(serve.flags.resolve().0.policy)
 }
 
@@ -121,7 +121,7 @@ pub struct OwnVariable {
 
 /// Returns the flags as variables of Tollgate, without those that have the default value.
 pub fn own_variables(translation: &Translation) -> Vec<OwnVariable> {
-    let command = Serve::command();
+    let command = EnvServe::command();
     let mut own: Vec<OwnVariable> = Vec::new();
     for flag in &translation.flags {
         let argument = command.get_arguments().find(|argument| argument.get_long() == flag.name.strip_prefix("--"));

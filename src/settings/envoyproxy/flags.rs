@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use super::table::{MEMCACHE, VARIABLES, Variable, Worth};
-use super::{Flag, Reader, words};
+use super::{Flag, VariableReader, words};
 use crate::store::redis::without_password;
 
 /// Timeout of a decision for callers that set none, which in envoyproxy/ratelimit wait without
@@ -14,7 +14,7 @@ const STORE_TIMEOUT: &str = "1s";
 /// of refunds.
 const DENY_CACHE_MAX: &str = "60s";
 
-pub(super) fn put(reader: &mut Reader<'_>) {
+pub(super) fn put(reader: &mut VariableReader<'_>) {
     listen(reader);
     log(reader);
     policies(reader);
@@ -25,7 +25,7 @@ pub(super) fn put(reader: &mut Reader<'_>) {
     tracing(reader);
 }
 
-fn listen(reader: &mut Reader<'_>) {
+fn listen(reader: &mut VariableReader<'_>) {
     let grpc = match reader.text("GRPC_UDS") {
         "" => address(reader, "GRPC_HOST", "GRPC_PORT"),
         path => format!("unix:{path}"),
@@ -63,7 +63,7 @@ fn listen(reader: &mut Reader<'_>) {
 }
 
 /// Returns `host:port`, with the host resolved to an address.
-fn address(reader: &mut Reader<'_>, host: &'static str, port: &'static str) -> String {
+fn address(reader: &mut VariableReader<'_>, host: &'static str, port: &'static str) -> String {
     let written = reader.text(host);
     let ip = ip_of(written);
     let number = u16::try_from(reader.integer(port));
@@ -88,7 +88,7 @@ fn ip_of(host: &str) -> Option<IpAddr> {
     }
 }
 
-fn log(reader: &mut Reader<'_>) {
+fn log(reader: &mut VariableReader<'_>) {
     let level = reader.text("LOG_LEVEL");
     match level.to_lowercase().as_str() {
         "panic" | "fatal" | "error" => reader.put("--log", "error"),
@@ -101,7 +101,7 @@ fn log(reader: &mut Reader<'_>) {
     reader.put("--log-format", if reader.text("LOG_FORMAT") == "json" { "logrus" } else { "text" });
 }
 
-fn policies(reader: &mut Reader<'_>) {
+fn policies(reader: &mut VariableReader<'_>) {
     reader.put("--policy-dialect", "envoyproxy");
     reader.switch("--merge-domains", reader.boolean("MERGE_DOMAIN_CONFIG"));
     let charge = if reader.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") { "blamed" } else { "always" };
@@ -123,7 +123,7 @@ fn policies(reader: &mut Reader<'_>) {
     }
 }
 
-fn files(reader: &mut Reader<'_>) {
+fn files(reader: &mut VariableReader<'_>) {
     let [root, sub, app] =
         ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| reader.text(name));
     let folder = join(root, sub);
@@ -145,7 +145,7 @@ fn join(folder: &str, below: &str) -> String {
     }
 }
 
-fn xds(reader: &mut Reader<'_>) {
+fn xds(reader: &mut VariableReader<'_>) {
     texts(reader, &[("--xds", "CONFIG_GRPC_XDS_SERVER_URL"), ("--xds-node-id", "CONFIG_GRPC_XDS_NODE_ID")]);
     texts(reader, &[("--xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA")]);
     for (name, value) in reader.map("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS") {
@@ -173,7 +173,7 @@ fn xds(reader: &mut Reader<'_>) {
     }
 }
 
-fn stats(reader: &mut Reader<'_>) {
+fn stats(reader: &mut VariableReader<'_>) {
     texts(reader, &[("--near-limit-ratio", "NEAR_LIMIT_RATIO")]);
     if reader.boolean("DISABLE_STATS") {
         return;
@@ -210,7 +210,7 @@ fn stats(reader: &mut Reader<'_>) {
     }
 }
 
-fn rewrites(reader: &mut Reader<'_>) {
+fn rewrites(reader: &mut VariableReader<'_>) {
     for rewrite in words::list(reader.text("USE_DOG_STATSD_MOGRIFIERS")) {
         let name = |part| format!("DOG_STATSD_MOGRIFIER_{rewrite}_{part}");
         let value = |part| reader.variables.get(&name(part)).cloned().unwrap_or_default();
@@ -222,7 +222,7 @@ fn rewrites(reader: &mut Reader<'_>) {
     }
 }
 
-fn answers(reader: &mut Reader<'_>) {
+fn answers(reader: &mut VariableReader<'_>) {
     if reader.boolean("LIMIT_RESPONSE_HEADERS_ENABLED") {
         reader.put("--response-headers", "legacy");
         let names = ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"];
@@ -234,7 +234,7 @@ fn answers(reader: &mut Reader<'_>) {
     reader.switch("--dynamic-metadata", reader.boolean("RESPONSE_DYNAMIC_METADATA"));
 }
 
-fn store(reader: &mut Reader<'_>) {
+fn store(reader: &mut VariableReader<'_>) {
     match reader.text("BACKEND_TYPE") {
         "redis" | "" => {}
         "memcache" => {
@@ -245,7 +245,7 @@ fn store(reader: &mut Reader<'_>) {
         }
         other => return reader.problem("BACKEND_TYPE", &format!("expected redis, found `{other}`")),
     }
-    let names = Names { url: "REDIS_URL", socket: "REDIS_SOCKET_TYPE", kind: "REDIS_TYPE", tls: "REDIS_TLS" };
+    let names = RedisVariables { url: "REDIS_URL", socket: "REDIS_SOCKET_TYPE", kind: "REDIS_TYPE", tls: "REDIS_TLS" };
     url(reader, "--store", &names);
     login(reader, "REDIS_AUTH", "--redis-user", "--redis-password");
     login(reader, "REDIS_SENTINEL_AUTH", "--sentinel-user", "--sentinel-password");
@@ -262,11 +262,11 @@ fn store(reader: &mut Reader<'_>) {
     reader.put("--deny-cache-max", if remembers { DENY_CACHE_MAX } else { "0s" });
 }
 
-fn per_second(reader: &mut Reader<'_>) {
+fn per_second(reader: &mut VariableReader<'_>) {
     if !reader.boolean("REDIS_PERSECOND") {
         return;
     }
-    let names = Names {
+    let names = RedisVariables {
         url: "REDIS_PERSECOND_URL",
         socket: "REDIS_PERSECOND_SOCKET_TYPE",
         kind: "REDIS_PERSECOND_TYPE",
@@ -278,14 +278,14 @@ fn per_second(reader: &mut Reader<'_>) {
 }
 
 /// The variables that locate a Redis.
-struct Names {
+struct RedisVariables {
     url: &'static str,
     socket: &'static str,
     kind: &'static str,
     tls: &'static str,
 }
 
-fn url(reader: &mut Reader<'_>, flag: &'static str, names: &Names) {
+fn url(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariables) {
     let (written, tls) = (reader.text(names.url), reader.boolean(names.tls));
     let scheme = |kind: &str| format!("{}{kind}://", if tls { "rediss" } else { "redis" });
     let bare = |text: &str| text.trim().trim_start_matches("redis://").trim_start_matches("rediss://").to_owned();
@@ -320,7 +320,7 @@ fn escaped(name: &str) -> String {
 }
 
 /// Parses `password` or `user:password`.
-fn login(reader: &mut Reader<'_>, name: &'static str, user: &'static str, password: &'static str) {
+fn login(reader: &mut VariableReader<'_>, name: &'static str, user: &'static str, password: &'static str) {
     match reader.text(name).split_once(':') {
         Some((who, secret)) => {
             if !who.is_empty() {
@@ -334,7 +334,7 @@ fn login(reader: &mut Reader<'_>, name: &'static str, user: &'static str, passwo
 }
 
 /// Sets flags to the text of variables that are not empty.
-fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
+fn texts(reader: &mut VariableReader<'_>, pairs: &[(&'static str, &'static str)]) {
     for (flag, name) in pairs {
         let text = reader.text(name);
         if !text.is_empty() {
@@ -345,7 +345,7 @@ fn texts(reader: &mut Reader<'_>, pairs: &[(&'static str, &'static str)]) {
 
 /// Sets up the export of spans. The endpoint comes from OpenTelemetry's own variables, as in that
 /// service.
-fn tracing(reader: &mut Reader<'_>) {
+fn tracing(reader: &mut VariableReader<'_>) {
     let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
     let has_endpoint = endpoints.iter().any(|name| reader.variables.contains_key(*name));
     if !reader.boolean("TRACING_ENABLED") {

@@ -16,7 +16,7 @@ pub use self::fates::{
     Fate, OwnVariable, ReadBy, carried, fates, is_carried, own_names, own_variables, policies, read_by,
 };
 use crate::store::redis::without_password;
-use table::{IDLE_MEMCACHE, Kind, VARIABLES, Variable, Worth};
+use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, Worth};
 
 /// The variables of a process, by name.
 pub type Variables = BTreeMap<String, String>;
@@ -50,7 +50,7 @@ const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
 
 /// Translates variables to flags.
 pub fn translate(variables: &Variables) -> Translation {
-    let mut reader = Reader { variables, translation: Translation::default() };
+    let mut reader = VariableReader { variables, translation: Translation::default() };
     reader.check();
     flags::put(&mut reader);
     // The replacement of an invalid value may be invalid as well: the variable has already been
@@ -70,15 +70,15 @@ pub fn named(problem: &str) -> impl Iterator<Item = &str> {
 
 #[derive(clap::Parser)]
 #[command(args_override_self = true)]
-struct Serve {
+struct EnvServe {
     #[command(flatten)]
     flags: super::Flags,
 }
 
 /// Returns the problems of the flags, named by the variables that set them.
-fn resolved(reader: &Reader<'_>) -> Vec<String> {
+fn resolved(reader: &VariableReader<'_>) -> Vec<String> {
     let flags = reader.translation.flags.iter().flat_map(Flag::words);
-    match <Serve as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)) {
+    match <EnvServe as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)) {
         Ok(serve) => {
             let problems = serve.flags.resolve().1;
             problems.iter().map(|problem| format!("{}: {}", reader.variables_of(problem.flag), problem.what)).collect()
@@ -138,12 +138,12 @@ fn quoted(text: &str) -> String {
 }
 
 /// Reads variables, and collects the flags, notes and problems.
-struct Reader<'v> {
+struct VariableReader<'v> {
     variables: &'v Variables,
     translation: Translation,
 }
 
-impl<'v> Reader<'v> {
+impl<'v> VariableReader<'v> {
     /// Checks each variable on its own.
     fn check(&mut self) {
         for variable in VARIABLES {
@@ -190,7 +190,7 @@ impl<'v> Reader<'v> {
     /// Returns the value of a variable if it is set.
     fn set(&self, variable: &Variable) -> Option<&'v str> {
         let text = self.variables.get(variable.name)?;
-        (variable.kind == Kind::Text || !text.is_empty()).then_some(text.as_str())
+        (variable.kind == VariableKind::Text || !text.is_empty()).then_some(text.as_str())
     }
 
     /// Returns the value of a variable, or that service's default.
@@ -247,18 +247,18 @@ impl<'v> Reader<'v> {
 impl Variable {
     fn check(&self, text: &str) -> Result<(), String> {
         match self.kind {
-            Kind::Text | Kind::List => Ok(()),
-            Kind::Bool => words::boolean(text).map(|_| ()),
-            Kind::Int => words::integer(text).map(|_| ()),
-            Kind::Float => words::float(text).map(|_| ()),
-            Kind::Duration => words::duration(text).map(|_| ()),
-            Kind::Map => words::map(text).map(|_| ()),
+            VariableKind::Text | VariableKind::List => Ok(()),
+            VariableKind::Bool => words::boolean(text).map(|_| ()),
+            VariableKind::Int => words::integer(text).map(|_| ()),
+            VariableKind::Float => words::float(text).map(|_| ()),
+            VariableKind::Duration => words::duration(text).map(|_| ()),
+            VariableKind::Map => words::map(text).map(|_| ()),
         }
     }
 }
 
 fn is_off(variable: &Variable, text: &str) -> bool {
-    variable.kind == Kind::Bool && words::boolean(text) == Ok(false)
+    variable.kind == VariableKind::Bool && words::boolean(text) == Ok(false)
 }
 
 /// Formats a duration for our flags, to the microsecond.

@@ -1,14 +1,14 @@
 //! Every variable that envoyproxy/ratelimit reads: its type, its default, and its meaning in
 //! Tollgate.
 
-use Kind::{Bool, Duration, Float, Int, List, Map, Text};
+use VariableKind::{Bool, Duration, Float, Int, List, Map, Text};
 use Worth::{Instead, NeedNot, Part, Refused};
 
 use super::words;
 
 /// The type of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum VariableKind {
     Text,
     /// `true`, `1`, `t` and other forms that Go accepts.
     Bool,
@@ -40,17 +40,17 @@ pub(super) enum Worth {
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: VariableKind,
     /// Default of that service; empty if there is none.
     pub(super) default: &'static str,
     pub(super) worth: Worth,
     /// The difference from the effect there, if there is one.
-    pub(super) difference: Option<Difference>,
+    pub(super) difference: Option<VariableDifference>,
 }
 
 /// A difference in effect between the services.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Difference {
+pub(super) struct VariableDifference {
     /// Returns `true` for values that have a different effect.
     pub(super) applies: fn(&str) -> bool,
     /// The effect here, beside the effect there.
@@ -195,14 +195,14 @@ pub(super) const MEMCACHE: &str =
 /// The statement on the variables of memcached beside another store.
 pub(super) const IDLE_MEMCACHE: &str = "has no effect without BACKEND_TYPE=memcache";
 
-const fn v(name: &'static str, kind: Kind, default: &'static str, worth: Worth) -> Variable {
+const fn v(name: &'static str, kind: VariableKind, default: &'static str, worth: Worth) -> Variable {
     Variable { name, kind, default, worth, difference: None }
 }
 
 impl Variable {
     /// Returns the variable with a difference for some of its values.
     const fn but(self, applies: fn(&str) -> bool, text: &'static str) -> Self {
-        Self { difference: Some(Difference { applies, text }), ..self }
+        Self { difference: Some(VariableDifference { applies, text }), ..self }
     }
 }
 

@@ -21,8 +21,8 @@ const LONG: Duration = Duration::from_secs(3_600);
 const START: u64 = 1_780_000_000_123_456;
 const KEY: &[u8] = b"a counter of some rule";
 
-fn denials() -> Arc<Denials> {
-    Denials::new(LONG, Learns::All, Metrics::new())
+fn denials() -> Arc<DenialTable> {
+    DenialTable::new(LONG, Learns::All, Metrics::new())
 }
 
 fn check(limit: &Limit, hits: u32) -> Check<'_> {
@@ -53,9 +53,9 @@ fn limits() -> impl Strategy<Value = Limit> {
 
 /// A request: the time since the previous one, its hits, `true` if it goes through another process,
 /// and the delays of its store call and of the reply.
-type Step = (u64, u32, bool, [u64; 2]);
+type CacheStep = (u64, u32, bool, [u64; 2]);
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<CacheStep>> {
     let wait = prop_oneof![3 => 0u64..50, 2 => 0u64..1_500];
     let delays = [prop_oneof![Just(0), 0u64..300], prop_oneof![Just(0), 0u64..300]];
     let hits = prop_oneof![5 => Just(1u32), 1 => 1u32..5];
@@ -63,12 +63,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// An event at an instant.
-enum Event {
-    Wanted(Step),
+enum CacheEvent {
+    Wanted(CacheStep),
     /// A call reaches the store.
     Asked {
         asked: u64,
-        step: Step,
+        step: CacheStep,
     },
     /// Its reply reaches the process.
     Answered {
@@ -86,7 +86,7 @@ struct Remembered {
     truth: Report,
 }
 
-fn run(limit: &Limit, steps: &[Step]) -> Vec<Remembered> {
+fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
     let (denials, begun) = (denials(), Instant::now());
     let instant = |at: u64| begun + Duration::from_micros(at);
     let (mut state, mut number, mut remembered) = ([limit.unused()], 0, Vec::new());
@@ -95,31 +95,31 @@ fn run(limit: &Limit, steps: &[Step]) -> Vec<Remembered> {
     for step in steps {
         at += step.0;
         number += 1;
-        events.insert((at, number), Event::Wanted(*step));
+        events.insert((at, number), CacheEvent::Wanted(*step));
     }
     while let Some(((at, _), event)) = events.pop_first() {
         number += 1;
         let now = Timestamp::from_micros(START + at);
         match event {
-            Event::Wanted(step) => {
+            CacheEvent::Wanted(step) => {
                 let (_, hits, is_elsewhere, [there, _]) = step;
                 let found = denials.find(&check(limit, hits), instant(at)).filter(|_| !is_elsewhere);
                 if let Some(found) = found {
                     remembered.push(compare(limit, &state[0], hits, now, found.report));
                 } else {
-                    events.insert((at + there, number), Event::Asked { asked: at, step });
+                    events.insert((at + there, number), CacheEvent::Asked { asked: at, step });
                 }
             }
-            Event::Asked { asked, step: (_, hits, is_elsewhere, [_, back]) } => {
+            CacheEvent::Asked { asked, step: (_, hits, is_elsewhere, [_, back]) } => {
                 let recorded = Recorded::default();
                 let charge =
                     Question { limit, hits: Hits::Charge(hits), role: Role::Enforce, counter: Some(0), recorded };
                 let outcome = judge(&[charge], &mut state, Prior::Open, now).outcomes[0].unwrap();
                 if !is_elsewhere {
-                    events.insert((at + back, number), Event::Answered { asked, hits, outcome });
+                    events.insert((at + back, number), CacheEvent::Answered { asked, hits, outcome });
                 }
             }
-            Event::Answered { asked, hits, outcome } => {
+            CacheEvent::Answered { asked, hits, outcome } => {
                 denials.learn(&check(limit, hits), &outcome, instant(asked), instant(at));
             }
         }

@@ -27,31 +27,31 @@ const HOT: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// Empty until the first lease is needed.
-    places: Box<[Place]>,
+    places: Box<[KeyDemand]>,
 }
 
 /// Demand for a key, and its blocks.
 #[derive(Debug)]
-struct Place {
+struct KeyDemand {
     hash: u64,
     /// Start of the current count; `before` is the count of the TTL before it.
     since: Instant,
-    now: Use,
-    before: Use,
+    now: WindowUse,
+    before: WindowUse,
     /// Remaining hits in the store's last report; 0 if unknown.
     left: u64,
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldBlocks>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Use {
+struct WindowUse {
     requests: u32,
     hits: u64,
 }
 
 /// The blocks of a key, and the state of the request for the next one.
 #[derive(Debug)]
-struct Held {
+struct HeldBlocks {
     key: OwnedKey,
     recorded: Vec<Vec<u8>>,
     limit: Limit,
@@ -63,25 +63,25 @@ struct Held {
 
 /// Result of a lookup.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct LeaseLookup {
     /// The block that the hits were taken from, and the outcome.
-    pub(super) taken: Option<Taken>,
+    pub(super) taken: Option<TakenHits>,
     /// Size of a block to lease now; its result must be [recorded](Book::answered).
     pub(super) wanted: Option<u32>,
 }
 
 /// Hits taken from a block.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenHits {
     pub(super) block: Arc<Block>,
     pub(super) outcome: Outcome,
 }
 
 impl Book {
     /// Counts a charge, and takes it from a block if one has enough hits.
-    pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> Found {
-        let Hits::Charge(hits) = check.hits else { return Found::default() };
-        let Some(place) = self.open(hash(check), lease.ttl, now) else { return Found::default() };
+    pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> LeaseLookup {
+        let Hits::Charge(hits) = check.hits else { return LeaseLookup::default() };
+        let Some(place) = self.open(hash(check), lease.ttl, now) else { return LeaseLookup::default() };
         place.count(hits, lease.ttl, now);
         // Blocks that were charged under another limit, or for another key, do not apply.
         if place.held.as_ref().is_some_and(|held| !held.is_of(check)) {
@@ -90,9 +90,9 @@ impl Book {
         let taken = place.take(hits.into(), now);
         let wanted = place.wanted(lease, now);
         if wanted.is_some() {
-            place.held.get_or_insert_with(|| Box::new(Held::of(check))).is_asking = true;
+            place.held.get_or_insert_with(|| Box::new(HeldBlocks::of(check))).is_asking = true;
         }
-        Found { taken, wanted }
+        LeaseLookup { taken, wanted }
     }
 
     /// Records the remaining hits of a key from a check that the store judged.
@@ -124,16 +124,16 @@ impl Book {
         true
     }
 
-    fn place(&mut self, hash: u64) -> Option<&mut Place> {
+    fn place(&mut self, hash: u64) -> Option<&mut KeyDemand> {
         let index = usize::try_from(hash).unwrap_or_default().checked_rem(self.places.len())?;
         self.places.get_mut(index)
     }
 
     /// Returns the slot of a key, replacing another key that is idle. If the other key is not idle,
     /// its request count decreases by one, so that one-off keys never hold on to a slot.
-    fn open(&mut self, hash: u64, ttl: Micros, now: Instant) -> Option<&mut Place> {
+    fn open(&mut self, hash: u64, ttl: Micros, now: Instant) -> Option<&mut KeyDemand> {
         if self.places.is_empty() {
-            self.places = (0..PLACES).map(|_| Place::new(0, now)).collect();
+            self.places = (0..PLACES).map(|_| KeyDemand::new(0, now)).collect();
         }
         let place = self.place(hash)?;
         if place.hash == hash {
@@ -148,22 +148,22 @@ impl Book {
             place.before.requests = place.before.requests.saturating_sub(1);
             return None;
         }
-        *place = Place::new(hash, now);
+        *place = KeyDemand::new(hash, now);
         Some(place)
     }
 }
 
-impl Place {
+impl KeyDemand {
     fn new(hash: u64, now: Instant) -> Self {
-        Self { hash, since: now, now: Use::default(), before: Use::default(), left: 0, held: None }
+        Self { hash, since: now, now: WindowUse::default(), before: WindowUse::default(), left: 0, held: None }
     }
 
     /// Starts a new count if the current one has lasted a TTL.
     fn roll(&mut self, ttl: Micros, now: Instant) {
         let (ttl, passed) = (Duration::from(ttl), now.saturating_duration_since(self.since));
         if passed >= ttl {
-            self.before = if passed < ttl.saturating_mul(2) { self.now } else { Use::default() };
-            (self.now, self.since) = (Use::default(), now);
+            self.before = if passed < ttl.saturating_mul(2) { self.now } else { WindowUse::default() };
+            (self.now, self.since) = (WindowUse::default(), now);
         }
     }
 
@@ -173,7 +173,7 @@ impl Place {
         self.now.hits = self.now.hits.saturating_add(hits.into());
     }
 
-    fn take(&mut self, hits: u64, now: Instant) -> Option<Taken> {
+    fn take(&mut self, hits: u64, now: Instant) -> Option<TakenHits> {
         let left = self.left;
         let held = self.held.as_mut()?;
         held.blocks.retain(|block| block.left(now) > 0);
@@ -184,12 +184,12 @@ impl Place {
             Micros::new(u64::try_from(now.saturating_duration_since(answered).as_micros()).unwrap_or(u64::MAX));
         let reset_after = report.reset_after.map(|reset| reset - passed);
         let report = Report { remaining: unused, reset_after, retry_after: None, ..report };
-        Some(Taken { block, outcome: Outcome { allowed: true, report, by: JudgedBy::Block } })
+        Some(TakenHits { block, outcome: Outcome { allowed: true, report, by: JudgedBy::Block } })
     }
 
     /// Returns the size of the block to lease if the current one is running out: the hits of a TTL.
     fn wanted(&self, lease: &Lease, now: Instant) -> Option<u32> {
-        let is_enough = |held: &Held| match held.blocks.as_slice() {
+        let is_enough = |held: &HeldBlocks| match held.blocks.as_slice() {
             [] => false,
             [last] => !last.is_running_out(now),
             _ => true,
@@ -202,7 +202,7 @@ impl Place {
     }
 }
 
-impl Held {
+impl HeldBlocks {
     fn of(check: &Check<'_>) -> Self {
         Self {
             key: check.key.into(),

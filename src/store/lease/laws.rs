@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use self::world::{Admitted, Step, World};
+use self::world::{Admitted, LeaseStep, World};
 use super::*;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
@@ -21,7 +21,7 @@ use crate::algorithm::{Algorithm, Limit, OnStoreError};
 
 const MS: u64 = 1_000;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<LeaseStep>> {
     let delay = || prop_oneof![3 => 0u64..200, 1 => 0u64..40 * MS];
     // Bursts, in which blocks are leased, and pauses, after which they are used.
     let wait = prop_oneof![30 => 0u64..100, 5 => 0u64..2 * MS, 1 => 0u64..80 * MS];
@@ -33,7 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     );
     let hits = (prop_oneof![8 => Just(1u32), 1 => 1u32..6], prop::bool::weighted(0.02));
     let step = (wait, 0usize..3, hits, rest).prop_map(
-        |(wait, replica, (hits, is_other_amount), (denied_after, delays, given_back_after, step_back))| Step {
+        |(wait, replica, (hits, is_other_amount), (denied_after, delays, given_back_after, step_back))| LeaseStep {
             wait,
             replica,
             hits,
@@ -152,8 +152,8 @@ proptest! {
     fn after_all_blocks_have_ended_each_live_window_counts_what_was_admitted_or_lost(
         limits in counting(), lease in leases(), steps in steps(), is_steady: bool,
     ) {
-        let step_back = |step: &Step| if is_steady { 0 } else { step.step_back };
-        let steps: Vec<Step> = steps.iter().map(|step| Step { step_back: step_back(step), ..step.clone() }).collect();
+        let step_back = |step: &LeaseStep| if is_steady { 0 } else { step.step_back };
+        let steps: Vec<LeaseStep> = steps.iter().map(|step| LeaseStep { step_back: step_back(step), ..step.clone() }).collect();
         let mut world = World::run(limits.each_ref(), lease, &steps);
         world.finish();
         let (look, charged) = (world.look(), world.charged());
@@ -169,7 +169,7 @@ proptest! {
 }
 
 /// A request of one hit at replica 0 without delays or failures.
-const PLAIN: Step = Step {
+const PLAIN: LeaseStep = LeaseStep {
     wait: 0,
     replica: 0,
     hits: 1,
@@ -183,7 +183,7 @@ const PLAIN: Step = Step {
 #[test]
 fn these_worlds_do_take_blocks() {
     let limit = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(400, 500 * MS)]).unwrap()));
-    let step = Step { wait: 100, delays: (50, 50), ..PLAIN };
+    let step = LeaseStep { wait: 100, delays: (50, 50), ..PLAIN };
     let world = World::run([&limit; 2], Lease { hits: 20, ttl: Micros::new(20 * MS) }, &vec![step; 300]);
     assert!(world.of_blocks > 200, "{} of 300 by {} blocks", world.of_blocks, world.blocks.len());
 }
@@ -194,7 +194,7 @@ fn the_bounds_of_a_rolling_limit_are_reached_and_not_passed() {
     let limit = limit(Algorithm::SlidingLog(SlidingLog::new(vec![window(100, period)]).unwrap()));
     let run = |used_at: u64| {
         let mut world = World::new([&limit; 2], Lease { hits: 10, ttl: Micros::new(ttl) });
-        let ask = |world: &mut World, at: u64, step: &Step| {
+        let ask = |world: &mut World, at: u64, step: &LeaseStep| {
             world.go_to(at);
             world.request(step);
         };
@@ -202,7 +202,7 @@ fn the_bounds_of_a_rolling_limit_are_reached_and_not_passed() {
         (0..8).for_each(|_| ask(&mut world, 0, &PLAIN));
         (0..5).for_each(|_| ask(&mut world, used_at, &PLAIN));
         // All charges from the beginning have left the period.
-        [40, 40, 15, 5].into_iter().for_each(|hits| ask(&mut world, period, &Step { hits, replica: 1, ..PLAIN }));
+        [40, 40, 15, 5].into_iter().for_each(|hits| ask(&mut world, period, &LeaseStep { hits, replica: 1, ..PLAIN }));
         (world.taken(used_at, period), world.taken(used_at, period - ttl + 1), world.outstanding(used_at))
     };
     assert_eq!(run(ttl - 1), (105, 5, 5));

@@ -48,7 +48,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::block::Block;
-use self::book::{Book, Taken};
+use self::book::{Book, TakenHits};
 use super::background::{Background, until_sent};
 use super::owned::OwnedCheck;
 use super::repeats::are_alone;
@@ -65,12 +65,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A store that leases blocks of hits instead of calling another store for each request.
 pub struct Leases<S> {
-    desk: Arc<Desk<S>>,
+    desk: Arc<LeaseTable<S>>,
     under_way: Background,
 }
 
 /// State shared by requests and the tasks that lease blocks and return hits.
-struct Desk<S> {
+struct LeaseTable<S> {
     store: S,
     book: Mutex<Book>,
     /// Cancelled at shutdown: nothing is leased any more, and all blocks are returned.
@@ -81,7 +81,7 @@ struct Desk<S> {
 impl<S: Lender> Leases<S> {
     /// Creates a layer that leases hits from `store` for limits with a lease.
     pub fn new(store: S, metrics: Arc<Metrics>) -> Self {
-        let desk = Desk { store, book: Mutex::default(), closing: CancellationToken::new(), metrics };
+        let desk = LeaseTable { store, book: Mutex::default(), closing: CancellationToken::new(), metrics };
         Self { desk: Arc::new(desk), under_way: Background::default() }
     }
 
@@ -97,7 +97,7 @@ impl<S: Lender> Leases<S> {
     }
 
     /// Takes the hits of a check from a block. Leases a block in the background if needed.
-    fn take(&self, check: &Check<'_>, is_alone: bool, now: Instant) -> Option<Taken> {
+    fn take(&self, check: &Check<'_>, is_alone: bool, now: Instant) -> Option<TakenHits> {
         let lease = check.lease.as_ref().filter(|_| may_lease(check, is_alone))?;
         let found = self.desk.book.lock().take(check, lease, now);
         if let Some(hits) = found.wanted {
@@ -113,7 +113,7 @@ impl<S: Lender> Leases<S> {
     }
 
     /// Puts back hits that were taken for a request that is not admitted.
-    fn put_back(&self, check: &Check<'_>, taken: &mut Taken) {
+    fn put_back(&self, check: &Check<'_>, taken: &mut TakenHits) {
         let Hits::Charge(hits) = check.hits else { return };
         if matches!(check.limit.charge_mode(), Charge::Always | Charge::Afterwards) {
             return;
@@ -137,7 +137,7 @@ impl<S: Lender> Leases<S> {
     }
 }
 
-impl<S: Lender> Desk<S> {
+impl<S: Lender> LeaseTable<S> {
     /// Leases a block, holds it to its end, and returns the unused hits.
     async fn hold(self: Arc<Self>, wanted: Arc<OwnedCheck>, ttl: Micros) {
         let asked = Instant::now();
@@ -210,7 +210,7 @@ impl<S: Lender> Store for Leases<S> {
 struct TakenOfBlocks<'a, S: Lender> {
     leases: &'a Leases<S>,
     checks: &'a [Check<'a>],
-    taken: Few<Option<Taken>>,
+    taken: Few<Option<TakenHits>>,
 }
 
 impl<'a, S: Lender> TakenOfBlocks<'a, S> {
@@ -239,7 +239,7 @@ impl<'a, S: Lender> TakenOfBlocks<'a, S> {
             self.put_back();
         }
         let mut answers = answers.into_iter();
-        let outcome = |taken: Option<Taken>| match taken {
+        let outcome = |taken: Option<TakenHits>| match taken {
             Some(taken) => Ok(taken.outcome),
             None => answers.next().unwrap_or(Err(StoreError::Unavailable)),
         };

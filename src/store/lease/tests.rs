@@ -13,21 +13,21 @@ use crate::store::Lent;
 use crate::store::clock::SystemClock;
 use crate::store::memory::{Bounds, MemoryStore};
 
-type Memory = Arc<MemoryStore<SystemClock>>;
+type SharedMemory = Arc<MemoryStore<SystemClock>>;
 
 /// Long enough that no block ends during a test.
 const LONG: Micros = Micros::from_secs(3_600);
 
 /// One replica.
-struct Bench {
-    leases: Leases<Memory>,
-    store: Memory,
+struct ReplicaFixture {
+    leases: Leases<SharedMemory>,
+    store: SharedMemory,
     metrics: Arc<Metrics>,
 }
 
 /// One check of a request.
 #[derive(Clone)]
-struct Ask<'a> {
+struct CheckInput<'a> {
     key: &'a str,
     in_one_slot: bool,
     limit: &'a Limit,
@@ -37,16 +37,16 @@ struct Ask<'a> {
     lease: Option<Lease>,
 }
 
-fn memory() -> Memory {
+fn memory() -> SharedMemory {
     Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 26, domain_max_bytes: 1 << 26 }, SystemClock))
 }
 
-fn replica(store: &Memory) -> Bench {
+fn replica(store: &SharedMemory) -> ReplicaFixture {
     let metrics = Metrics::new();
-    Bench { leases: Leases::new(Arc::clone(store), Arc::clone(&metrics)), store: Arc::clone(store), metrics }
+    ReplicaFixture { leases: Leases::new(Arc::clone(store), Arc::clone(&metrics)), store: Arc::clone(store), metrics }
 }
 
-fn bench() -> Bench {
+fn bench() -> ReplicaFixture {
     replica(&memory())
 }
 
@@ -58,20 +58,20 @@ fn yearly(amount: u32, charge: Charge) -> Limit {
 }
 
 /// Creates a charge of one hit.
-fn hit<'a>(key: &'a str, limit: &'a Limit) -> Ask<'a> {
+fn hit<'a>(key: &'a str, limit: &'a Limit) -> CheckInput<'a> {
     let lease = Some(Lease { hits: 100, ttl: LONG });
-    Ask { key, in_one_slot: false, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
+    CheckInput { key, in_one_slot: false, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
 }
 
-impl Bench {
+impl ReplicaFixture {
     /// Decides a request, then lets background tasks run.
-    async fn ask(&self, asked: &[Ask<'_>]) -> Vec<Outcome> {
+    async fn ask(&self, asked: &[CheckInput<'_>]) -> Vec<Outcome> {
         self.try_ask(asked).await.into_iter().map(Result::unwrap).collect()
     }
 
-    async fn try_ask(&self, asked: &[Ask<'_>]) -> Vec<Result<Outcome, StoreError>> {
+    async fn try_ask(&self, asked: &[CheckInput<'_>]) -> Vec<Result<Outcome, StoreError>> {
         let mut keys = KeyBuffer::default();
-        let of_key = |ask: &Ask<'_>| {
+        let of_key = |ask: &CheckInput<'_>| {
             keys.begin();
             keys.push(ask.key.as_bytes());
             let range = keys.finish(&Identity::of([b"rule".as_slice()]), None);
@@ -79,7 +79,7 @@ impl Bench {
         };
         let bytes: Vec<Vec<u8>> = asked.iter().map(of_key).collect();
         let check = |(ask, bytes)| {
-            let Ask { in_one_slot, limit, hits, role, ref recorded, lease, .. } = *(ask as &'_ Ask<'_>);
+            let CheckInput { in_one_slot, limit, hits, role, ref recorded, lease, .. } = *(ask as &'_ CheckInput<'_>);
             let key = CounterKey::of("d", bytes as &Vec<u8>).in_one_slot(in_one_slot);
             Check { key, limit, hits, role, recorded, lease }
         };
@@ -90,7 +90,7 @@ impl Bench {
     }
 
     /// Makes a key hot enough to have a block.
-    async fn heat(&self, ask: &Ask<'_>) {
+    async fn heat(&self, ask: &CheckInput<'_>) {
         for _ in 0..8 {
             self.ask(std::slice::from_ref(ask)).await;
         }
@@ -100,7 +100,7 @@ impl Bench {
     /// Returns the remaining hits in the store itself.
     async fn left(&self, key: &str, limit: &Limit) -> u64 {
         let other = replica(&self.store);
-        let peek = Ask { hits: Hits::Peek(0), lease: None, ..hit(key, limit) };
+        let peek = CheckInput { hits: Hits::Peek(0), lease: None, ..hit(key, limit) };
         other.ask(&[peek]).await[0].report.remaining
     }
 
@@ -182,7 +182,7 @@ async fn all_that_a_limit_has_is_admitted_before_the_first_denial_whatever_repli
             admitted += 1;
         }
         assert_eq!(admitted, amount);
-        let by_blocks: u64 = replicas.iter().map(Bench::blocks).sum();
+        let by_blocks: u64 = replicas.iter().map(ReplicaFixture::blocks).sum();
         assert!(by_blocks > 0, "{amount}");
     }
 }
@@ -193,7 +193,7 @@ async fn another_descriptors_denial_gives_the_hit_back_to_the_block() {
     for (charge, kept) in [(Charge::Admitted, 0), (Charge::Blamed, 0), (Charge::Always, 3)] {
         let (bench, leased) = (bench(), many.charged(charge));
         bench.heat(&hit("a", &leased)).await;
-        let one = Ask { lease: None, ..hit("few", &few) };
+        let one = CheckInput { lease: None, ..hit("few", &few) };
         assert!(bench.ask(std::slice::from_ref(&one)).await[0].allowed);
         for _ in 0..3 {
             let outcomes = bench.ask(&[hit("a", &leased), one.clone()]).await;
@@ -218,7 +218,7 @@ async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_o
     let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
     assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Block]);
     assert_eq!([outcomes[0].report.remaining, outcomes[1].report.remaining], [990, 991]);
-    let denied = Ask { lease: None, hits: Hits::Charge(2), ..hit("few", &few) };
+    let denied = CheckInput { lease: None, hits: Hits::Charge(2), ..hit("few", &few) };
     let outcomes = bench.ask(&[one, denied, two]).await;
     assert_eq!([outcomes[0].report.remaining, outcomes[2].report.remaining], [990, 991]);
     bench.leases.settled().await;
@@ -233,8 +233,8 @@ async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
     let window = Window::new(5, Micros::from_secs(60)).unwrap();
     let fixed = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
     let fixed = Limit::new(fixed, Charge::Admitted, OnStoreError::Error).unwrap();
-    bench.ask(&[Ask { lease: None, ..hit("b", &limit) }]).await;
-    let outcomes = bench.try_ask(&[hit("a", &limit), Ask { lease: None, ..hit("b", &fixed) }]).await;
+    bench.ask(&[CheckInput { lease: None, ..hit("b", &limit) }]).await;
+    let outcomes = bench.try_ask(&[hit("a", &limit), CheckInput { lease: None, ..hit("b", &fixed) }]).await;
     assert!(outcomes[0].is_ok() && outcomes[1].is_err());
     bench.leases.settled().await;
     assert_eq!(bench.left("a", &limit).await, 992);
@@ -246,18 +246,18 @@ async fn peeks_refunds_votes_and_counters_asked_for_twice_are_the_stores() {
     let one = hit("a", &limit);
     bench.heat(&one).await;
     let of_store = [
-        vec![Ask { hits: Hits::Peek(1), ..one.clone() }],
-        vec![Ask { hits: Hits::Refund(1), ..one.clone() }],
-        vec![Ask { role: Role::Quota, ..one.clone() }],
+        vec![CheckInput { hits: Hits::Peek(1), ..one.clone() }],
+        vec![CheckInput { hits: Hits::Refund(1), ..one.clone() }],
+        vec![CheckInput { role: Role::Quota, ..one.clone() }],
         vec![one.clone(), one.clone()],
-        vec![Ask { lease: None, ..one.clone() }],
-        vec![Ask { hits: Hits::Charge(500), ..one.clone() }],
+        vec![CheckInput { lease: None, ..one.clone() }],
+        vec![CheckInput { hits: Hits::Charge(500), ..one.clone() }],
     ];
     for asked in of_store {
         let outcomes = bench.ask(&asked).await;
         assert!(outcomes.iter().all(|outcome| outcome.by == JudgedBy::Store));
     }
-    let in_shadow = Ask { role: Role::Shadow, ..one };
+    let in_shadow = CheckInput { role: Role::Shadow, ..one };
     assert_eq!(bench.ask(&[in_shadow]).await[0].by, JudgedBy::Block);
 }
 
@@ -273,10 +273,10 @@ async fn another_amount_ends_a_block() {
 async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() {
     let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
     for in_one_slot in [false, true] {
-        let one = Ask { in_one_slot, ..hit("a", &limit) };
+        let one = CheckInput { in_one_slot, ..hit("a", &limit) };
         bench.heat(&one).await;
         assert_eq!(bench.ask(std::slice::from_ref(&one)).await[0].by, JudgedBy::Block);
-        let other = Ask { in_one_slot: !in_one_slot, ..one };
+        let other = CheckInput { in_one_slot: !in_one_slot, ..one };
         assert_eq!(bench.ask(&[other]).await[0].by, JudgedBy::Store);
     }
 }
@@ -284,7 +284,7 @@ async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() 
 #[tokio::test]
 async fn a_block_is_for_those_whom_it_is_recorded_for() {
     let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
-    let of = |name: &str| Ask { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
+    let of = |name: &str| CheckInput { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
     bench.heat(&of("user=ann")).await;
     assert_eq!(bench.ask(&[of("user=bob")]).await[0].by, JudgedBy::Store);
     assert_eq!(bench.ask(&[of("user=ann")]).await[0].by, JudgedBy::Block);
@@ -337,7 +337,7 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
     bench.amend("a", &limit, Amendment::Reset).await;
     let other = replica(&bench.store);
     for _ in 0..200 {
-        other.ask(&[Ask { lease: None, ..hit("a", &limit) }]).await;
+        other.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
     }
     bench.leases.settled().await;
     assert!(bench.metrics.leases.unused.get() > 0);
@@ -348,7 +348,7 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
 async fn blocks_that_a_grant_paid_go_back_to_it() {
     let (bench, limit) = (bench(), yearly(10, Charge::Admitted));
     for _ in 0..10 {
-        bench.ask(&[Ask { lease: None, ..hit("a", &limit) }]).await;
+        bench.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
     }
     bench.amend("a", &limit, Amendment::Grant { hits: 1_000, length: LONG }).await;
     bench.heat(&hit("a", &limit)).await;

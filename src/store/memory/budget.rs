@@ -8,38 +8,38 @@ use parking_lot::Mutex;
 
 /// Used bytes in total and per domain, shared by all shards.
 #[derive(Debug)]
-pub(super) struct Budget {
-    total: Account,
+pub(super) struct MemoryBudget {
+    total: MemoryAccount,
     domain_max: usize,
-    domains: Mutex<HashMap<Box<str>, Arc<Account>>>,
+    domains: Mutex<HashMap<Box<str>, Arc<MemoryAccount>>>,
 }
 
 /// Used bytes of one bound.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct MemoryAccount {
     used: AtomicUsize,
     max: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(super) fn new(max: usize, domain_max: usize) -> Self {
-        Self { total: Account::new(max), domain_max: domain_max.min(max), domains: Mutex::default() }
+        Self { total: MemoryAccount::new(max), domain_max: domain_max.min(max), domains: Mutex::default() }
     }
 
     /// Returns the account of a domain. Shards cache it, so this is called once per shard and
     /// domain.
-    pub(super) fn account(&self, domain: &str) -> Arc<Account> {
+    pub(super) fn account(&self, domain: &str) -> Arc<MemoryAccount> {
         let mut domains = self.domains.lock();
         if let Some(account) = domains.get(domain) {
             return Arc::clone(account);
         }
-        let account = Arc::new(Account::new(self.domain_max));
+        let account = Arc::new(MemoryAccount::new(self.domain_max));
         domains.insert(domain.into(), Arc::clone(&account));
         account
     }
 
     /// Reserves `bytes` for a domain if both bounds allow.
-    pub(super) fn take(&self, domain: &Account, bytes: usize) -> bool {
+    pub(super) fn take(&self, domain: &MemoryAccount, bytes: usize) -> bool {
         if !domain.take(bytes) {
             return false;
         }
@@ -51,13 +51,13 @@ impl Budget {
     }
 
     /// Adds `bytes` of a domain that are in use already, whatever the bounds.
-    pub(super) fn book(&self, domain: &Account, bytes: usize) {
+    pub(super) fn book(&self, domain: &MemoryAccount, bytes: usize) {
         domain.book(bytes);
         self.total.book(bytes);
     }
 
     /// Releases `bytes` of a domain.
-    pub(super) fn give(&self, domain: &Account, bytes: usize) {
+    pub(super) fn give(&self, domain: &MemoryAccount, bytes: usize) {
         domain.give(bytes);
         self.total.give(bytes);
     }
@@ -68,7 +68,7 @@ impl Budget {
     }
 }
 
-impl Account {
+impl MemoryAccount {
     fn new(max: usize) -> Self {
         Self { used: AtomicUsize::new(0), max }
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn neither_the_whole_nor_a_domain_takes_more_than_its_bound() {
-        let budget = Budget::new(100, 60);
+        let budget = MemoryBudget::new(100, 60);
         let (a, b) = (budget.account("a"), budget.account("b"));
         assert!(budget.take(&a, 60));
         assert!(!budget.take(&a, 1));

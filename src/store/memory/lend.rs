@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{MemoryStore, Work};
+use super::{LockedRequest, MemoryStore};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::{Receipt, Unreadable};
 use crate::store::clock::Clock;
@@ -39,7 +39,7 @@ impl<C: Clock> Lender for MemoryStore<C> {
     }
 }
 
-impl Work<'_, '_> {
+impl LockedRequest<'_, '_> {
     /// Charges the only counter if it has room. Returns the result, and `true` if the counter
     /// changed.
     fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {

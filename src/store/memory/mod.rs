@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use self::budget::Budget;
+use self::budget::MemoryBudget;
 use self::shard::{Shard, bytes_of};
 use super::clock::{Clock, SystemClock};
 use super::repeats::firsts;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Question, judge};
-use crate::algorithm::tallies::{Recorded, Tally, ranked};
+use crate::algorithm::tallies::{EntryTally, Recorded, ranked};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
 use crate::algorithm::{GRACE, State};
@@ -46,12 +46,12 @@ pub struct Bounds {
 /// A store in this process's memory.
 pub struct MemoryStore<C = SystemClock> {
     shards: Box<[Mutex<Shard>]>,
-    budget: Budget,
+    budget: MemoryBudget,
     clock: C,
 }
 
 /// One counter of a request: its location, and the memory to settle afterwards.
-struct Counter {
+struct CounterSlot {
     /// The first check that named it.
     first: usize,
     shard: usize,
@@ -63,15 +63,15 @@ struct Counter {
 }
 
 /// Working state of a request while it holds the locks.
-struct Work<'a, 's> {
-    budget: &'s Budget,
+struct LockedRequest<'a, 's> {
+    budget: &'s MemoryBudget,
     now: Timestamp,
     guards: Few<(u8, MutexGuard<'s, Shard>)>,
     questions: Few<Question<'a>>,
     /// For each check, the first check of the same counter.
     firsts: Few<usize>,
-    /// In ascending order of their first checks.
-    counters: Few<Counter>,
+    /// Counters of the request, in ascending order of their first checks.
+    counters: Few<CounterSlot>,
     states: Few<State>,
 }
 
@@ -80,13 +80,13 @@ impl<C: Clock> MemoryStore<C> {
     pub fn new(bounds: Bounds, clock: C) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            budget: Budget::new(bounds.max_bytes, bounds.domain_max_bytes),
+            budget: MemoryBudget::new(bounds.max_bytes, bounds.domain_max_bytes),
             clock,
         }
     }
 
-    /// Removes expired counters from a sixteenth of all slots. Called once per second, it removes
-    /// each of them within a minute.
+    /// Removes expired counters from a sixteenth of the slots of each shard in which a counter may
+    /// have expired. Called once per second, it removes each of them within a minute.
     pub fn sweep(&self) {
         let now = self.clock.now();
         for shard in &self.shards {
@@ -116,21 +116,21 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns the tallies of a counter, heaviest user first; empty if the counter does not exist
     /// or records nothing.
-    pub fn tallies(&self, key: &CounterKey<'_>) -> Vec<Tally> {
+    pub fn tallies(&self, key: &CounterKey<'_>) -> Vec<EntryTally> {
         let shard = self.shards.get(usize::from(shard_of(key))).map(Mutex::lock);
         let tallies = shard.and_then(|shard| Some(shard.state(shard.find(key)?)?.tallies().to_vec()));
         ranked(tallies.unwrap_or_default())
     }
 
     /// Locks the shards of the checks and reads the clock.
-    fn begin<'a>(&self, checks: &[Check<'a>]) -> Work<'a, '_> {
+    fn begin<'a>(&self, checks: &[Check<'a>]) -> LockedRequest<'a, '_> {
         let mut wanted: Few<u8> =
             checks.iter().filter(|check| !check.limit.is_ban()).map(|check| shard_of(&check.key)).collect();
         wanted.sort_unstable();
         wanted.dedup();
         // Always in ascending order, to prevent deadlocks.
         let guards = wanted.iter().filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())));
-        Work {
+        LockedRequest {
             budget: &self.budget,
             guards: guards.collect(),
             now: self.clock.now(),
@@ -167,7 +167,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
-impl<'a> Work<'a, '_> {
+impl<'a> LockedRequest<'a, '_> {
     /// Turns check `number` into a question about one of the request's counters.
     fn ask(&mut self, checks: &[Check<'a>], number: usize) {
         let Some(check) = checks.get(number) else { return };
@@ -184,7 +184,7 @@ impl<'a> Work<'a, '_> {
 
     /// Finds the check's counter or prepares a new one, and takes its state to work on.
     fn open(&mut self, check: &Check<'a>, number: usize) -> Option<usize> {
-        let mut counter = Counter { first: number, shard: 0, slot: None, reserved: 0, held: 0 };
+        let mut counter = CounterSlot { first: number, shard: 0, slot: None, reserved: 0, held: 0 };
         let mut state = None;
         if !check.limit.is_ban() {
             let wanted = shard_of(&check.key);

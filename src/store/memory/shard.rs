@@ -1,25 +1,26 @@
 //! A shard of the memory store: a hash table from keys to slots, slots in pages, and a clock hand
 //! that cycles through them to find expired counters.
 //!
-//! A counter costs a slot, its key and nine bytes of table at about half load. Pages never move, so
-//! growth copies only the table. Its entries have their hashes: computed from the keys, those would
-//! cost a cache miss each, and all shards grow at about the same number of counters.
+//! A counter costs a slot, its key and 10 to 24 bytes of table, which is more than three eighths
+//! full. Pages never move, so growth copies only the table. Its entries have their hashes: computed
+//! from the keys, those would cost a cache miss each, and all shards grow at about the same number
+//! of counters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::budget::{Account, Budget};
+use super::budget::{MemoryAccount, MemoryBudget};
 use crate::algorithm::State;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{CounterKey, hash_of};
 
 /// Slots per page: fills 16 KiB, which the allocator serves with little waste.
-const PAGE: usize = (16 << 10) / size_of::<Slot>();
+const PAGE: usize = (16 << 10) / size_of::<CounterEntry>();
 /// Bytes of a counter besides the heap memory of its key and state: the slot, its share of the
 /// table, and the allocator's overhead.
-const SLOT_BYTES: usize = size_of::<Slot>() + 20 + 16;
+const SLOT_BYTES: usize = size_of::<CounterEntry>() + 24 + 16;
 /// Slots visited per insert to find expired counters: two for each one filled, so that the hand
 /// keeps up.
 const SWEEP_PER_INSERT: usize = 2;
@@ -30,38 +31,37 @@ const SWEEP_WHEN_FULL: usize = 128;
 const TICK_BITS: u32 = 21;
 
 /// Counters with their keys and expiry times.
-#[derive(Default)]
 pub(super) struct Shard {
-    table: HashTable<Entry>,
-    pages: Vec<Box<[Slot]>>,
+    table: HashTable<SlotEntry>,
+    pages: Vec<Box<[CounterEntry]>>,
     /// Head of the free list.
     free: Option<u32>,
     /// Next slot to check for expiry.
     hand: u32,
-    /// No counter expires before this tick, so that a full shard is not searched for each counter
-    /// that it refuses.
+    /// Lower bound on the expiry ticks of all counters, so that a full shard is not swept for each
+    /// counter that it refuses.
     earliest: u32,
-    /// The same, of the slots before the hand and of all counters written since it was at the
-    /// first slot.
+    /// Lower bound on the expiry ticks of the counters before the hand, and of those written since
+    /// it was at the first slot.
     earliest_passed: u32,
     /// Accounts of the domains with counters in this shard; `numbers` holds their indexes.
-    accounts: Vec<Arc<Account>>,
+    accounts: Vec<Arc<MemoryAccount>>,
     numbers: HashMap<Box<str>, u32>,
 }
 
 /// An entry of the table: a slot, and the bits of its key's hash that the table uses.
 #[derive(Clone, Copy)]
-struct Entry {
+struct SlotEntry {
     slot: u32,
     hash: u32,
 }
 
-enum Slot {
-    Used(Counter),
+enum CounterEntry {
+    Used(StoredCounter),
     Free { next: Option<u32> },
 }
 
-struct Counter {
+struct StoredCounter {
     key: Box<[u8]>,
     /// `None` only while a request that holds the shard's lock works on it.
     state: Option<State>,
@@ -70,12 +70,27 @@ struct Counter {
     domain: u32,
 }
 
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            table: HashTable::new(),
+            pages: Vec::new(),
+            free: None,
+            hand: 0,
+            earliest: u32::MAX,
+            earliest_passed: u32::MAX,
+            accounts: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+}
+
 impl Shard {
     /// Returns the number of the slot with this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
-        let hash = Entry::hash_bits(key.hash());
-        let is_same = |entry: &Entry| entry.hash == hash && self.key(entry.slot) == key.bytes();
-        self.table.find(Entry::table_hash(hash), is_same).map(|entry| entry.slot)
+        let hash = SlotEntry::hash_bits(key.hash());
+        let is_same = |entry: &SlotEntry| entry.hash == hash && self.key(entry.slot) == key.bytes();
+        self.table.find(SlotEntry::table_hash(hash), is_same).map(|entry| entry.slot)
     }
 
     /// Returns a counter's state.
@@ -106,14 +121,14 @@ impl Shard {
 
     /// Reserves room for a new counter, or for `bytes` more of an existing one, removing expired
     /// counters if needed.
-    pub(super) fn reserve(&mut self, budget: &Budget, domain: &str, bytes: usize, now: Timestamp) -> bool {
+    pub(super) fn reserve(&mut self, budget: &MemoryBudget, domain: &str, bytes: usize, now: Timestamp) -> bool {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return false };
         budget.take(&account, bytes) || (self.sweep(budget, SWEEP_WHEN_FULL, now) > 0 && budget.take(&account, bytes))
     }
 
     /// Corrects a reservation to the actual usage.
-    pub(super) fn settle(&mut self, budget: &Budget, domain: &str, reserved: usize, used: usize) {
+    pub(super) fn settle(&mut self, budget: &MemoryBudget, domain: &str, reserved: usize, used: usize) {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return };
         budget.give(&account, reserved.saturating_sub(used));
@@ -123,21 +138,36 @@ impl Shard {
     }
 
     /// Inserts a counter whose room is reserved.
-    pub(super) fn insert(&mut self, budget: &Budget, key: &CounterKey<'_>, state: State, expires: Timestamp) {
+    pub(super) fn insert(&mut self, budget: &MemoryBudget, key: &CounterKey<'_>, state: State, expires: Timestamp) {
         let (expires, domain) = (next_tick(expires), self.number(budget, key.domain()));
-        let counter = Counter { key: key.bytes().into(), state: Some(state), expires, domain };
+        let counter = StoredCounter { key: key.bytes().into(), state: Some(state), expires, domain };
         self.note_expiry(expires);
         let slot = self.free_slot();
         if let Some(place) = self.slot_mut(slot) {
-            *place = Slot::Used(counter);
+            *place = CounterEntry::Used(counter);
         }
-        let hash = Entry::hash_bits(key.hash());
-        let entry = Entry { slot, hash };
-        self.table.insert_unique(Entry::table_hash(hash), entry, |entry| Entry::table_hash(entry.hash));
+        let hash = SlotEntry::hash_bits(key.hash());
+        let entry = SlotEntry { slot, hash };
+        self.make_room_in_table();
+        self.table.insert_unique(SlotEntry::table_hash(hash), entry, |entry| SlotEntry::table_hash(entry.hash));
+    }
+
+    /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
+    /// it would double, and with counters that come and go stay less than half full.
+    fn make_room_in_table(&mut self) {
+        let (len, max) = (self.table.len(), self.table.num_buckets() / 8 * 7);
+        if self.table.capacity() == len && len < max / 8 * 7 {
+            let mut rebuilt = HashTable::with_capacity(max);
+            for entry in self.table.drain() {
+                rebuilt
+                    .insert_unique(SlotEntry::table_hash(entry.hash), entry, |entry| SlotEntry::table_hash(entry.hash));
+            }
+            self.table = rebuilt;
+        }
     }
 
     /// Removes expired counters from the next `count` slots and returns their number.
-    pub(super) fn sweep(&mut self, budget: &Budget, count: usize, now: Timestamp) -> usize {
+    pub(super) fn sweep(&mut self, budget: &MemoryBudget, count: usize, now: Timestamp) -> usize {
         let now = tick(now);
         let mut forgotten = 0usize;
         for _ in 0..count.min(self.slots()) {
@@ -146,11 +176,11 @@ impl Shard {
             }
             let slot = self.hand;
             match self.counter(slot) {
-                Some(Counter { expires, state: Some(_), .. }) if *expires <= now => {
+                Some(StoredCounter { expires, state: Some(_), .. }) if *expires <= now => {
                     self.forget(budget, slot);
                     forgotten = forgotten.saturating_add(1);
                 }
-                Some(Counter { expires, .. }) => self.earliest_passed = self.earliest_passed.min(*expires),
+                Some(StoredCounter { expires, .. }) => self.earliest_passed = self.earliest_passed.min(*expires),
                 None => {}
             }
             self.advance_hand();
@@ -158,7 +188,7 @@ impl Shard {
         forgotten
     }
 
-    /// Moves the hand to the next slot. Once it has passed all of them, their bound is known.
+    /// Moves the hand to the next slot. Once it has passed all of them, replaces the bound.
     fn advance_hand(&mut self) {
         let next = self.hand.saturating_add(1);
         self.hand = if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
@@ -168,7 +198,7 @@ impl Shard {
     }
 
     /// Advances the hand by a few slots, for each new counter.
-    pub(super) fn sweep_a_little(&mut self, budget: &Budget, now: Timestamp) {
+    pub(super) fn sweep_a_little(&mut self, budget: &MemoryBudget, now: Timestamp) {
         self.sweep(budget, SWEEP_PER_INSERT, now);
     }
 
@@ -177,10 +207,16 @@ impl Shard {
         self.pages.len().saturating_mul(PAGE)
     }
 
-    /// Returns the slot that the next search begins with.
+    /// Returns the slot that the next sweep begins with.
     #[cfg(test)]
     pub(super) fn hand(&self) -> u32 {
         self.hand
+    }
+
+    /// Returns the bytes of the table.
+    #[cfg(test)]
+    pub(super) fn table_bytes(&self) -> usize {
+        self.table.allocation_size()
     }
 
     /// Returns the number of counters.
@@ -188,14 +224,14 @@ impl Shard {
         self.table.len()
     }
 
-    fn forget(&mut self, budget: &Budget, slot: u32) {
-        let hash = Entry::hash_bits(hash_of(self.key(slot)));
-        if let Ok(entry) = self.table.find_entry(Entry::table_hash(hash), |entry| entry.slot == slot) {
+    fn forget(&mut self, budget: &MemoryBudget, slot: u32) {
+        let hash = SlotEntry::hash_bits(hash_of(self.key(slot)));
+        if let Ok(entry) = self.table.find_entry(SlotEntry::table_hash(hash), |entry| entry.slot == slot) {
             entry.remove();
         }
         let next = self.free;
         let Some(place) = self.slot_mut(slot) else { return };
-        let Slot::Used(counter) = std::mem::replace(place, Slot::Free { next }) else { return };
+        let CounterEntry::Used(counter) = std::mem::replace(place, CounterEntry::Free { next }) else { return };
         self.free = Some(slot);
         if let Some(account) = self.account(counter.domain) {
             budget.give(&account, bytes_of(counter.key.len(), counter.state.as_ref()));
@@ -207,18 +243,19 @@ impl Shard {
         let slot = self.free.unwrap_or_else(|| {
             let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
             let last = first.saturating_add(u32::try_from(PAGE).unwrap_or(u32::MAX)).saturating_sub(1);
-            let page = (first..=last).map(|slot| Slot::Free { next: slot.checked_add(1).filter(|next| *next <= last) });
+            let page = (first..=last)
+                .map(|slot| CounterEntry::Free { next: slot.checked_add(1).filter(|next| *next <= last) });
             self.pages.push(page.collect());
             first
         });
         self.free = match self.slot(slot) {
-            Some(Slot::Free { next }) => *next,
-            Some(Slot::Used(_)) | None => None,
+            Some(CounterEntry::Free { next }) => *next,
+            Some(CounterEntry::Used(_)) | None => None,
         };
         slot
     }
 
-    fn number(&mut self, budget: &Budget, domain: &str) -> u32 {
+    fn number(&mut self, budget: &MemoryBudget, domain: &str) -> u32 {
         if let Some(number) = self.numbers.get(domain) {
             return *number;
         }
@@ -228,16 +265,16 @@ impl Shard {
         number
     }
 
-    fn account(&self, number: u32) -> Option<Arc<Account>> {
+    fn account(&self, number: u32) -> Option<Arc<MemoryAccount>> {
         self.accounts.get(usize::try_from(number).ok()?).map(Arc::clone)
     }
 
-    fn slot(&self, slot: u32) -> Option<&Slot> {
+    fn slot(&self, slot: u32) -> Option<&CounterEntry> {
         let slot = usize::try_from(slot).ok()?;
         self.pages.get(slot / PAGE)?.get(slot % PAGE)
     }
 
-    fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot> {
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut CounterEntry> {
         let slot = usize::try_from(slot).ok()?;
         self.pages.get_mut(slot / PAGE)?.get_mut(slot % PAGE)
     }
@@ -246,24 +283,24 @@ impl Shard {
         self.counter(slot).map_or(&[], |counter| &*counter.key)
     }
 
-    fn counter(&self, slot: u32) -> Option<&Counter> {
+    fn counter(&self, slot: u32) -> Option<&StoredCounter> {
         match self.slot(slot)? {
-            Slot::Used(counter) => Some(counter),
-            Slot::Free { .. } => None,
+            CounterEntry::Used(counter) => Some(counter),
+            CounterEntry::Free { .. } => None,
         }
     }
 
-    fn counter_mut(&mut self, slot: u32) -> Option<&mut Counter> {
+    fn counter_mut(&mut self, slot: u32) -> Option<&mut StoredCounter> {
         match self.slot_mut(slot)? {
-            Slot::Used(counter) => Some(counter),
-            Slot::Free { .. } => None,
+            CounterEntry::Used(counter) => Some(counter),
+            CounterEntry::Free { .. } => None,
         }
     }
 }
 
-impl Entry {
+impl SlotEntry {
     /// Returns the bits of a hash that are kept: the highest byte, from which a table takes its
-    /// tags, and the low three, enough buckets for any shard.
+    /// tags on machines of 64 bits, and the low three, enough buckets for any shard.
     fn hash_bits(hash: u64) -> u32 {
         let [tag, .., high, middle, low] = hash.to_be_bytes();
         u32::from_be_bytes([tag, high, middle, low])

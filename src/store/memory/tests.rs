@@ -1,10 +1,8 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
-use std::collections::HashMap;
-use std::sync::Arc;
+mod expiry;
 
-use proptest::collection::vec;
-use proptest::prelude::*;
+use std::sync::Arc;
 
 use super::*;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -20,15 +18,15 @@ use crate::store::clock::ManualClock;
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_780_000_000 * SECOND;
 
-struct Bench {
+struct MemoryFixture {
     store: MemoryStore<Arc<ManualClock>>,
     clock: Arc<ManualClock>,
 }
 
-fn bench(max_bytes: usize, domain_max_bytes: usize) -> Bench {
+fn bench(max_bytes: usize, domain_max_bytes: usize) -> MemoryFixture {
     let clock = Arc::new(ManualClock::default());
     clock.set(Timestamp::from_micros(START));
-    Bench { store: MemoryStore::new(Bounds { max_bytes, domain_max_bytes }, Arc::clone(&clock)), clock }
+    MemoryFixture { store: MemoryStore::new(Bounds { max_bytes, domain_max_bytes }, Arc::clone(&clock)), clock }
 }
 
 fn window(limit: u32, seconds: u64) -> Window {
@@ -69,7 +67,7 @@ fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, 
     store.decide_now(&checks, Prior::Open).into_iter().map(|outcome| outcome.ok().map(|o| o.allowed)).collect()
 }
 
-fn hit(bench: &Bench, domain: &str, name: &str, limit: &Limit) -> Option<bool> {
+fn hit(bench: &MemoryFixture, domain: &str, name: &str, limit: &Limit) -> Option<bool> {
     ask(&bench.store, domain, &[(name, limit, Hits::Charge(1))])[0]
 }
 
@@ -111,54 +109,6 @@ fn a_flood_of_new_keys_is_refused_and_resets_no_live_counter() {
     assert_eq!(answers.last(), Some(&None), "no room");
     assert!(bench.store.used_bytes() <= 1 << 20);
     assert_eq!(hit(&bench, "d", "live", &limit), Some(false));
-}
-
-/// A shard that is full for as long as its counters live refuses without searching itself: 100
-/// refusals a call, each with a search of 128 slots, delayed the calls of others by 100 ms.
-#[test]
-fn a_full_store_is_searched_only_once_a_counter_can_have_expired() {
-    let bench = bench(1 << 20, 1 << 20);
-    let limit = fixed(1, 3600);
-    let refuse = |count: u32| assert!((0..count).all(|n| hit(&bench, "d", &format!("more {n}"), &limit).is_none()));
-    while hit(&bench, "d", &format!("counter {}", bench.store.len()), &limit).is_some() {}
-    // Each shard has been searched once by then.
-    refuse(10_000);
-    let hands = || -> Vec<u32> { bench.store.shards.iter().map(|shard| shard.lock().hand()).collect() };
-    let before = hands();
-    refuse(10_000);
-    assert_eq!(hands(), before);
-    bench.clock.set(Timestamp::from_micros(START + 7_300 * SECOND));
-    assert_eq!(hit(&bench, "d", "more 1", &limit), Some(true));
-}
-
-proptest! {
-    /// Sweeping all slots removes all expired counters, whatever was written and swept before.
-    #[test]
-    fn no_expired_counter_is_overlooked(steps in vec((0..40u32, 1..90u64, 0..300usize, 0..9u64), 1..200)) {
-        let bench = bench(1 << 20, 1 << 20);
-        let (mut now, mut expiries) = (START, HashMap::new());
-        for (name, period, swept, elapsed) in steps {
-            let limit = fixed(1_000_000, period);
-            let name = format!("{name} of {period}");
-            prop_assert_eq!(hit(&bench, "d", &name, &limit), Some(true));
-            let end = (now / (period * SECOND) + 1) * period * SECOND;
-            expiries.insert(name, end + GRACE.get());
-            for shard in &bench.store.shards {
-                shard.lock().sweep(&bench.store.budget, swept, Timestamp::from_micros(now));
-            }
-            now += elapsed * SECOND;
-            bench.clock.set(Timestamp::from_micros(now));
-        }
-        for shard in &bench.store.shards {
-            let mut shard = shard.lock();
-            let all = shard.slots();
-            shard.sweep(&bench.store.budget, all, Timestamp::from_micros(now));
-        }
-        // A counter is kept until the end of the tick, of about two seconds, in which it expires.
-        let alive = expiries.values().filter(|expires| **expires > now).count();
-        let kept = expiries.values().filter(|expires| **expires + (1 << 21) > now).count();
-        prop_assert!((alive..=kept).contains(&bench.store.len()), "{} of {alive} to {kept}", bench.store.len());
-    }
 }
 
 #[test]
@@ -307,7 +257,7 @@ fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
 }
 
 /// Charges one hit, recorded for some entries.
-fn hit_for(bench: &Bench, name: &str, limit: &Limit, entries: &[&str]) -> Option<bool> {
+fn hit_for(bench: &MemoryFixture, name: &str, limit: &Limit, entries: &[&str]) -> Option<bool> {
     let mut keys = KeyBuffer::default();
     let range = key(&mut keys, name.as_bytes());
     let recorded: Vec<Vec<u8>> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
@@ -317,7 +267,7 @@ fn hit_for(bench: &Bench, name: &str, limit: &Limit, entries: &[&str]) -> Option
 }
 
 /// Returns the charged and denied hits of each entry.
-fn tallies(bench: &Bench, name: &str) -> Vec<(String, u64, u64)> {
+fn tallies(bench: &MemoryFixture, name: &str) -> Vec<(String, u64, u64)> {
     let mut keys = KeyBuffer::default();
     let range = key(&mut keys, name.as_bytes());
     let tallies = bench.store.tallies(&keys.key("d", &range)).into_iter();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::answer::Said;
-use super::question::Question;
+use super::answer::ScriptReply;
+use super::question::ScriptRequest;
 use super::{RedisStore, plan};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::store::{Check, StoreError};
@@ -25,10 +25,10 @@ impl RedisStore {
         if core.is_down(group.slot) {
             return Err(StoreError::Unavailable);
         }
-        let question = Question::amend(&core.prefix, check, amendment, core.given(), core.now());
+        let question = ScriptRequest::amend(&core.prefix, check, amendment, core.given(), core.now());
         match core.ask(group.slot, Arc::new(question), deadline).await? {
-            Said::Amended(amended) => amended.map(|amended| *amended),
-            Said::Judged(_) | Said::PassedOn | Said::Beyond { .. } => Err(StoreError::Refused),
+            ScriptReply::Amended(amended) => amended.map(|amended| *amended),
+            ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. } => Err(StoreError::Refused),
         }
     }
 }

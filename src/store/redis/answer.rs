@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::question::{NOT_KNOWN, Undo};
-use crate::algorithm::amend::{Amended, Grant, Look, WindowLook};
+use crate::algorithm::amend::{Amended, CounterReading, Grant, WindowLook};
 use crate::algorithm::judge::{JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::{Micros, Timestamp};
@@ -25,7 +25,7 @@ const WRITTEN: u64 = 8;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct CheckReply {
     /// The counter after the request, as far as this slot knows it.
     pub(super) outcome: Result<Outcome, StoreError>,
     /// The instant at which hits were charged, if they were; on the fast path only if other slots
@@ -49,11 +49,11 @@ pub(super) struct Otherwise {
 }
 
 /// The results of the checks of a request.
-pub(super) type Answers = SmallVec<[Answer; 1]>;
+pub(super) type Answers = SmallVec<[CheckReply; 1]>;
 
 /// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ScriptReply {
     /// Its checks were judged.
     Judged(Answers),
     /// Its counter was amended.
@@ -70,7 +70,7 @@ pub(super) enum Said {
     },
 }
 
-impl Said {
+impl ScriptReply {
     /// Returns the results of the checks, or `None` if this is no reply to checks.
     pub(super) fn judged(self) -> Option<Answers> {
         match self {
@@ -82,7 +82,7 @@ impl Said {
 
 /// Decodes the replies to the requests of one call, with `counts` checks each. Returns `None` if no
 /// script of this crate sends such a reply.
-pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<Said>> {
+pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Option<Vec<ScriptReply>> {
     let mut bytes = Bytes(reply);
     let mut requests = Vec::new();
     for count in counts {
@@ -90,26 +90,26 @@ pub(super) fn read(reply: &[u8], counts: impl IntoIterator<Item = usize>) -> Opt
             0 => false,
             1 => true,
             PASSED_ON => {
-                requests.push(Said::PassedOn);
+                requests.push(ScriptReply::PassedOn);
                 continue;
             }
             AMENDED => {
-                requests.push(Said::Amended(bytes.amended()?));
+                requests.push(ScriptReply::Amended(bytes.amended()?));
                 continue;
             }
             BEYOND => {
-                requests.push(Said::Beyond { now: bytes.instant()?, instant: bytes.instant()? });
+                requests.push(ScriptReply::Beyond { now: bytes.instant()?, instant: bytes.instant()? });
                 continue;
             }
             kind @ (JUDGED | PARTLY) => {
                 let answers = (0..count).map(|_| bytes.fast_answer(kind == PARTLY));
-                requests.push(Said::Judged(answers.collect::<Option<Answers>>()?));
+                requests.push(ScriptReply::Judged(answers.collect::<Option<Answers>>()?));
                 continue;
             }
             _ => return None,
         };
         let answers = (0..count).map(|_| bytes.answer(alternatives));
-        requests.push(Said::Judged(answers.collect::<Option<Answers>>()?));
+        requests.push(ScriptReply::Judged(answers.collect::<Option<Answers>>()?));
     }
     bytes.0.is_empty().then_some(requests)
 }
@@ -123,7 +123,7 @@ impl<'a> Bytes<'a> {
         Some(number.iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte)))
     }
 
-    fn answer(&mut self, alternatives: bool) -> Option<Answer> {
+    fn answer(&mut self, alternatives: bool) -> Option<CheckReply> {
         let (allowed, written, at) = (self.verdict()?, self.number(1)?, self.number(7)?);
         let outcome_of = |report| allowed.clone().map(|allowed| Outcome { allowed, report, by: JudgedBy::Store });
         let outcome = outcome_of(self.report()?);
@@ -132,14 +132,14 @@ impl<'a> Bytes<'a> {
             false => None,
         };
         let at = (written > 0).then(|| Timestamp::from_micros(at));
-        Some(Answer { outcome, written: at, of_grant: written == 2, otherwise })
+        Some(CheckReply { outcome, written: at, of_grant: written == 2, otherwise })
     }
 
     /// Decodes a result of the fast path; with `is_part`, one of a part of a request.
-    fn fast_answer(&mut self, is_part: bool) -> Option<Answer> {
+    fn fast_answer(&mut self, is_part: bool) -> Option<CheckReply> {
         let (outcome, is_written) = self.fast_outcome()?;
         if !is_part {
-            return Some(Answer { outcome, written: None, of_grant: false, otherwise: None });
+            return Some(CheckReply { outcome, written: None, of_grant: false, otherwise: None });
         }
         let (without, _) = self.fast_outcome()?;
         let at = self.instant()?;
@@ -147,7 +147,7 @@ impl<'a> Bytes<'a> {
         // A check that failed has no alternative either: it would become an admission.
         let without = outcome.as_ref().ok().and(without.ok());
         let otherwise = Some(Box::new(Otherwise { outcome: without, undo }));
-        Some(Answer { outcome, written: is_written.then_some(at), of_grant: false, otherwise })
+        Some(CheckReply { outcome, written: is_written.then_some(at), of_grant: false, otherwise })
     }
 
     fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, bool)> {
@@ -173,12 +173,12 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    fn look(&mut self) -> Option<Look> {
+    fn look(&mut self) -> Option<CounterReading> {
         let at = self.instant()?;
         let grant = Grant { left: self.number(7)?, until: self.instant()? };
         let count = self.number(1)?;
         let windows = (0..count).map(|_| self.window()).collect::<Option<_>>()?;
-        Some(Look { at, windows, grant: (grant.left > 0).then_some(grant) })
+        Some(CounterReading { at, windows, grant: (grant.left > 0).then_some(grant) })
     }
 
     fn window(&mut self) -> Option<WindowLook> {

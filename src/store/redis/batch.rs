@@ -7,17 +7,17 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::answer::{self, Said};
-use super::failure::Failure;
-use super::question::Question;
-use super::script::Needs;
+use super::answer::{self, ScriptReply};
+use super::failure::CallFailure;
+use super::question::ScriptRequest;
+use super::script::ScriptNeeds;
 use crate::algorithm::time::Timestamp;
 
 /// Minimum TTL of keys in ms if time is given: virtual time may run slower than the server's.
 const GIVEN_TIME_TTL_MS: u64 = 3_600_000;
 
 /// Result of a request to a node.
-pub(super) type Reply = Result<Said, Failure>;
+pub(super) type Reply = Result<ScriptReply, CallFailure>;
 
 /// Options for sending a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,17 +34,17 @@ pub(super) struct How {
 
 /// A request waiting for its reply.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) question: Arc<Question>,
+pub(super) struct PendingCall {
+    pub(super) question: Arc<ScriptRequest>,
     pub(super) how: How,
     pub(super) begun: Instant,
     pub(super) deadline: Instant,
     reply: Option<oneshot::Sender<Reply>>,
 }
 
-impl Asked {
+impl PendingCall {
     /// Creates a pending request and the receiver of its reply.
-    pub(super) fn new(question: Arc<Question>, how: How, deadline: Instant) -> (Self, oneshot::Receiver<Reply>) {
+    pub(super) fn new(question: Arc<ScriptRequest>, how: How, deadline: Instant) -> (Self, oneshot::Receiver<Reply>) {
         let (reply, replied) = oneshot::channel();
         (Self { question, how, begun: Instant::now(), deadline, reply: Some(reply) }, replied)
     }
@@ -65,27 +65,27 @@ impl Asked {
 
 /// Requests that are sent together.
 #[derive(Debug)]
-pub(super) struct Batch(Vec<Command>);
+pub(super) struct Batch(Vec<ScriptCall>);
 
 /// One call of a script that runs its requests in order. They are of one slot, or of several if the
 /// node allows that.
 #[derive(Debug)]
-struct Command {
+struct ScriptCall {
     how: How,
-    needs: Needs,
+    needs: ScriptNeeds,
     given: Option<Timestamp>,
-    asked: Vec<Asked>,
+    asked: Vec<PendingCall>,
 }
 
-impl Command {
-    fn of(asked: Asked) -> Self {
-        let Question { needs, given, .. } = *asked.question;
+impl ScriptCall {
+    fn of(asked: PendingCall) -> Self {
+        let ScriptRequest { needs, given, .. } = *asked.question;
         Self { how: asked.how, needs, given, asked: vec![asked] }
     }
 
     /// Returns `true` if a request can join this command; with `of_any_slot`, one of another slot
     /// can join too, if its script supports that.
-    fn fits(&self, more: &Asked, of_any_slot: bool) -> bool {
+    fn fits(&self, more: &PendingCall, of_any_slot: bool) -> bool {
         let is_judged_alike = self.given == more.question.given && self.needs.and(more.question.needs).is_some();
         let any_slot = of_any_slot && self.needs.is_fast() && !more.how.asking;
         let slot = if any_slot { self.how.slot } else { more.how.slot };
@@ -93,7 +93,7 @@ impl Command {
     }
 
     /// Returns `true` if a request's keys are in the slot that the node checks.
-    fn is_declared(&self, asked: &Asked) -> bool {
+    fn is_declared(&self, asked: &PendingCall) -> bool {
         asked.how.slot == self.how.slot
     }
 
@@ -131,7 +131,7 @@ impl Command {
     }
 
     /// Sends all requests their parts of a reply.
-    fn answer(&mut self, reply: Result<Value, Failure>) {
+    fn answer(&mut self, reply: Result<Value, CallFailure>) {
         let failure = match reply {
             Ok(Value::BulkString(bytes)) => {
                 let counts = self.asked.iter().map(|asked| asked.question.checks.into());
@@ -140,19 +140,19 @@ impl Command {
                         self.asked.iter_mut().zip(answers).for_each(|(asked, said)| asked.answer(Ok(said)));
                         return;
                     }
-                    None => Failure::of_reply(Value::BulkString(bytes)),
+                    None => CallFailure::of_reply(Value::BulkString(bytes)),
                 }
             }
-            Ok(other) => Failure::of_reply(other),
+            Ok(other) => CallFailure::of_reply(other),
             Err(failure) => failure,
         };
-        let may_be_of_another = matches!(failure, Failure::Forbidden(_)) && self.asked.len() > 1;
-        let failure = if may_be_of_another { Failure::InCompany } else { failure };
-        let is_of_slot = matches!(failure, Failure::Moved(_) | Failure::Ask(_));
+        let may_be_of_another = matches!(failure, CallFailure::Forbidden(_)) && self.asked.len() > 1;
+        let failure = if may_be_of_another { CallFailure::InCompany } else { failure };
+        let is_of_slot = matches!(failure, CallFailure::Moved(_) | CallFailure::Ask(_));
         let slot = self.how.slot;
         for asked in &mut self.asked {
             let is_told_of = !is_of_slot || asked.how.slot == slot;
-            asked.answer(Err(if is_told_of { failure.clone() } else { Failure::InCompany }));
+            asked.answer(Err(if is_told_of { failure.clone() } else { CallFailure::InCompany }));
         }
     }
 }
@@ -160,15 +160,15 @@ impl Command {
 impl Batch {
     /// Groups requests into commands; with `of_any_slot`, requests of several slots share a command
     /// if their script supports that.
-    pub(super) fn of(asked: impl IntoIterator<Item = Asked>, of_any_slot: bool) -> Self {
-        let mut commands: Vec<Command> = Vec::new();
+    pub(super) fn of(asked: impl IntoIterator<Item = PendingCall>, of_any_slot: bool) -> Self {
+        let mut commands: Vec<ScriptCall> = Vec::new();
         for more in asked {
             match commands.iter_mut().rev().find(|command| command.fits(&more, of_any_slot)) {
                 Some(command) => {
                     command.needs = command.needs.and(more.question.needs).unwrap_or(command.needs);
                     command.asked.push(more);
                 }
-                None => commands.push(Command::of(more)),
+                None => commands.push(ScriptCall::of(more)),
             }
         }
         Self(commands)
@@ -187,11 +187,11 @@ impl Batch {
     }
 
     /// Sends each request its part of the replies.
-    pub(super) fn answer(&mut self, replies: Result<Vec<Value>, Failure>) {
+    pub(super) fn answer(&mut self, replies: Result<Vec<Value>, CallFailure>) {
         let mut replies = replies.map(Vec::into_iter);
         for command in &mut self.0 {
             let reply = match &mut replies {
-                Ok(replies) => replies.nth(usize::from(command.how.asking)).ok_or(Failure::Lost),
+                Ok(replies) => replies.nth(usize::from(command.how.asking)).ok_or(CallFailure::Lost),
                 Err(failure) => Err(failure.clone()),
             };
             command.answer(reply);
@@ -199,7 +199,7 @@ impl Batch {
     }
 
     /// Returns all requests.
-    pub(super) fn asked(&mut self) -> impl Iterator<Item = &mut Asked> {
+    pub(super) fn asked(&mut self) -> impl Iterator<Item = &mut PendingCall> {
         self.0.iter_mut().flat_map(|command| &mut command.asked)
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Time;
-use super::answer::Said;
+use super::answer::ScriptReply;
 use super::batch::{How, Reply};
-use super::failure::Failure;
+use super::failure::CallFailure;
 use super::key::key_of;
 use super::node::Node;
-use super::question::Question;
+use super::question::ScriptRequest;
 use super::routes::Routes;
 use super::slot::slot_of;
 use crate::algorithm::judge::Few;
@@ -39,12 +39,12 @@ pub(super) fn within(time: Duration) -> Instant {
 /// Charges in flight. If the call is dropped before its reply arrives, the result of the charges is
 /// unknown: the drop counts them.
 #[derive(Debug)]
-struct UnderWay<'a> {
+struct UnknownCharges<'a> {
     metrics: &'a Metrics,
     charges: u64,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for UnknownCharges<'_> {
     fn drop(&mut self) {
         self.metrics.unknown_charges.inc_by(self.charges);
     }
@@ -114,8 +114,8 @@ impl Core {
     }
 
     /// Logs why Redis refused, at most once per [`COMPLAIN_EVERY`].
-    pub(super) fn complain_of(&self, failure: &Failure) {
-        let (Failure::Refused(text) | Failure::Forbidden(text)) = failure else { return };
+    pub(super) fn complain_of(&self, failure: &CallFailure) {
+        let (CallFailure::Refused(text) | CallFailure::Forbidden(text)) = failure else { return };
         let mut last = self.complained.lock();
         if last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
             *last = Some(Instant::now());
@@ -124,7 +124,12 @@ impl Core {
     }
 
     /// Calls one slot, and retries if nothing ran.
-    pub(super) async fn ask(&self, slot: u16, question: Arc<Question>, deadline: Instant) -> Result<Said, StoreError> {
+    pub(super) async fn ask(
+        &self,
+        slot: u16,
+        question: Arc<ScriptRequest>,
+        deadline: Instant,
+    ) -> Result<ScriptReply, StoreError> {
         self.run(slot, question, deadline).await.map_err(|failure| {
             self.complain_of(&failure);
             StoreError::from(failure)
@@ -136,11 +141,11 @@ impl Core {
     pub(super) async fn ask_to_charge(
         &self,
         slot: u16,
-        question: Arc<Question>,
+        question: Arc<ScriptRequest>,
         charges: u64,
         deadline: Instant,
-    ) -> Result<Said, StoreError> {
-        let mut under_way = UnderWay { metrics: &self.metrics, charges };
+    ) -> Result<ScriptReply, StoreError> {
+        let mut under_way = UnknownCharges { metrics: &self.metrics, charges };
         let said = self.ask(slot, question, deadline).await;
         if !matches!(said, Err(StoreError::Late | StoreError::Lost)) {
             under_way.charges = 0;
@@ -148,11 +153,11 @@ impl Core {
         said
     }
 
-    async fn run(&self, slot: u16, question: Arc<Question>, deadline: Instant) -> Reply {
+    async fn run(&self, slot: u16, question: Arc<ScriptRequest>, deadline: Instant) -> Reply {
         let how = How { slot, alone: self.is_sharded(), ..How::default() };
-        let node = self.routes.node(slot).ok_or(Failure::Unavailable)?;
+        let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
         match node.ask(&question, how, deadline).await {
-            Ok(Said::Judged(answers)) => Ok(Said::Judged(answers)),
+            Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
             // Boxed: otherwise every call that waits for a reply would carry the state of its
             // retries.
             reply => Box::pin(self.run_again(node, question, how, reply, deadline)).await,
@@ -163,7 +168,7 @@ impl Core {
     async fn run_again(
         &self,
         mut node: Arc<Node>,
-        mut question: Arc<Question>,
+        mut question: Arc<ScriptRequest>,
         mut how: How,
         first: Reply,
         deadline: Instant,
@@ -177,40 +182,40 @@ impl Core {
             };
             let asking = std::mem::take(&mut how.asking);
             match reply {
-                Err(Failure::NoScript) if !how.by_text => (how.by_text, how.asking) = (true, asking),
-                Err(Failure::InCompany) if !how.alone => (how.alone, how.asking) = (true, asking),
-                Err(Failure::Moved(address)) => {
+                Err(CallFailure::NoScript) if !how.by_text => (how.by_text, how.asking) = (true, asking),
+                Err(CallFailure::InCompany) if !how.alone => (how.alone, how.asking) = (true, asking),
+                Err(CallFailure::Moved(address)) => {
                     self.routes.doubt();
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
-                Err(Failure::Ask(address)) => {
+                Err(CallFailure::Ask(address)) => {
                     how.asking = true;
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
-                Err(Failure::Again | Failure::InCompany) if within(again) < deadline => {
+                Err(CallFailure::Again | CallFailure::InCompany) if within(again) < deadline => {
                     self.routes.doubt();
                     tokio::time::sleep(again).await;
                     again = again.saturating_mul(2);
-                    node = self.routes.node(how.slot).ok_or(Failure::Unavailable)?;
+                    node = self.routes.node(how.slot).ok_or(CallFailure::Unavailable)?;
                 }
                 Err(failure) => {
                     self.routes.doubt();
                     return Err(failure);
                 }
-                Ok(Said::Beyond { now, instant }) => {
+                Ok(ScriptReply::Beyond { now, instant }) => {
                     if instant == now {
                         self.set_now(now);
                     }
                     instants.extend([now, instant]);
-                    let mut reaching = Question::clone(&question);
+                    let mut reaching = ScriptRequest::clone(&question);
                     if !reaching.reach(&instants) {
-                        return Err(Failure::Refused("a calendar is missed where none is told".to_owned()));
+                        return Err(CallFailure::Refused("a calendar is missed where none is told".to_owned()));
                     }
                     question = Arc::new(reaching);
                 }
                 Ok(said) => return Ok(said),
             }
         }
-        Err(Failure::Again)
+        Err(CallFailure::Again)
     }
 }

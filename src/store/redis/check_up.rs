@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::RedisStore;
 use super::calls::{Core, within};
-use super::failure::Failure;
+use super::failure::CallFailure;
 use super::node::Node;
 
 /// Timeout for one command.
@@ -42,7 +42,8 @@ async fn check_node(node: &Node, core: &Core, found: &mut CheckUp) {
         true => probe.arg(0),
         false => probe.arg(1).arg([core.prefix.as_slice(), b"tollgate:probe"].concat()),
     };
-    if let Err(Failure::Refused(error) | Failure::Forbidden(error)) = node.call(&probe, within(PATIENCE)).await {
+    if let Err(CallFailure::Refused(error) | CallFailure::Forbidden(error)) = node.call(&probe, within(PATIENCE)).await
+    {
         found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
     }
     let policy = eviction_policy(node).await.unwrap_or_else(|| "of which it does not tell".to_owned());

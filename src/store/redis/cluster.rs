@@ -12,9 +12,9 @@ use tracing::{info, warn};
 use super::calls::within;
 use super::locality;
 use super::node::Node;
-use super::routes::{Map, Routes};
+use super::routes::{Routes, SlotMap};
 use super::slot::SLOTS;
-use super::url::Address;
+use super::url::ServerAddress;
 
 /// Timeout for a node's slot map.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);
@@ -58,9 +58,9 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
 
 /// Credibility of a node: whether it serves, then the latest election epoch it knows of. A
 /// partitioned node keeps reporting an outdated map.
-pub(super) type Standing = (bool, u64);
+pub(super) type NodeStanding = (bool, u64);
 
-async fn ask(node: &Node) -> Option<(Standing, Map)> {
+async fn ask(node: &Node) -> Option<(NodeStanding, SlotMap)> {
     let until = within(TELL_TIMEOUT);
     let slots = node.call(redis::cmd("CLUSTER").arg("SLOTS"), until).await.ok()?;
     let info = node.call(redis::cmd("CLUSTER").arg("INFO"), until).await.ok();
@@ -68,7 +68,7 @@ async fn ask(node: &Node) -> Option<(Standing, Map)> {
 }
 
 /// Parses the reply of `CLUSTER INFO`.
-pub(super) fn standing(info: Value) -> Option<Standing> {
+pub(super) fn standing(info: Value) -> Option<NodeStanding> {
     let text: String = redis::from_redis_value(info).ok()?;
     let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     Some((field("cluster_state")? == "ok", field("cluster_current_epoch")?.parse().ok()?))
@@ -76,9 +76,9 @@ pub(super) fn standing(info: Value) -> Option<Standing> {
 
 /// Parses the reply of `CLUSTER SLOTS`: for each range its first and last slot, then its nodes,
 /// master first.
-pub(super) fn read(reply: &Value, asked: &Address) -> Option<Map> {
+pub(super) fn read(reply: &Value, asked: &ServerAddress) -> Option<SlotMap> {
     let Value::Array(ranges) = reply else { return None };
-    let mut map = Map { masters: Vec::new(), by_slot: vec![None; usize::from(SLOTS)] };
+    let mut map = SlotMap { masters: Vec::new(), by_slot: vec![None; usize::from(SLOTS)] };
     for range in ranges {
         let Value::Array(parts) = range else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
@@ -97,14 +97,14 @@ pub(super) fn read(reply: &Value, asked: &Address) -> Option<Map> {
 
 /// Returns the address in a node of the reply: host and port. The host may be missing if it is that
 /// of the queried node.
-fn address(node: &[Value], asked: &Address) -> Option<Address> {
+fn address(node: &[Value], asked: &ServerAddress) -> Option<ServerAddress> {
     let [host, Value::Int(port), ..] = node else { return None };
     let host = match host {
         Value::BulkString(host) if !host.is_empty() && host != b"?" => String::from_utf8(host.clone()).ok()?,
         _ => match asked {
-            Address::Tcp(host, _) => host.clone(),
-            Address::Unix(_) => return None,
+            ServerAddress::Tcp(host, _) => host.clone(),
+            ServerAddress::Unix(_) => return None,
         },
     };
-    Some(Address::Tcp(host, u16::try_from(*port).ok()?))
+    Some(ServerAddress::Tcp(host, u16::try_from(*port).ok()?))
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::access::{Access, ConnectError};
 use super::rights::{Proof, Proved};
 use super::tls;
-use super::url::Address;
+use super::url::ServerAddress;
 use crate::telemetry::metrics::Metrics;
 
 /// Default timeout for a connection, including its handshake.
@@ -32,20 +32,20 @@ pub(super) enum RequiredRole {
 }
 
 /// A multiplexed connection, shared by all callers.
-pub(super) struct Link {
+pub(super) struct NodeLink {
     connection: MultiplexedConnection,
     role: RequiredRole,
     is_sharded: bool,
     metrics: Arc<Metrics>,
 }
 
-impl Drop for Link {
+impl Drop for NodeLink {
     fn drop(&mut self) {
         self.metrics.disconnected();
     }
 }
 
-impl Link {
+impl NodeLink {
     fn new(connection: MultiplexedConnection, is_sharded: bool, role: &RequiredRole, metrics: &Arc<Metrics>) -> Self {
         metrics.connected();
         Self { connection, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
@@ -83,7 +83,7 @@ impl Link {
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for NodeLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Link")
     }
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Link {
 
 /// Opens connections to one node.
 pub(super) struct Connector {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     pub(super) access: Arc<Access>,
     pub(super) role: RequiredRole,
     pub(super) metrics: Arc<Metrics>,
@@ -99,9 +99,9 @@ pub(super) struct Connector {
 
 impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
-    pub(super) async fn connect(&self) -> Result<Link, ConnectError> {
+    pub(super) async fn connect(&self) -> Result<NodeLink, ConnectError> {
         let (connection, is_sharded) = within_patience(&self.access, self.connect_in_role()).await?;
-        Ok(Link::new(connection, is_sharded, &self.role, &self.metrics))
+        Ok(NodeLink::new(connection, is_sharded, &self.role, &self.metrics))
     }
 
     /// Connects, and returns whether keys are sharded across several servers.
@@ -125,7 +125,7 @@ impl Connector {
 
 /// Connects to one node and logs in, within the connect timeout. Calls on the connection have no
 /// timeout of their own.
-pub(super) async fn connect(access: &Access, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
+pub(super) async fn connect(access: &Access, address: &ServerAddress) -> Result<MultiplexedConnection, ConnectError> {
     within_patience(access, open(access, address)).await
 }
 
@@ -137,10 +137,10 @@ async fn within_patience<T>(
     timeout(patience, connecting).await.map_err(|_| ConnectError::Late(patience))?
 }
 
-async fn open(access: &Access, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
+async fn open(access: &Access, address: &ServerAddress) -> Result<MultiplexedConnection, ConnectError> {
     match address {
-        Address::Unix(path) => greet(access, UnixStream::connect(path).await?).await,
-        Address::Tcp(host, port) => {
+        ServerAddress::Unix(path) => greet(access, UnixStream::connect(path).await?).await,
+        ServerAddress::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
             if !access.tls {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::RedisStore;
 use super::calls::{Core, within};
 use super::check_up::{eviction_policy, setting, told};
-use super::failure::Failure;
+use super::failure::CallFailure;
 use super::node::Node;
 use crate::store::StoreError;
 
@@ -31,7 +31,7 @@ const EXTRAS: [(&[&str], &str); 6] = [
 
 /// A finding about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct StoreFinding {
     /// Address of the server.
     pub server: String,
     /// The subject, in one word.
@@ -54,18 +54,18 @@ pub enum Grade {
 }
 
 /// Collects the findings of a server.
-struct Server<'a> {
+struct ServerFindings<'a> {
     node: &'a Node,
-    findings: Vec<Finding>,
+    findings: Vec<StoreFinding>,
 }
 
 impl RedisStore {
     /// Examines every master.
-    pub async fn examine(&self) -> Vec<Finding> {
+    pub async fn examine(&self) -> Vec<StoreFinding> {
         let mut findings = Vec::new();
         for core in self.cores() {
             for node in core.routes.masters() {
-                let mut server = Server { node: &node, findings: Vec::new() };
+                let mut server = ServerFindings { node: &node, findings: Vec::new() };
                 server.examine(core).await;
                 findings.append(&mut server.findings);
             }
@@ -74,7 +74,7 @@ impl RedisStore {
     }
 }
 
-impl Server<'_> {
+impl ServerFindings<'_> {
     async fn examine(&mut self, core: &Core) {
         self.version().await;
         self.latency().await;
@@ -87,11 +87,11 @@ impl Server<'_> {
     }
 
     fn add(&mut self, topic: &'static str, grade: Grade, text: impl Into<String>) {
-        self.findings.push(Finding { server: self.node.address.to_string(), topic, grade, text: text.into() });
+        self.findings.push(StoreFinding { server: self.node.address.to_string(), topic, grade, text: text.into() });
     }
 
-    async fn call(&self, command: &[&str]) -> Result<redis::Value, Failure> {
-        let (name, arguments) = command.split_first().ok_or(Failure::Unavailable)?;
+    async fn call(&self, command: &[&str]) -> Result<redis::Value, CallFailure> {
+        let (name, arguments) = command.split_first().ok_or(CallFailure::Unavailable)?;
         self.node.call(redis::cmd(name).arg(arguments), within(PATIENCE)).await
     }
 
@@ -158,7 +158,7 @@ impl Server<'_> {
         let mut missing = Vec::new();
         for (command, purpose) in EXTRAS {
             let command: Vec<&str> = command.iter().map(|part| if *part == "KEY" { &key } else { *part }).collect();
-            if let (Err(Failure::Forbidden(_)), Some(name)) = (self.call(&command).await, command.first()) {
+            if let (Err(CallFailure::Forbidden(_)), Some(name)) = (self.call(&command).await, command.first()) {
                 missing.push(format!("{} ({purpose})", name.to_lowercase()));
             }
         }
@@ -241,8 +241,8 @@ fn probe_key(core: &Core) -> String {
 }
 
 /// Returns the server's error message if there is one, or a description of the failure.
-fn reason(failure: &Failure) -> String {
-    if let Failure::Forbidden(text) | Failure::Refused(text) = failure {
+fn reason(failure: &CallFailure) -> String {
+    if let CallFailure::Forbidden(text) | CallFailure::Refused(text) = failure {
         return text.clone();
     }
     StoreError::from(failure.clone()).to_string()

@@ -2,12 +2,12 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::url::Address;
+use super::url::ServerAddress;
 use crate::store::StoreError;
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     /// Not sent: the node is not connected, or known to be down.
     Unavailable,
     /// May have run: no reply arrived in time.
@@ -15,9 +15,9 @@ pub(super) enum Failure {
     /// May have run: the connection broke.
     Lost,
     /// Did not run: the slot is at another node.
-    Moved(Address),
+    Moved(ServerAddress),
     /// Did not run: the slot is being moved to this address, which serves it after `ASKING`.
-    Ask(Address),
+    Ask(ServerAddress),
     /// Did not run; may be retried after a backoff.
     Again,
     /// Did not run: the server is a replica. `Node::ask` returns it as [`Again`](Self::Again).
@@ -35,12 +35,12 @@ pub(super) enum Failure {
     Refused(String),
 }
 
-impl Failure {
+impl CallFailure {
     pub(super) fn of(error: &RedisError) -> Self {
         let redirected = || {
             let (address, _) = error.redirect_node()?;
             let (host, port) = address.rsplit_once(':')?;
-            Some(Address::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+            Some(ServerAddress::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
         };
         #[allow(clippy::wildcard_enum_match_arm, reason = "both enums are another crate's and grow")]
         match error.kind() {
@@ -67,19 +67,19 @@ impl Failure {
     }
 }
 
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
+impl From<CallFailure> for StoreError {
+    fn from(failure: CallFailure) -> Self {
         match failure {
-            Failure::Unavailable
-            | Failure::Moved(_)
-            | Failure::Ask(_)
-            | Failure::Again
-            | Failure::ReadOnly
-            | Failure::NoScript
-            | Failure::NotSent => Self::Unavailable,
-            Failure::Late => Self::Late,
-            Failure::Lost => Self::Lost,
-            Failure::InCompany | Failure::Forbidden(_) | Failure::Refused(_) => Self::Refused,
+            CallFailure::Unavailable
+            | CallFailure::Moved(_)
+            | CallFailure::Ask(_)
+            | CallFailure::Again
+            | CallFailure::ReadOnly
+            | CallFailure::NoScript
+            | CallFailure::NotSent => Self::Unavailable,
+            CallFailure::Late => Self::Late,
+            CallFailure::Lost => Self::Lost,
+            CallFailure::InCompany | CallFailure::Forbidden(_) | CallFailure::Refused(_) => Self::Refused,
         }
     }
 }

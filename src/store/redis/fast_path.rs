@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::RedisStore;
 use super::key::key_of;
 use super::plan::Group;
-use super::question::{Context, MAX_EXACT, Question};
-use super::script::{Needs, ONE_FIXED_WINDOW, number_of};
+use super::question::{Context, MAX_EXACT, ScriptRequest};
+use super::script::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
 use crate::algorithm::gcra::{Backlog, Gcra};
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::quota::Window;
@@ -53,7 +53,7 @@ impl RedisStore {
         let per_second = check.limit.is_of_a_second();
         let core = self.core_for(per_second);
         let (prefix, now) = (core.prefix.as_slice(), core.now());
-        let (question, slot) = (Question::alone(prefix, check, prior, core.given(), now)?, core.slot(&check.key));
+        let (question, slot) = (ScriptRequest::alone(prefix, check, prior, core.given(), now)?, core.slot(&check.key));
         if !self.has_begun() {
             let group = Group { per_second, slot, checks: Few::from_slice(&[0]) };
             Box::pin(self.begin(&[group], deadline)).await;
@@ -69,12 +69,12 @@ impl RedisStore {
     }
 }
 
-impl Question {
+impl ScriptRequest {
     /// Encodes a request that consists of this check only; returns `None` if the fast path does not
     /// support it. `now` approximates the server's time, for calendars.
     fn alone(prefix: &[u8], check: &Check<'_>, prior: Prior, given: Option<Timestamp>, now: Timestamp) -> Option<Self> {
         let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
-        let mut question = Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), Needs::FAST) };
+        let mut question = Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), ScriptNeeds::FAST) };
         let overall = |verdict| combine(prior, [(check.role, verdict)]);
         let writes = writes(check, overall);
         question.text.extend([fast_number_of(check.limit), writes]);
@@ -98,7 +98,7 @@ impl Question {
             Prior::Admitted => 2,
         };
         let text = SmallVec::from_slice(&[0, if context.is_partial { prior | PARTIAL } else { prior }]);
-        let mut question = Self::of(given, SmallVec::new(), text, Needs::FAST);
+        let mut question = Self::of(given, SmallVec::new(), text, ScriptNeeds::FAST);
         question.put(count.into(), 4);
         for check in checks {
             let known = question.keys.len();

@@ -18,9 +18,9 @@ use redis::{RedisResult, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use super::batch::{Asked, Batch};
-use super::connect::Link;
-use super::failure::Failure;
+use super::batch::{Batch, PendingCall};
+use super::connect::NodeLink;
+use super::failure::CallFailure;
 use super::node::Node;
 
 /// Maximum number of batches in flight.
@@ -36,9 +36,9 @@ const MOST_BYTES: usize = 64 * 1024;
 type Replied = (u64, Option<RedisResult<Vec<Value>>>);
 
 /// Pending requests and batches in flight.
-struct Desk {
-    waiting: VecDeque<Asked>,
-    sent: Vec<Sent>,
+struct Batcher {
+    waiting: VecDeque<PendingCall>,
+    sent: Vec<SentBatch>,
     replies: FuturesUnordered<BoxFuture<'static, Replied>>,
     next: u64,
     /// Fires at the earliest deadline, or before.
@@ -47,18 +47,18 @@ struct Desk {
 }
 
 /// A batch in flight.
-struct Sent {
+struct SentBatch {
     number: u64,
     batch: Batch,
-    link: Arc<Link>,
+    link: Arc<NodeLink>,
     begun: Instant,
     /// Set if a deadline of it has expired: a late batch does not hold up others.
     is_late: bool,
 }
 
 /// Sends requests to a node until it is dropped.
-pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<Asked>) {
-    let mut desk = Desk::new();
+pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<PendingCall>) {
+    let mut desk = Batcher::new();
     let mut more = Vec::new();
     loop {
         tokio::select! {
@@ -98,7 +98,7 @@ pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<
     }
 }
 
-impl Desk {
+impl Batcher {
     fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -113,11 +113,11 @@ impl Desk {
     /// Returns `true` if another batch may be sent. Batches that are late, or were sent on a link
     /// that has been replaced, do not count.
     fn may_send(&self, node: &Node) -> bool {
-        let holds_up = |sent: &&Sent| !sent.is_late && node.is_linked_by(&sent.link);
+        let holds_up = |sent: &&SentBatch| !sent.is_late && node.is_linked_by(&sent.link);
         self.sent.len() < UNDER_WAY || self.sent.iter().filter(holds_up).count() < UNDER_WAY
     }
 
-    fn add(&mut self, asked: Asked) {
+    fn add(&mut self, asked: PendingCall) {
         self.arm(asked.deadline);
         self.waiting.push_back(asked);
     }
@@ -132,7 +132,7 @@ impl Desk {
     /// Sends as many pending requests as fit in one batch.
     async fn send(&mut self, node: &Node) {
         let mut batch = Batch::of(self.next_ones(), node.refuses_foreign_keys());
-        let Some(link) = node.linked() else { return batch.answer(Err(Failure::NotSent)) };
+        let Some(link) = node.linked() else { return batch.answer(Err(CallFailure::NotSent)) };
         let (number, pipeline, replies) = (self.next, batch.pipeline(), batch.replies());
         if replies == 0 {
             return;
@@ -145,13 +145,13 @@ impl Desk {
         match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
             // On a single-threaded runtime no server can reply while a call is still being handed
             // over: the connection was closed while idle, and nothing was sent.
-            Poll::Ready((_, Some(Err(error)))) if Failure::of(&error) == Failure::Lost => {
+            Poll::Ready((_, Some(Err(error)))) if CallFailure::of(&error) == CallFailure::Lost => {
                 node.lose(&link);
-                batch.answer(Err(Failure::NotSent));
+                batch.answer(Err(CallFailure::NotSent));
             }
             replied @ (Poll::Ready(_) | Poll::Pending) => {
                 self.next = self.next.wrapping_add(1);
-                self.sent.push(Sent { number, batch, link, begun: Instant::now(), is_late: false });
+                self.sent.push(SentBatch { number, batch, link, begun: Instant::now(), is_late: false });
                 match replied {
                     Poll::Ready(replied) => self.spread(node, replied),
                     Poll::Pending => self.replies.push(reply),
@@ -161,7 +161,7 @@ impl Desk {
     }
 
     /// Takes the pending requests for the next batch.
-    fn next_ones(&mut self) -> Vec<Asked> {
+    fn next_ones(&mut self) -> Vec<PendingCall> {
         let (mut cost_us, mut bytes, mut count) = (0u32, 0usize, 0usize);
         for asked in &self.waiting {
             let question = &asked.question;
@@ -173,7 +173,7 @@ impl Desk {
             }
             count = count.saturating_add(1);
         }
-        self.waiting.drain(..count).filter(Asked::is_wanted).collect()
+        self.waiting.drain(..count).filter(PendingCall::is_wanted).collect()
     }
 
     /// Delivers the replies to the requests of a batch.
@@ -185,7 +185,7 @@ impl Desk {
                 node.took(sent.begun);
                 sent.batch.answer(node.heard(replies, &sent.link));
             }
-            None => drop(expire(sent.batch.asked(), node, &Failure::Late)),
+            None => drop(expire(sent.batch.asked(), node, &CallFailure::Late)),
         }
     }
 
@@ -193,10 +193,10 @@ impl Desk {
     fn expire(&mut self, node: &Node) {
         self.is_armed = false;
         // Requests that were not sent have charged nothing.
-        let mut first = expire(&mut self.waiting, node, &Failure::Unavailable).first;
-        self.waiting.retain(Asked::is_wanted);
+        let mut first = expire(&mut self.waiting, node, &CallFailure::Unavailable).first;
+        self.waiting.retain(PendingCall::is_wanted);
         for sent in &mut self.sent {
-            let expired = expire(sent.batch.asked(), node, &Failure::Late);
+            let expired = expire(sent.batch.asked(), node, &CallFailure::Late);
             sent.is_late |= expired.any;
             first = first.into_iter().chain(expired.first).min();
         }
@@ -214,7 +214,7 @@ struct Expired {
 }
 
 /// Fails the requests whose deadline has expired.
-fn expire<'a>(all: impl IntoIterator<Item = &'a mut Asked>, node: &Node, failure: &Failure) -> Expired {
+fn expire<'a>(all: impl IntoIterator<Item = &'a mut PendingCall>, node: &Node, failure: &CallFailure) -> Expired {
     let (now, mut expired) = (Instant::now(), Expired { any: false, first: None });
     for asked in all {
         if asked.deadline <= now {

@@ -8,7 +8,7 @@ use super::access::Access;
 use super::calls::within;
 use super::node::Node;
 use super::replica_clocks::{ReplicaClock, ReplicaConnections};
-use super::url::Address;
+use super::url::ServerAddress;
 use crate::algorithm::time::Timestamp;
 use crate::store::clock::{Clock as _, SystemClock};
 
@@ -101,12 +101,12 @@ pub(super) fn offset_us(theirs: u64, asked: Timestamp, answered: Timestamp) -> i
 
 /// Returns the online replicas in a master's `INFO`, from lines such as
 /// `slave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=0`.
-pub(super) fn online_replicas(info: &str) -> impl Iterator<Item = Address> {
+pub(super) fn online_replicas(info: &str) -> impl Iterator<Item = ServerAddress> {
     info.lines().filter_map(|line| {
         let (number, fields) = line.strip_prefix("slave")?.split_once(':')?;
         let field = |name: &str| fields.split(',').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='));
         let is_online = number.parse::<u32>().is_ok() && field("state")? == "online";
-        is_online.then(|| Some(Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?)))?
+        is_online.then(|| Some(ServerAddress::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?)))?
     })
 }
 

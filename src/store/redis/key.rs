@@ -6,7 +6,7 @@ use super::slot::in_braces;
 use crate::descriptor::CounterKey;
 
 /// The name of a key in Redis.
-pub(super) type Key = SmallVec<[u8; 112]>;
+pub(super) type RedisKey = SmallVec<[u8; 112]>;
 
 /// Returns the name of a counter's key: the prefix, followed by the bytes of the key.
 ///
@@ -16,8 +16,8 @@ pub(super) type Key = SmallVec<[u8; 112]>;
 /// Redis looks for no other and hashes the whole name. A hash tag in the prefix is closed there
 /// ([`check_prefix`]), and is therefore the only one. The mapping is injective: a key that begins
 /// with `{}` contains braces itself.
-pub(super) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> Key {
-    let mut name = Key::from_slice(prefix);
+pub(super) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> RedisKey {
+    let mut name = RedisKey::from_slice(prefix);
     if key.is_in_one_slot() {
         name.extend_from_slice(b"{d:");
         name.extend_from_slice(key.domain().as_bytes());

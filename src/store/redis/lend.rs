@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::question::{Context, Question, Undo, Wanted};
+use super::question::{Context, ScriptRequest, Undo, Wanted};
 use super::{RedisStore, plan};
 use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;
@@ -40,7 +40,7 @@ impl Lender for RedisStore {
     ) -> Result<(), StoreError> {
         for group in plan::groups(&[*check], &self.core, self.per_second.as_deref()) {
             let core = self.core_of(&group);
-            let mut question = Question::new(Context::default(), core.given());
+            let mut question = ScriptRequest::new(Context::default(), core.given());
             question.add(&core.prefix, check, Wanted::TakeBack(receipt, Undo::default()), core.now());
             let said = core.ask(group.slot, Arc::new(question), Instant::from_std(deadline)).await?;
             said.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;

@@ -76,7 +76,7 @@ pub use self::access::{Access, Secret};
 pub use self::board::Left;
 use self::calls::{Core, within};
 use self::connect::RequiredRole;
-pub use self::examine::{Finding, Grade};
+pub use self::examine::{Grade, StoreFinding};
 pub use self::health::{NodeHealth, ServerTold};
 pub use self::key::check_prefix;
 use self::node::Node;
@@ -87,7 +87,7 @@ use self::replica_clocks::ReplicaConnections;
 pub use self::replicas::ReplicaCount;
 use self::rights::Proof;
 use self::routes::Routes;
-pub use self::url::{Address, Kind, RedisUrl, without_password};
+pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
 use super::background::Background;
 use super::fallback::Fallback;
 use super::{Check, Outcomes, Store, StoreError};
@@ -137,7 +137,7 @@ impl RedisStore {
 
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
-        let by_slot = matches!(options.url.kind, Kind::Cluster(_));
+        let by_slot = matches!(options.url.kind, Topology::Cluster(_));
         let proof = Proof::new(&options.prefix, !by_slot);
         let role = if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
         let seed_role = if by_slot { role.clone() } else { RequiredRole::Sentinel };
@@ -145,12 +145,12 @@ impl RedisStore {
         let start =
             |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), seed_role.clone(), Arc::clone(&metrics));
         match options.url.kind.clone() {
-            Kind::Single(address) => single::find(&routes, address),
-            Kind::Cluster(seeds) => {
+            Topology::Single(address) => single::find(&routes, address),
+            Topology::Cluster(seeds) => {
                 let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
                 tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds, options.prefix.clone()));
             }
-            Kind::Sentinel { master, sentinels } => {
+            Topology::Sentinel { master, sentinels } => {
                 let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });
                 let sentinels = sentinels.into_iter().map(|seed| start(seed, &access)).collect();
                 tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
@@ -286,7 +286,7 @@ impl Store for RedisStore {
             if self.fallback.is_none() || !plan::is_left(check, &outcome) {
                 return Outcomes::from_iter([outcome]);
             }
-            let mut judged = request::Judged::from_iter([Some(outcome)]);
+            let mut judged = request::CheckOutcomes::from_iter([Some(outcome)]);
             Box::pin(self.fall_back(checks, &mut judged, prior)).await;
             return request::all_of(judged);
         }

@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::access::{Access, ConnectError};
-use super::batch::{Asked, How, Reply};
-use super::connect::{Connector, Link, RequiredRole};
-use super::failure::Failure;
+use super::batch::{How, PendingCall, Reply};
+use super::connect::{Connector, NodeLink, RequiredRole};
+use super::failure::CallFailure;
 use super::gather::gather;
 use super::health::NodeHealth;
-use super::question::Question;
-use super::url::Address;
+use super::question::ScriptRequest;
+use super::url::ServerAddress;
 use crate::telemetry::metrics::{Latency, Metrics};
 
 /// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
@@ -47,10 +47,10 @@ const RECONNECT_PATIENCE: Duration = Duration::from_millis(50);
 /// A server.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     /// Requests to the task that sends them.
-    asked: mpsc::UnboundedSender<Asked>,
-    link: ArcSwapOption<Link>,
+    asked: mpsc::UnboundedSender<PendingCall>,
+    link: ArcSwapOption<NodeLink>,
     /// Notifies of a new link, or of the loss of one.
     changed: Notify,
     late: AtomicU32,
@@ -77,7 +77,12 @@ pub(super) struct Node {
 
 impl Node {
     /// Creates a node and connects to it until its last handle is dropped.
-    pub(super) fn start(address: Address, access: Arc<Access>, role: RequiredRole, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn start(
+        address: ServerAddress,
+        access: Arc<Access>,
+        role: RequiredRole,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
         let (asked, waiting) = mpsc::unbounded_channel();
         let node = Arc::new(Self {
             address: address.clone(),
@@ -162,16 +167,16 @@ impl Node {
     }
 
     /// Sends a request, batched with all others that are made at this time.
-    pub(super) async fn ask(&self, question: &Arc<Question>, how: How, deadline: Instant) -> Reply {
+    pub(super) async fn ask(&self, question: &Arc<ScriptRequest>, how: How, deadline: Instant) -> Reply {
         loop {
             let link = self.link(deadline).await?;
-            let (asked, replied) = Asked::new(Arc::clone(question), how, deadline);
-            self.asked.send(asked).map_err(|_| Failure::Unavailable)?;
-            match replied.await.unwrap_or(Err(Failure::Unavailable)) {
-                Err(Failure::NotSent) => {}
-                Err(Failure::ReadOnly) => {
+            let (asked, replied) = PendingCall::new(Arc::clone(question), how, deadline);
+            self.asked.send(asked).map_err(|_| CallFailure::Unavailable)?;
+            match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
+                Err(CallFailure::NotSent) => {}
+                Err(CallFailure::ReadOnly) => {
                     self.leave_replica(&link);
-                    return Err(Failure::Again);
+                    return Err(CallFailure::Again);
                 }
                 reply => return reply,
             }
@@ -179,25 +184,25 @@ impl Node {
     }
 
     /// Sends one command that does not belong to a request.
-    pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+    pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, CallFailure> {
         let (link, begun) = (self.link(deadline).await?, Instant::now());
         let mut handle = link.handle();
         let Ok(answer) = timeout_at(deadline, handle.req_packed_command(command)).await else {
             self.is_late(begun);
-            return Err(Failure::Late);
+            return Err(CallFailure::Late);
         };
         self.took(begun);
-        let answer = self.heard(answer, &link)?.extract_error().map_err(|error| Failure::of(&error));
-        if matches!(answer, Err(Failure::ReadOnly)) {
+        let answer = self.heard(answer, &link)?.extract_error().map_err(|error| CallFailure::of(&error));
+        if matches!(answer, Err(CallFailure::ReadOnly)) {
             self.leave_replica(&link);
         }
         answer
     }
 
     /// Returns the link if there is one or soon may be, and the node is not known to be down.
-    async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Failure> {
+    async fn link(&self, deadline: Instant) -> Result<Arc<NodeLink>, CallFailure> {
         if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
-            return Err(Failure::Unavailable);
+            return Err(CallFailure::Unavailable);
         }
         match self.link.load_full() {
             Some(link) => Ok(link),
@@ -207,7 +212,7 @@ impl Node {
     }
 
     /// Waits for the link that replaces a lost one.
-    async fn next_link(&self, deadline: Instant) -> Result<Arc<Link>, Failure> {
+    async fn next_link(&self, deadline: Instant) -> Result<Arc<NodeLink>, CallFailure> {
         loop {
             let changed = self.changed.notified();
             if let Some(link) = self.link.load_full() {
@@ -216,18 +221,18 @@ impl Node {
             let lost_at = *self.lost_at.lock();
             let patience = lost_at.checked_add(RECONNECT_PATIENCE).unwrap_or(lost_at).min(deadline);
             if timeout_at(patience, changed).await.is_err() {
-                return Err(Failure::Unavailable);
+                return Err(CallFailure::Unavailable);
             }
         }
     }
 
     /// Returns the current link.
-    pub(super) fn linked(&self) -> Option<Arc<Link>> {
+    pub(super) fn linked(&self) -> Option<Arc<NodeLink>> {
         self.link.load_full()
     }
 
     /// Returns `true` if this is the current link.
-    pub(super) fn is_linked_by(&self, link: &Arc<Link>) -> bool {
+    pub(super) fn is_linked_by(&self, link: &Arc<NodeLink>) -> bool {
         self.link.load().as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link))
     }
 
@@ -246,17 +251,17 @@ impl Node {
     }
 
     /// Records a reply on a link, and drops the link if it was lost.
-    pub(super) fn heard<T>(&self, answer: Result<T, RedisError>, link: &Arc<Link>) -> Result<T, Failure> {
+    pub(super) fn heard<T>(&self, answer: Result<T, RedisError>, link: &Arc<NodeLink>) -> Result<T, CallFailure> {
         self.late.store(0, Ordering::Relaxed);
-        let answer = answer.map_err(|error| Failure::of(&error));
-        if matches!(answer, Err(Failure::Lost)) {
+        let answer = answer.map_err(|error| CallFailure::of(&error));
+        if matches!(answer, Err(CallFailure::Lost)) {
             self.lose(link);
         }
         answer
     }
 
     /// Installs a new link.
-    fn begin(&self, link: Link) {
+    fn begin(&self, link: NodeLink) {
         self.is_sharded.store(link.is_sharded(), Ordering::Relaxed);
         self.link.store(Some(Arc::new(link)));
         self.tried.store(true, Ordering::Relaxed);
@@ -283,7 +288,7 @@ impl Node {
 
     /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
     /// was one.
-    async fn probe_until_heard(&self, link: &Link, address: &str) -> bool {
+    async fn probe_until_heard(&self, link: &NodeLink, address: &str) -> bool {
         warn!(address, "redis does not answer in time; its limits are answered by on_store_error until it does");
         let mut wait = FIRST_WAIT;
         for _ in 0..PROBES {
@@ -299,7 +304,7 @@ impl Node {
     }
 
     /// Drops the link to a master that has become a replica, so that the address is resolved again.
-    fn leave_replica(&self, link: &Arc<Link>) {
+    fn leave_replica(&self, link: &Arc<NodeLink>) {
         if !link.must_be_master() || !self.is_linked_by(link) {
             return;
         }
@@ -312,7 +317,7 @@ impl Node {
 
     /// Drops a link. The connection task opens another one, which a call that failed on the old
     /// link must not drop.
-    pub(super) fn lose(&self, link: &Arc<Link>) {
+    pub(super) fn lose(&self, link: &Arc<NodeLink>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::access::Access;
-use super::url::{Kind, RedisUrl};
+use super::url::{RedisUrl, Topology};
 use crate::store::clock::ManualClock;
 use crate::store::deny_cache::Learns;
 
@@ -33,13 +33,13 @@ impl RedisOptions {
 
     /// Returns `true` for a Redis Cluster.
     pub fn is_cluster(&self) -> bool {
-        matches!(self.url.kind, Kind::Cluster(_))
+        matches!(self.url.kind, Topology::Cluster(_))
     }
 
     /// Returns which denials are certain, meaning not caused by a charge that is taken back later.
     pub fn learns(&self) -> Learns {
         match (&self.url.kind, &self.per_second) {
-            (Kind::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
+            (Topology::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
             (_, None) => Learns::All,
             // Limits of a second are judged first, so that only their charges may be taken back;
             // except while their servers are down and `local` decides for them, after all others.

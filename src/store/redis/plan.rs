@@ -18,7 +18,7 @@ pub(super) struct Group {
 }
 
 /// The outcome of a check; `None` if it has not been judged yet.
-pub(super) type Judged = Option<Result<Outcome, StoreError>>;
+pub(super) type CheckOutcome = Option<Result<Outcome, StoreError>>;
 
 impl Group {
     /// Returns the number of its charges.
@@ -69,7 +69,7 @@ pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
 ///
 /// `Denied` if the request is not admitted even if all open checks allow: nothing more is to be
 /// charged for it.
-pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, locally: bool) -> Prior {
+pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[CheckOutcome], prior: Prior, locally: bool) -> Prior {
     let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| {
         let verdict = match (outcome, check.hits) {
             (Some(outcome), _) if !(locally && is_left(check, outcome)) => check.verdict(outcome.as_ref()),
@@ -82,8 +82,8 @@ pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[Judged], prior: Prior, 
 }
 
 /// Returns `true` if a quota vote that has been judged passes: no other vote matters then.
-pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[Judged]) -> bool {
-    let passes = |(check, outcome): (&Check<'_>, &Judged)| {
+pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[CheckOutcome]) -> bool {
+    let passes = |(check, outcome): (&Check<'_>, &CheckOutcome)| {
         let verdict = outcome.as_ref().map(|outcome| check.verdict(outcome.as_ref()));
         match (check.role, verdict) {
             (Role::Quota, Some(verdict)) => {

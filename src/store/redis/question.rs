@@ -3,8 +3,8 @@
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use super::key::{Key, key_of};
-use super::script::{Needs, number_of};
+use super::key::{RedisKey, key_of};
+use super::script::{ScriptNeeds, number_of};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -59,15 +59,15 @@ pub(super) struct Context {
 
 /// The checks of one request in one slot, encoded.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct ScriptRequest {
     /// The instant to judge at, or `None` if the server decides it.
     pub(super) given: Option<Timestamp>,
     /// The counters' keys, without duplicates.
-    pub(super) keys: SmallVec<[Key; 1]>,
+    pub(super) keys: SmallVec<[RedisKey; 1]>,
     /// Indices of the keys by hash, if there are more than [`FEW_KEYS`].
     pub(super) places: HashTable<usize>,
     pub(super) text: SmallVec<[u8; 64]>,
-    pub(super) needs: Needs,
+    pub(super) needs: ScriptNeeds,
     /// Estimated server time in microseconds.
     pub(super) cost_us: u32,
     pub(super) checks: u16,
@@ -84,7 +84,7 @@ pub(super) enum Wanted {
     TakeBack(Receipt, Undo),
 }
 
-impl Question {
+impl ScriptRequest {
     /// Creates a request without checks.
     pub(super) fn new(context: Context, given: Option<Timestamp>) -> Self {
         let Context { prior, is_partial, has_fallback } = context;
@@ -94,15 +94,15 @@ impl Question {
             Prior::Admitted => 2,
         };
         let text = SmallVec::from_slice(&[prior, u8::from(is_partial), 0, 0, 0, 0]);
-        Self { has_fallback, ..Self::of(given, SmallVec::new(), text, Needs::default()) }
+        Self { has_fallback, ..Self::of(given, SmallVec::new(), text, ScriptNeeds::default()) }
     }
 
     /// Creates a request for any script, with a cost of 0.
     pub(super) fn of(
         given: Option<Timestamp>,
-        keys: SmallVec<[Key; 1]>,
+        keys: SmallVec<[RedisKey; 1]>,
         text: SmallVec<[u8; 64]>,
-        needs: Needs,
+        needs: ScriptNeeds,
     ) -> Self {
         let places = HashTable::new();
         Self { given, keys, places, text, needs, cost_us: 0, checks: 0, calendars: Vec::new(), has_fallback: false }
@@ -162,7 +162,7 @@ impl Question {
             Amendment::Refund(hits) => (2, hits, Micros::ZERO),
             Amendment::Grant { hits, length } => (3, hits, length),
         };
-        let mut needs = Needs::AMEND;
+        let mut needs = ScriptNeeds::AMEND;
         needs.add(number_of(algorithm));
         let (keys, text) =
             (SmallVec::from_buf([key_of(prefix, &check.key)]), SmallVec::from_slice(&[what, number_of(algorithm)]));
@@ -182,7 +182,7 @@ impl Question {
     }
 
     /// Returns the number of a key, counted from 1; adds the key if it is new.
-    pub(super) fn key(&mut self, key: Key) -> u64 {
+    pub(super) fn key(&mut self, key: RedisKey) -> u64 {
         let index = self.place(&key).unwrap_or_else(|| {
             self.keys.push(key);
             self.keys.len().saturating_sub(1)
@@ -191,7 +191,7 @@ impl Question {
     }
 
     /// Returns the index of a key, or `None` if it is new.
-    fn place(&mut self, key: &Key) -> Option<usize> {
+    fn place(&mut self, key: &RedisKey) -> Option<usize> {
         let Self { keys, places, .. } = self;
         if keys.len() <= FEW_KEYS {
             return keys.iter().position(|other| other == key);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::access::Access;
 use super::connect::connect;
 use super::health::{ServerTold, offset_us};
-use super::url::Address;
+use super::url::ServerAddress;
 use crate::store::clock::{Clock as _, SystemClock};
 
 /// Timeout for a replica's reply.
@@ -31,7 +31,7 @@ pub struct ReplicaClock {
 /// Connections to replicas, kept from one query to the next. A replica that is unreachable or does
 /// not return the time is left out until the next query.
 #[derive(Default)]
-pub(super) struct ReplicaConnections(Mutex<HashMap<Address, MultiplexedConnection>>);
+pub(super) struct ReplicaConnections(Mutex<HashMap<ServerAddress, MultiplexedConnection>>);
 
 impl std::fmt::Debug for ReplicaConnections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,10 +45,10 @@ impl ReplicaConnections {
     pub(super) async fn clocks(
         &self,
         access: &Access,
-        replicas: impl Iterator<Item = Address>,
+        replicas: impl Iterator<Item = ServerAddress>,
         master_offset_us: i64,
     ) -> Vec<ReplicaClock> {
-        let clock = async |address: Address| {
+        let clock = async |address: ServerAddress| {
             let offset_us = self.offset_us(access, &address).await?.saturating_sub(master_offset_us);
             Some(ReplicaClock { address: address.to_string(), offset_us })
         };
@@ -63,7 +63,7 @@ impl ReplicaConnections {
     }
 
     /// Returns the microseconds by which a replica's clock is ahead of this process's.
-    async fn offset_us(&self, access: &Access, address: &Address) -> Option<i64> {
+    async fn offset_us(&self, access: &Access, address: &ServerAddress) -> Option<i64> {
         let kept = self.0.lock().remove(address);
         let mut connection = match kept {
             Some(connection) => connection,

@@ -13,9 +13,9 @@ use futures_util::future::{BoxFuture, FutureExt as _, MaybeDone, join_all, maybe
 use tokio::time::Instant;
 
 use super::RedisStore;
-use super::answer::{Answer, Answers, Said};
+use super::answer::{Answers, CheckReply, ScriptReply};
 use super::plan::{self, Group};
-use super::question::{Context, Question, Undo, Wanted};
+use super::question::{Context, ScriptRequest, Undo, Wanted};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, Role, combine};
 use crate::algorithm::{Charge, OnStoreError, Receipt};
@@ -23,20 +23,20 @@ use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Outcomes, StoreError};
 
 /// The outcome of each check.
-pub(super) type Judged = Few<plan::Judged>;
+pub(super) type CheckOutcomes = Few<plan::CheckOutcome>;
 
 /// A request whose caller waits for it.
 struct PendingRequest<'a> {
     store: &'a RedisStore,
     checks: &'a [Check<'a>],
     prior: Prior,
-    progress: Progress,
+    progress: RequestProgress,
 }
 
 /// The progress of a request.
 #[derive(Default)]
-struct Progress {
-    judged: Judged,
+struct RequestProgress {
+    judged: CheckOutcomes,
     /// Slots that were called, and have not replied yet.
     calls: Vec<SlotCall>,
     /// Slots that have replied.
@@ -50,13 +50,13 @@ struct Progress {
 /// The call of one slot.
 struct SlotCall {
     group: Group,
-    reply: MaybeDone<BoxFuture<'static, Result<Said, StoreError>>>,
+    reply: MaybeDone<BoxFuture<'static, Result<ScriptReply, StoreError>>>,
 }
 
 impl RedisStore {
     /// Judges any request.
     pub(super) async fn decide_all(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
-        let mut request = PendingRequest { store: self, checks, prior, progress: Progress::default() };
+        let mut request = PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
         request.ask_all(deadline).await;
         let progress = std::mem::take(&mut request.progress);
         self.conclude(checks, prior, progress).await
@@ -69,9 +69,9 @@ impl RedisStore {
         group: &Group,
         context: Context,
         deadline: Instant,
-    ) -> impl Future<Output = Result<Said, StoreError>> + Send + use<> {
+    ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
         let core = self.core_of(group);
-        let mut question = Question::new(context, core.given());
+        let mut question = ScriptRequest::new(context, core.given());
         let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
         of_group.for_each(|check| question.add(&core.prefix, check, Wanted::Hits(check.hits), core.now()));
         self.ask_question(checks, group, question, deadline)
@@ -84,10 +84,10 @@ impl RedisStore {
         group: &Group,
         context: Context,
         deadline: Instant,
-    ) -> Option<impl Future<Output = Result<Said, StoreError>> + Send + use<>> {
+    ) -> Option<impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<>> {
         let core = self.core_of(group);
         let of_group: Few<&Check<'_>> = group.checks.iter().filter_map(|number| checks.get(*number)).collect();
-        let question = Question::fast(&core.prefix, of_group.into_iter(), context, core.given(), core.now())?;
+        let question = ScriptRequest::fast(&core.prefix, of_group.into_iter(), context, core.given(), core.now())?;
         Some(self.ask_question(checks, group, question, deadline))
     }
 
@@ -95,9 +95,9 @@ impl RedisStore {
         &self,
         checks: &[Check<'_>],
         group: &Group,
-        question: Question,
+        question: ScriptRequest,
         deadline: Instant,
-    ) -> impl Future<Output = Result<Said, StoreError>> + Send + use<> {
+    ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
         let (core, question) = (Arc::clone(self.core_of(group)), Arc::new(question));
         let (slot, charges) = (group.slot, group.charges(checks));
         async move { core.ask_to_charge(slot, question, charges, deadline).await }
@@ -105,8 +105,8 @@ impl RedisStore {
 
     /// Decides what the store left to this process, and takes back the charges if the request is
     /// not admitted.
-    async fn conclude(&self, checks: &[Check<'_>], prior: Prior, progress: Progress) -> Outcomes {
-        let Progress { mut judged, answered, .. } = progress;
+    async fn conclude(&self, checks: &[Check<'_>], prior: Prior, progress: RequestProgress) -> Outcomes {
+        let RequestProgress { mut judged, answered, .. } = progress;
         // Called after all slots have replied: a charge of the fallback is not taken back.
         self.fall_back(checks, &mut judged, prior).await;
         let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
@@ -121,7 +121,7 @@ impl RedisStore {
 
     /// Takes back the charges of a slot, and replaces its outcomes in `judged` by those without the
     /// charges.
-    fn take_back(&self, checks: &[Check<'_>], group: &Group, answers: Answers, judged: &mut Judged) {
+    fn take_back(&self, checks: &[Check<'_>], group: &Group, answers: Answers, judged: &mut CheckOutcomes) {
         let mut charges: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
         for (number, answer) in group.checks.iter().zip(answers) {
             let (Some(check), Some(place)) = (checks.get(*number), judged.get_mut(*number)) else { continue };
@@ -138,7 +138,7 @@ impl RedisStore {
 
     /// Decides in this process the checks that the store failed to judge and whose limit allows it.
     /// `prior` is that of the request, before all its checks.
-    pub(super) async fn fall_back(&self, checks: &[Check<'_>], judged: &mut Judged, prior: Prior) {
+    pub(super) async fn fall_back(&self, checks: &[Check<'_>], judged: &mut CheckOutcomes, prior: Prior) {
         let Some(fallback) = &self.fallback else { return };
         let wants = |(number, check): (usize, &Check<'_>)| {
             let outcome = judged.get(number).and_then(Option::as_ref);
@@ -165,7 +165,7 @@ impl RedisStore {
     }
 
     /// Finishes a request whose caller has gone away.
-    async fn finish(self, checks: Vec<OwnedCheck>, prior: Prior, mut progress: Progress) {
+    async fn finish(self, checks: Vec<OwnedCheck>, prior: Prior, mut progress: RequestProgress) {
         let checks: Few<Check<'_>> = checks.iter().map(OwnedCheck::check).collect();
         progress.hear().await;
         let all_asked = progress.judged.iter().all(Option::is_some);
@@ -254,7 +254,7 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-impl Progress {
+impl RequestProgress {
     /// Waits for the replies of all slots that were called.
     async fn hear(&mut self) {
         match self.calls.as_mut_slice() {
@@ -263,8 +263,8 @@ impl Progress {
         }
         for SlotCall { group, mut reply } in std::mem::take(&mut self.calls) {
             match Pin::new(&mut reply).take_output() {
-                Some(Ok(Said::PassedOn)) => self.passed_on.push(group),
-                Some(Ok(Said::Judged(answers))) => {
+                Some(Ok(ScriptReply::PassedOn)) => self.passed_on.push(group),
+                Some(Ok(ScriptReply::Judged(answers))) => {
                     for (number, answer) in group.checks.iter().zip(&answers) {
                         if let Some(place) = self.judged.get_mut(*number) {
                             *place = Some(answer.outcome.clone());
@@ -272,7 +272,9 @@ impl Progress {
                     }
                     self.answered.push((group, answers));
                 }
-                Some(Ok(Said::Amended(_) | Said::Beyond { .. })) => self.fail(&group, &StoreError::Refused),
+                Some(Ok(ScriptReply::Amended(_) | ScriptReply::Beyond { .. })) => {
+                    self.fail(&group, &StoreError::Refused)
+                }
                 Some(Err(error)) => self.fail(&group, &error),
                 None => {}
             }
@@ -290,7 +292,7 @@ impl Progress {
 }
 
 /// Returns the outcome of each check; one that was not judged is unavailable.
-pub(super) fn all_of(judged: Judged) -> Outcomes {
+pub(super) fn all_of(judged: CheckOutcomes) -> Outcomes {
     judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
 }
 
@@ -301,7 +303,7 @@ fn halfway(deadline: Instant) -> Instant {
 }
 
 /// Returns the receipt of a charge that is due only if the request is admitted.
-fn to_undo(check: &Check<'_>, answer: &Answer) -> Option<Receipt> {
+fn to_undo(check: &Check<'_>, answer: &CheckReply) -> Option<Receipt> {
     let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
     let conditional = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
     match (check.hits, answer.written) {

@@ -13,7 +13,7 @@
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::failure::Failure;
+use super::failure::CallFailure;
 
 /// The key used for the checks, after the prefix of all keys. It is never written.
 const PROBE: &[u8] = b"tollgate:probe";
@@ -78,7 +78,7 @@ impl Proof {
     /// Returns an error if the server does not answer.
     pub(super) async fn is_replica(&self, mut connection: MultiplexedConnection) -> Result<bool, RedisError> {
         let reply = connection.req_packed_command(&self.write).await?.extract_error();
-        Ok(reply.is_err_and(|error| Failure::of(&error) == Failure::ReadOnly))
+        Ok(reply.is_err_and(|error| CallFailure::of(&error) == CallFailure::ReadOnly))
     }
 
     /// Runs all checks against a server.
@@ -88,10 +88,10 @@ impl Proof {
     pub(super) async fn ask(&self, mut connection: MultiplexedConnection) -> Result<Proved, RedisError> {
         let replies = connection.req_packed_commands(&self.commands, 0, self.length).await?;
         let mut replies = replies.into_iter();
-        let failures: Vec<Option<Failure>> = replies
+        let failures: Vec<Option<CallFailure>> = replies
             .by_ref()
             .take(COMMANDS.len())
-            .map(|reply| reply.extract_error().err().map(|error| Failure::of(&error)))
+            .map(|reply| reply.extract_error().err().map(|error| CallFailure::of(&error)))
             .collect();
         // All identifiers are equal if there is one server.
         let servers: Vec<_> = replies.filter(|reply| matches!(reply, Value::BulkString(_))).collect();
@@ -100,8 +100,8 @@ impl Proof {
         for (command, failure) in COMMANDS.into_iter().zip(failures) {
             match failure {
                 // A forbidden probe key proves nothing about the keys of counters.
-                Some(Failure::Forbidden(text)) if text.contains(OF_COMMANDS) => proved.forbidden.push(command),
-                Some(Failure::ReadOnly) => proved.is_replica = true,
+                Some(CallFailure::Forbidden(text)) if text.contains(OF_COMMANDS) => proved.forbidden.push(command),
+                Some(CallFailure::ReadOnly) => proved.is_replica = true,
                 Some(_) | None => {}
             }
         }

@@ -12,15 +12,15 @@ use tokio::sync::Notify;
 use super::access::Access;
 use super::connect::RequiredRole;
 use super::node::Node;
-use super::url::Address;
+use super::url::ServerAddress;
 use crate::telemetry::metrics::Metrics;
 
 /// The nodes of a store, and the slots of each.
 #[derive(Debug)]
 pub(super) struct Routes {
-    served: ArcSwap<Served>,
+    served: ArcSwap<ServedSlots>,
     /// All connected nodes, including those that redirections led to.
-    nodes: Mutex<HashMap<Address, Arc<Node>>>,
+    nodes: Mutex<HashMap<ServerAddress, Arc<Node>>>,
     access: Arc<Access>,
     /// The role required of each node.
     role: RequiredRole,
@@ -33,17 +33,17 @@ pub(super) struct Routes {
 
 /// Nodes by slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Map {
+pub(super) struct SlotMap {
     /// The masters.
-    pub(super) masters: Vec<Address>,
+    pub(super) masters: Vec<ServerAddress>,
     /// Index of the master of each slot; if empty, the first master serves all.
     pub(super) by_slot: Vec<Option<u16>>,
 }
 
 /// A map with its nodes.
 #[derive(Debug, Default)]
-struct Served {
-    map: Map,
+struct ServedSlots {
+    map: SlotMap,
     /// The masters, in their order.
     masters: Vec<Arc<Node>>,
 }
@@ -82,7 +82,7 @@ impl Routes {
     }
 
     /// Returns the node at an address; connects to it if it is new.
-    pub(super) fn node_at(&self, address: &Address) -> Arc<Node> {
+    pub(super) fn node_at(&self, address: &ServerAddress) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(address) {
             return Arc::clone(node);
@@ -99,13 +99,13 @@ impl Routes {
     }
 
     /// Installs a map, and drops the nodes that are not in it.
-    pub(super) fn replace(&self, map: Map) {
+    pub(super) fn replace(&self, map: SlotMap) {
         if self.served.load().map == map {
             return;
         }
         self.nodes.lock().retain(|address, _| map.masters.contains(address));
         let masters = map.masters.iter().map(|address| self.node_at(address)).collect();
-        self.served.store(Arc::new(Served { map, masters }));
+        self.served.store(Arc::new(ServedSlots { map, masters }));
         self.end_search();
     }
 

@@ -54,25 +54,25 @@ pub(super) struct Script {
 
 /// The script that a call needs, and the algorithms in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Needs {
-    kind: Kind,
+pub(super) struct ScriptNeeds {
+    kind: ScriptKind,
     /// A bit for each algorithm, the lowest for number 1.
     algorithms: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum ScriptKind {
     #[default]
     Decide,
     Amend,
     Fast,
 }
 
-impl Needs {
+impl ScriptNeeds {
     /// The fast path.
-    pub(super) const FAST: Self = Self { kind: Kind::Fast, algorithms: 0 };
+    pub(super) const FAST: Self = Self { kind: ScriptKind::Fast, algorithms: 0 };
     /// The amendment of counters.
-    pub(super) const AMEND: Self = Self { kind: Kind::Amend, algorithms: 0 };
+    pub(super) const AMEND: Self = Self { kind: ScriptKind::Amend, algorithms: 0 };
 
     /// Returns the needs of a call with the needs of both; `None` if no script covers both.
     pub(super) fn and(self, other: Self) -> Option<Self> {
@@ -86,7 +86,7 @@ impl Needs {
 
     /// Returns `true` for the fast path.
     pub(super) fn is_fast(self) -> bool {
-        self.kind == Kind::Fast
+        self.kind == ScriptKind::Fast
     }
 
     /// Returns the script with these algorithms, composed on first use.
@@ -97,18 +97,18 @@ impl Needs {
         static FAST: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
         static NONE: OnceLock<Script> = OnceLock::new();
         let scripts = match self.kind {
-            Kind::Decide => &DECIDING,
-            Kind::Amend => &AMENDING,
-            Kind::Fast => &FAST,
+            ScriptKind::Decide => &DECIDING,
+            ScriptKind::Amend => &AMENDING,
+            ScriptKind::Fast => &FAST,
         };
         scripts.get(usize::from(self.algorithms)).unwrap_or(&NONE).get_or_init(|| self.compose())
     }
 
     fn compose(self) -> Script {
         match self.kind {
-            Kind::Decide => self.compose_general(DECIDE),
-            Kind::Amend => self.compose_general(AMEND),
-            Kind::Fast => self.compose_fast(),
+            ScriptKind::Decide => self.compose_general(DECIDE),
+            ScriptKind::Amend => self.compose_general(AMEND),
+            ScriptKind::Fast => self.compose_fast(),
         }
     }
 
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn what_amends_goes_in_no_call_with_what_judges() {
-        let judges = |algorithms| Needs { kind: Kind::Decide, algorithms };
-        let amends = |algorithms| Needs { kind: Kind::Amend, algorithms };
-        let fast = |algorithms| Needs { kind: Kind::Fast, algorithms };
+        let judges = |algorithms| ScriptNeeds { kind: ScriptKind::Decide, algorithms };
+        let amends = |algorithms| ScriptNeeds { kind: ScriptKind::Amend, algorithms };
+        let fast = |algorithms| ScriptNeeds { kind: ScriptKind::Fast, algorithms };
         assert_eq!(judges(1).and(judges(2)), Some(judges(3)));
         assert_eq!(amends(2).and(amends(1)), Some(amends(3)));
         assert_eq!(fast(4).and(fast(1)), Some(fast(5)));
@@ -175,8 +175,8 @@ mod tests {
     #[test]
     fn a_script_has_the_algorithms_that_it_needs_and_no_other() {
         for algorithms in 0..1 << ALGORITHMS.len() {
-            for (kind, last) in [(Kind::Decide, DECIDE), (Kind::Amend, AMEND)] {
-                let script = Needs { kind, algorithms }.script();
+            for (kind, last) in [(ScriptKind::Decide, DECIDE), (ScriptKind::Amend, AMEND)] {
+                let script = ScriptNeeds { kind, algorithms }.script();
                 assert!(script.text.ends_with(last));
                 for (number, (text, _)) in ALGORITHMS.iter().enumerate() {
                     assert_eq!(script.text.contains(text), algorithms & (1 << number) != 0);
@@ -184,7 +184,7 @@ mod tests {
             }
         }
         for algorithms in 0..1 << FAST_ALGORITHMS.len() {
-            let script = Needs { kind: Kind::Fast, algorithms }.script();
+            let script = ScriptNeeds { kind: ScriptKind::Fast, algorithms }.script();
             assert!(script.text.starts_with(FAST_BEGIN) && script.text.ends_with(FAST_DECIDE));
             let has = |number: usize| algorithms & (1 << number) != 0;
             for (number, (text, _)) in FAST_ALGORITHMS.iter().enumerate() {

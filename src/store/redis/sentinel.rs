@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::calls::within;
 use super::node::Node;
-use super::routes::{Map, Routes};
-use super::url::Address;
+use super::routes::{Routes, SlotMap};
+use super::url::ServerAddress;
 
 /// Timeout for a sentinel's reply.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);
@@ -34,7 +34,7 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
                     info!(%address, master, "the master is known");
                 }
                 complained = false;
-                routes.replace(Map { masters: vec![address], by_slot: Vec::new() });
+                routes.replace(SlotMap { masters: vec![address], by_slot: Vec::new() });
             }
             None if !complained => {
                 warn!(master, "no sentinel tells the master; trying on");
@@ -51,7 +51,7 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
 
 /// Queries a sentinel for the master's address, and for the epoch of the election that chose it: a
 /// partitioned sentinel keeps returning an old master.
-async fn ask(sentinel: &Node, master: &str) -> Option<(u64, Address)> {
+async fn ask(sentinel: &Node, master: &str) -> Option<(u64, ServerAddress)> {
     let until = within(TELL_TIMEOUT);
     let command = |name| redis::cmd("SENTINEL").arg(name).arg(master).to_owned();
     let reply = sentinel.call(&command("GET-MASTER-ADDR-BY-NAME"), until).await.ok()?;
@@ -62,9 +62,9 @@ async fn ask(sentinel: &Node, master: &str) -> Option<(u64, Address)> {
 }
 
 /// Parses the reply of `SENTINEL GET-MASTER-ADDR-BY-NAME`: host and port.
-pub(super) fn read(reply: &Value) -> Option<Address> {
+pub(super) fn read(reply: &Value) -> Option<ServerAddress> {
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
     let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-    Some(Address::Tcp(String::from_utf8(host.clone()).ok()?, port))
+    Some(ServerAddress::Tcp(String::from_utf8(host.clone()).ok()?, port))
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::RedisStore;
 use super::calls::{Core, within};
 use super::plan::Group;
-use super::question::{Context, Question, Undo, Wanted};
+use super::question::{Context, ScriptRequest, Undo, Wanted};
 use crate::algorithm::Receipt;
 use crate::store::background::until_sent;
 use crate::store::{Check, StoreError};
@@ -21,7 +21,7 @@ impl RedisStore {
     /// Undoes charges of one slot in the background.
     pub(super) fn undo<'a>(&self, group: &Group, charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>) {
         let core = self.core_of(group);
-        let mut question = Question::new(Context::default(), core.given());
+        let mut question = ScriptRequest::new(Context::default(), core.given());
         for (check, receipt, undo) in charges {
             question.add(&core.prefix, check, Wanted::TakeBack(receipt, undo), core.now());
         }
@@ -45,7 +45,7 @@ impl RedisStore {
 }
 
 impl Core {
-    async fn undo(&self, slot: u16, question: &Arc<Question>, deadline: Instant) -> Result<(), StoreError> {
+    async fn undo(&self, slot: u16, question: &Arc<ScriptRequest>, deadline: Instant) -> Result<(), StoreError> {
         let answers = self.ask(slot, Arc::clone(question), deadline).await?.judged().ok_or(StoreError::Refused)?;
         answers.into_iter().try_for_each(|answer| answer.outcome.map(drop))
     }

@@ -8,7 +8,7 @@ use redis::Value;
 use super::RedisStore;
 use super::calls::within;
 use super::key::key_of;
-use crate::algorithm::tallies::{Tally, ranked};
+use crate::algorithm::tallies::{EntryTally, ranked};
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
 
@@ -23,7 +23,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Returns an error if the store is unreachable, or the value is malformed.
-    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<Tally>, StoreError> {
+    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, StoreError> {
         for core in self.cores() {
             let node = core.routes.node(core.slot(key)).ok_or(StoreError::Unavailable)?;
             match node.call(redis::cmd("GET").arg(key_of(&core.prefix, key).as_slice()), within(PATIENCE)).await? {
@@ -37,7 +37,7 @@ impl RedisStore {
     }
 }
 
-pub(super) fn read(value: &[u8]) -> Option<Vec<Tally>> {
+pub(super) fn read(value: &[u8]) -> Option<Vec<EntryTally>> {
     let (tag, rest) = value.split_first()?;
     if *tag & TALLIED == 0 {
         return Some(Vec::new());
@@ -51,7 +51,7 @@ pub(super) fn read(value: &[u8]) -> Option<Vec<Tally>> {
         let (entry, after) = packed.split_at_checked(length)?;
         packed = after;
         let (charged, denied) = (number(&mut packed, 7)?, number(&mut packed, 7)?);
-        tallies.push(Tally { entry: entry.into(), charged, denied });
+        tallies.push(EntryTally { entry: entry.into(), charged, denied });
     }
     Some(tallies)
 }

@@ -12,7 +12,7 @@ const SENTINEL_PORT: u16 = 26379;
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     /// The topology and its addresses.
-    pub kind: Kind,
+    pub kind: Topology,
     /// `true` if connections are encrypted.
     pub tls: bool,
     /// The database; 0 by default.
@@ -25,23 +25,23 @@ pub struct RedisUrl {
 
 /// A Redis topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Topology {
     /// A single server.
-    Single(Address),
+    Single(ServerAddress),
     /// A Cluster: any of these nodes returns the addresses of all.
-    Cluster(Vec<Address>),
+    Cluster(Vec<ServerAddress>),
     /// The master of this name, which any of these sentinels knows.
     Sentinel {
         /// The name under which the sentinels know the master.
         master: String,
         /// The sentinels.
-        sentinels: Vec<Address>,
+        sentinels: Vec<ServerAddress>,
     },
 }
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum ServerAddress {
     /// Host and port.
     Tcp(String, u16),
     /// A socket in the file system.
@@ -76,7 +76,13 @@ impl RedisUrl {
             if !path.starts_with('/') {
                 return Err("the path of a socket begins with `/`".to_owned());
             }
-            return Ok(Self { kind: Kind::Single(Address::Unix(path.into())), tls, database, user, password });
+            return Ok(Self {
+                kind: Topology::Single(ServerAddress::Unix(path.into())),
+                tls,
+                database,
+                user,
+                password,
+            });
         }
         let (hosts, database_text) = rest.split_once('/').unwrap_or((rest, ""));
         let database = if database_text.is_empty() { 0 } else { database(database_text)? };
@@ -87,15 +93,15 @@ impl RedisUrl {
                     "before `@` stands the master's name alone; passwords have settings of their own".to_owned()
                 );
             }
-            let kind = Kind::Sentinel { master: decoded(master)?, sentinels: addresses(hosts, SENTINEL_PORT)? };
+            let kind = Topology::Sentinel { master: decoded(master)?, sentinels: addresses(hosts, SENTINEL_PORT)? };
             return Ok(Self { kind, tls, database, user: None, password: None });
         }
         let (user, password) = user_and_password(access)?;
         let mut found = addresses(hosts, PORT)?;
         let kind = match (scheme.ends_with("-cluster"), found.len()) {
             (true, _) if database > 0 => return Err("a Cluster has only database 0".to_owned()),
-            (true, _) => Kind::Cluster(found),
-            (false, 1) => Kind::Single(found.remove(0)),
+            (true, _) => Topology::Cluster(found),
+            (false, 1) => Topology::Single(found.remove(0)),
             (false, found) => {
                 return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`"));
             }
@@ -116,8 +122,8 @@ fn user_and_password(access: Option<&str>) -> Result<(Option<String>, Option<Str
     Ok((user, password.map(decoded).transpose()?))
 }
 
-fn addresses(text: &str, port: u16) -> Result<Vec<Address>, String> {
-    text.split(',').map(|host| Address::parse(host, port)).collect()
+fn addresses(text: &str, port: u16) -> Result<Vec<ServerAddress>, String> {
+    text.split(',').map(|host| ServerAddress::parse(host, port)).collect()
 }
 
 /// Decodes `%40` and the like, by which a URL escapes characters in names and passwords.
@@ -133,7 +139,7 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "a name or password is not UTF-8".to_owned())
 }
 
-impl Address {
+impl ServerAddress {
     /// Parses `host`, `host:port` or `[v6]:port`.
     fn parse(text: &str, port: u16) -> Result<Self, String> {
         let (host, port_text) = match text.rsplit_once(':') {
@@ -150,7 +156,7 @@ impl Address {
     }
 }
 
-impl Address {
+impl ServerAddress {
     /// Returns this address, with the host of `other` if it has none, as in some redirections.
     pub(super) fn or_host_of(self, other: &Self) -> Self {
         match (self, other) {
@@ -160,7 +166,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
@@ -214,21 +220,25 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn kind(text: &str) -> Kind {
+    fn kind(text: &str) -> Topology {
         RedisUrl::parse(text).unwrap().unwrap().kind
     }
 
-    fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp(host.to_owned(), port)
+    fn tcp(host: &str, port: u16) -> ServerAddress {
+        ServerAddress::Tcp(host.to_owned(), port)
     }
 
     #[test]
     fn each_topology_has_a_scheme() {
-        assert_eq!(kind("redis://h"), Kind::Single(tcp("h", 6379)));
-        assert_eq!(kind("rediss://[::1]:7000"), Kind::Single(tcp("::1", 7000)));
-        assert_eq!(kind("redis+unix:///run/redis.sock?db=2"), Kind::Single(Address::Unix("/run/redis.sock".into())));
-        assert_eq!(kind("redis-cluster://a:1,b"), Kind::Cluster(vec![tcp("a", 1), tcp("b", 6379)]));
-        let sentinel = Kind::Sentinel { master: "mymaster".to_owned(), sentinels: vec![tcp("a", 26379), tcp("b", 1)] };
+        assert_eq!(kind("redis://h"), Topology::Single(tcp("h", 6379)));
+        assert_eq!(kind("rediss://[::1]:7000"), Topology::Single(tcp("::1", 7000)));
+        assert_eq!(
+            kind("redis+unix:///run/redis.sock?db=2"),
+            Topology::Single(ServerAddress::Unix("/run/redis.sock".into()))
+        );
+        assert_eq!(kind("redis-cluster://a:1,b"), Topology::Cluster(vec![tcp("a", 1), tcp("b", 6379)]));
+        let sentinel =
+            Topology::Sentinel { master: "mymaster".to_owned(), sentinels: vec![tcp("a", 26379), tcp("b", 1)] };
         assert_eq!(kind("rediss-sentinel://mymaster@a,b:1"), sentinel);
         assert!(RedisUrl::parse("memory").is_none() && RedisUrl::parse("http://x").is_none());
     }

@@ -18,7 +18,7 @@ pub(super) struct Logrus;
 
 /// The fields of one event.
 #[derive(Default)]
-struct Fields(Map<String, Value>);
+struct EventFields(Map<String, Value>);
 
 impl<S, N> FormatEvent<S, N> for Logrus
 where
@@ -28,13 +28,13 @@ where
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         writeln!(writer, "{}", fields.into_line(time, *event.metadata().level(), event.metadata().target()))
     }
 }
 
-impl Fields {
+impl EventFields {
     fn into_line(mut self, time: String, level: Level, target: &str) -> Value {
         let of_line = [("@timestamp", time.as_str()), ("level", name(level)), ("target", target)];
         self.0.extend(of_line.map(|(name, value)| (name.to_owned(), value.into())));
@@ -47,7 +47,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put(field, format!("{value:?}"));
     }
@@ -98,9 +98,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct LogrusFormat(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl io::Write for LogrusFormat {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_names_of_logrus_and_every_field_in_its_type() {
-        let (lines, writer) = (Lines::default(), Lines::default());
+        let (lines, writer) = (LogrusFormat::default(), LogrusFormat::default());
         let written = Arc::clone(&lines.0);
         drop(writer);
         let logs = tracing_subscriber::fmt().event_format(Logrus).with_writer(move || lines.clone());

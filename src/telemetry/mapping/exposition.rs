@@ -8,13 +8,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Mapped, Mappings, Observer, kind, valid};
-use crate::telemetry::stats::{Reading, Stats};
+use crate::telemetry::stats::{StatReading, Stats};
 
 /// Default help text of a family.
 const HELP: &str = "A statistic of envoyproxy/ratelimit.";
 
 /// Mapped names by name and kind; `None` if the statistic is dropped.
-type Known = HashMap<(String, &'static str), Option<Arc<Mapped>>>;
+type KnownNames = HashMap<(String, &'static str), Option<Arc<Mapped>>>;
 
 /// Renders statistics for Prometheus.
 pub struct Exposition {
@@ -23,7 +23,7 @@ pub struct Exposition {
     /// Labels of every series.
     tags: Vec<(String, String)>,
     /// Cache of mapped names, one entry per statistic. Only scrapes take this lock.
-    known: Mutex<Known>,
+    known: Mutex<KnownNames>,
 }
 
 /// The series of one name.
@@ -32,11 +32,11 @@ struct Family {
     kind: &'static str,
     help: Option<String>,
     /// Keyed by the label text.
-    series: BTreeMap<String, Value>,
+    series: BTreeMap<String, SeriesValue>,
 }
 
 /// The value of one series; statistics that map to the same labels are summed.
-enum Value {
+enum SeriesValue {
     Number(f64),
     Times { buckets: Vec<(f64, f64)>, sum: f64, count: f64 },
 }
@@ -53,7 +53,7 @@ impl Exposition {
         let mut families = BTreeMap::<String, Family>::new();
         let mut known = self.known.lock();
         self.stats.visit(|name, reading| {
-            if matches!(reading, Reading::Counter(counter) if counter.get() == 0) {
+            if matches!(reading, StatReading::Counter(counter) if counter.get() == 0) {
                 return;
             }
             let place = (name.to_owned(), kind(&reading));
@@ -67,13 +67,13 @@ impl Exposition {
         families.iter().map(|(name, family)| family.text(name)).collect()
     }
 
-    fn add(&self, families: &mut BTreeMap<String, Family>, mapped: &Mapped, reading: Reading<'_>) {
+    fn add(&self, families: &mut BTreeMap<String, Family>, mapped: &Mapped, reading: StatReading<'_>) {
         let (kind, value) = match reading {
-            Reading::Counter(counter) => ("counter", Value::Number(float(counter.get()) * mapped.scale)),
-            Reading::Gauge(value) => {
-                ("gauge", Value::Number(float(value.unsigned_abs()).copysign(sign(value)) * mapped.scale))
+            StatReading::Counter(counter) => ("counter", SeriesValue::Number(float(counter.get()) * mapped.scale)),
+            StatReading::Gauge(value) => {
+                ("gauge", SeriesValue::Number(float(value.unsigned_abs()).copysign(sign(value)) * mapped.scale))
             }
-            Reading::Timer(timer) => {
+            StatReading::Timer(timer) => {
                 let histogram = timer.read();
                 if histogram.count() == 0 {
                     return;
@@ -86,7 +86,7 @@ impl Exposition {
                     Observer::Histogram => "histogram",
                     Observer::Summary => "summary",
                 };
-                (kind, Value::Times { buckets: buckets.collect(), sum, count })
+                (kind, SeriesValue::Times { buckets: buckets.collect(), sum, count })
             }
         };
         let family = families.entry(mapped.name.clone()).or_insert_with(|| Family { kind, ..Family::default() });
@@ -112,7 +112,7 @@ impl Exposition {
     }
 }
 
-impl Value {
+impl SeriesValue {
     fn add(&mut self, more: Self) {
         match (self, more) {
             (Self::Number(number), Self::Number(more)) => *number += more,
@@ -132,8 +132,8 @@ impl Family {
         let mut text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", self.kind);
         for (labels, value) in &self.series {
             match value {
-                Value::Number(number) => line(&mut text, name, labels, *number),
-                Value::Times { buckets, sum, count } => {
+                SeriesValue::Number(number) => line(&mut text, name, labels, *number),
+                SeriesValue::Times { buckets, sum, count } => {
                     if self.kind == "histogram" {
                         let comma = if labels.is_empty() { "" } else { "," };
                         let all = buckets.iter().map(|(bound, count)| (bound.to_string(), *count));

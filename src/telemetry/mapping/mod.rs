@@ -15,7 +15,7 @@ mod yaml;
 use regex::{Captures, Regex};
 
 pub use self::exposition::Exposition;
-use super::stats::Reading;
+use super::stats::StatReading;
 
 /// Default upper bounds of histogram buckets.
 const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -129,11 +129,11 @@ impl Mapping {
 }
 
 /// Returns the kind by which mappings select statistics.
-fn kind(reading: &Reading<'_>) -> &'static str {
+fn kind(reading: &StatReading<'_>) -> &'static str {
     match reading {
-        Reading::Counter(_) => "counter",
-        Reading::Gauge(_) => "gauge",
-        Reading::Timer(_) => "timer",
+        StatReading::Counter(_) => "counter",
+        StatReading::Gauge(_) => "gauge",
+        StatReading::Timer(_) => "timer",
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use regex::Regex;
 
-use super::yaml::{self, Value};
+use super::yaml::{self, MappingValue};
 use super::{DEFAULT_BUCKETS, Mapping, Mappings, Observer};
 
 /// Fields without effect: statistics never expire, and there is a single matcher.
@@ -26,7 +26,7 @@ const FIELDS: [&str; 13] = [
 ];
 
 /// Parser state of one file.
-struct Reader<'a> {
+struct MappingReader<'a> {
     file: &'a str,
     warnings: Vec<String>,
 }
@@ -44,7 +44,7 @@ struct Defaults {
 /// If the text is not a mapping file at all.
 pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), String> {
     let tree = yaml::read(text).map_err(|(line, what)| format!("{file}:{line}: {what}"))?;
-    let mut reader = Reader { file, warnings: Vec::new() };
+    let mut reader = MappingReader { file, warnings: Vec::new() };
     let Some(tree) = tree else { return Ok((Mappings::default(), reader.warnings)) };
     if tree.pairs().is_none() {
         return Err(format!("{file}:{}: expected `mappings:` and perhaps `defaults:`", tree.line));
@@ -63,7 +63,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
     }
     let mut mappings =
         Mappings { observer: defaults.observer, buckets: defaults.buckets.clone(), ..Mappings::default() };
-    for written in tree.of("mappings").and_then(Value::items).unwrap_or_default() {
+    for written in tree.of("mappings").and_then(MappingValue::items).unwrap_or_default() {
         let is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
         match reader.mapping(written, &defaults, is_regex) {
             Ok(mapping) if is_regex => mappings.regexes.push(mapping),
@@ -74,13 +74,13 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
     Ok((mappings, reader.warnings))
 }
 
-impl Reader<'_> {
-    fn warn(&mut self, at: &Value, what: impl Display) {
+impl MappingReader<'_> {
+    fn warn(&mut self, at: &MappingValue, what: impl Display) {
         self.warnings.push(format!("{}:{}: {what}", self.file, at.line));
     }
 
-    fn mapping(&mut self, written: &Value, defaults: &Defaults, is_regex: bool) -> Result<Mapping, String> {
-        let text = |field: &str| written.of(field).and_then(Value::text);
+    fn mapping(&mut self, written: &MappingValue, defaults: &Defaults, is_regex: bool) -> Result<Mapping, String> {
+        let text = |field: &str| written.of(field).and_then(MappingValue::text);
         let pattern = text("match").ok_or("it has no `match`")?;
         let pattern = if is_regex { pattern.to_owned() } else { glob(pattern)? };
         let pattern = Regex::new(&pattern).map_err(|error| error.to_string())?;
@@ -120,7 +120,7 @@ impl Reader<'_> {
         })
     }
 
-    fn is_regex(&mut self, written: &Value) -> Option<bool> {
+    fn is_regex(&mut self, written: &MappingValue) -> Option<bool> {
         let value = written.of("match_type")?;
         match value.text() {
             Some("glob" | "") => Some(false),
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
     }
 
-    fn observer(&mut self, written: &Value) -> Option<Observer> {
+    fn observer(&mut self, written: &MappingValue) -> Option<Observer> {
         // Older files use `timer_type`.
         let value = written.of("observer_type").or_else(|| written.of("timer_type"))?;
         match value.text() {
@@ -145,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    fn buckets(&mut self, written: &Value) -> Option<Box<[f64]>> {
+    fn buckets(&mut self, written: &MappingValue) -> Option<Box<[f64]>> {
         let in_options = written.of("histogram_options").and_then(|options| options.of("buckets"));
         let value = in_options.or_else(|| written.of("buckets"))?;
         let bounds = value.items().map(|items| items.iter().map(|item| item.text()?.parse::<f64>().ok()));
@@ -161,7 +161,7 @@ impl Reader<'_> {
         }
     }
 
-    fn without_effect(&mut self, written: &Value, known: &[&str]) {
+    fn without_effect(&mut self, written: &MappingValue, known: &[&str]) {
         for (field, value) in written.pairs().into_iter().flatten().filter(|(field, _)| !known.contains(field)) {
             // A TTL of 0 disables expiry, so there is nothing to warn about.
             if field == "ttl"
@@ -175,9 +175,9 @@ impl Reader<'_> {
     }
 }
 
-fn labels(written: &Value) -> Result<Vec<(String, String)>, String> {
+fn labels(written: &MappingValue) -> Result<Vec<(String, String)>, String> {
     let mut labels = Vec::new();
-    for (name, value) in written.of("labels").and_then(Value::pairs).into_iter().flatten() {
+    for (name, value) in written.of("labels").and_then(MappingValue::pairs).into_iter().flatten() {
         let is_valid = |(at, letter): (usize, char)| {
             letter == '_' || letter.is_ascii_alphabetic() || (at > 0 && letter.is_ascii_digit())
         };

@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::telemetry::stats::{Options, Stats};
+use crate::telemetry::stats::{Stats, StatsOptions};
 
 fn stats(mappings: &Mappings) -> Stats {
-    Stats::new(Options { near_limit_ratio: 0.8, max_series: 10 }, |timer| mappings.buckets_of(timer))
+    Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |timer| mappings.buckets_of(timer))
 }
 
 fn mapped(mappings: &Mappings, name: &str, kind: &str) -> String {

@@ -9,63 +9,63 @@ const MAX_VALUES: usize = 100_000;
 
 /// A value and the line on which it begins.
 #[derive(Clone, Debug)]
-pub(super) struct Value {
+pub(super) struct MappingValue {
     pub(super) line: usize,
-    pub(super) content: Content,
+    pub(super) content: ValueContent,
 }
 
 /// The content of a value.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(super) enum ValueContent {
     Scalar(String),
-    List(Vec<Value>),
-    Map(Vec<(Value, Value)>),
+    List(Vec<MappingValue>),
+    Map(Vec<(MappingValue, MappingValue)>),
 }
 
-impl Value {
+impl MappingValue {
     /// Returns the text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
-            Content::Scalar(text) => Some(text),
-            Content::List(_) | Content::Map(_) => None,
+            ValueContent::Scalar(text) => Some(text),
+            ValueContent::List(_) | ValueContent::Map(_) => None,
         }
     }
 
     /// Returns the items of a list.
-    pub(super) fn items(&self) -> Option<&[Value]> {
+    pub(super) fn items(&self) -> Option<&[MappingValue]> {
         match &self.content {
-            Content::List(items) => Some(items),
-            Content::Scalar(_) | Content::Map(_) => None,
+            ValueContent::List(items) => Some(items),
+            ValueContent::Scalar(_) | ValueContent::Map(_) => None,
         }
     }
 
     /// Returns the keys and values of a map, without keys that are not scalars.
-    pub(super) fn pairs(&self) -> Option<impl Iterator<Item = (&str, &Value)>> {
+    pub(super) fn pairs(&self) -> Option<impl Iterator<Item = (&str, &MappingValue)>> {
         match &self.content {
-            Content::Map(pairs) => Some(pairs.iter().filter_map(|(key, value)| Some((key.text()?, value)))),
-            Content::Scalar(_) | Content::List(_) => None,
+            ValueContent::Map(pairs) => Some(pairs.iter().filter_map(|(key, value)| Some((key.text()?, value)))),
+            ValueContent::Scalar(_) | ValueContent::List(_) => None,
         }
     }
 
     /// Returns the value of a key in a map.
-    pub(super) fn of(&self, key: &str) -> Option<&Value> {
+    pub(super) fn of(&self, key: &str) -> Option<&MappingValue> {
         self.pairs()?.find_map(|(name, value)| (name == key).then_some(value))
     }
 }
 
 /// A list or a map whose end event is still to come.
-struct Open {
+struct OpenValue {
     line: usize,
     is_map: bool,
-    children: Vec<Value>,
+    children: Vec<MappingValue>,
 }
 
 /// Parses the first document of a file. Returns `None` for an empty file.
 ///
 /// # Errors
 /// If the text is not YAML or exceeds the bounds of a mapping file; with the line.
-pub(super) fn read(text: &str) -> Result<Option<Value>, (usize, String)> {
-    let (mut open, mut count): (Vec<Open>, usize) = (Vec::new(), 0);
+pub(super) fn read(text: &str) -> Result<Option<MappingValue>, (usize, String)> {
+    let (mut open, mut count): (Vec<OpenValue>, usize) = (Vec::new(), 0);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| (error.marker().line(), format!("not YAML: {}", error.info())))?;
         let line = span.start.line();
@@ -74,10 +74,10 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, (usize, String)> {
             return Err((line, format!("more than {MAX_NESTING} levels or {MAX_VALUES} values")));
         }
         let value = match event {
-            Event::Scalar(text, ..) => Value { line, content: Content::Scalar(text.into_owned()) },
+            Event::Scalar(text, ..) => MappingValue { line, content: ValueContent::Scalar(text.into_owned()) },
             Event::SequenceStart(..) | Event::MappingStart(..) => {
                 let is_map = matches!(event, Event::MappingStart(..));
-                open.push(Open { line, is_map, children: Vec::new() });
+                open.push(OpenValue { line, is_map, children: Vec::new() });
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
@@ -105,15 +105,15 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, (usize, String)> {
     Ok(None)
 }
 
-impl Open {
-    fn value(self) -> Value {
+impl OpenValue {
+    fn value(self) -> MappingValue {
         let content = if self.is_map {
             let mut children = self.children.into_iter();
             let pairs = std::iter::from_fn(|| Some((children.next()?, children.next()?)));
-            Content::Map(pairs.collect())
+            ValueContent::Map(pairs.collect())
         } else {
-            Content::List(self.children)
+            ValueContent::List(self.children)
         };
-        Value { line: self.line, content }
+        MappingValue { line: self.line, content }
     }
 }

@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 
 /// The metrics of leases.
 #[derive(Debug, Default)]
-pub struct Leases {
+pub struct LeaseMetrics {
     /// Blocks of hits charged in advance.
     pub blocks: Counter,
     /// Used hits of blocks, counted when the block ends.
@@ -19,7 +19,7 @@ pub struct Leases {
     pub outstanding: Gauge,
 }
 
-impl Leases {
+impl LeaseMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("lease_blocks", "Blocks of hits taken in advance", self.blocks.clone());
         let used = "Hits of ended blocks that were used, without asking the store";

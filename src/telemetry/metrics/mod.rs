@@ -39,13 +39,13 @@ use prometheus_client::registry::Registry;
 pub use self::exceptions::Exceptions;
 use self::latency::Latencies;
 pub use self::latency::Latency;
-pub use self::leases::Leases;
+pub use self::leases::LeaseMetrics;
 pub use self::process::Process;
+use self::rules::RuleFamilies;
 pub use self::rules::RuleMetrics;
-use self::rules::Rules;
 pub use self::servers::Servers;
 use super::candidates::Candidates;
-use super::guard::Guard;
+use super::guard::ConnectionMetrics;
 use super::http::HttpMetrics;
 use super::stats::Stats;
 
@@ -73,14 +73,14 @@ pub struct JournalMetrics {
 
 /// Options of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct MetricsOptions {
     /// Maximum number of rules with series of their own.
     pub max_rules: usize,
     /// Fraction of a limit above which an allowed descriptor counts as near the limit.
     pub near_limit_ratio: f32,
 }
 
-impl Default for Options {
+impl Default for MetricsOptions {
     fn default() -> Self {
         Self { max_rules: 10_000, near_limit_ratio: 0.8 }
     }
@@ -89,8 +89,8 @@ impl Default for Options {
 /// The metrics of the process.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    options: Options,
-    rules: Rules,
+    options: MetricsOptions,
+    rules: RuleFamilies,
     calls: Arc<Latencies>,
     node_calls: Arc<Latencies>,
     /// Decisions of candidate limits.
@@ -118,7 +118,7 @@ pub struct Metrics {
     /// Checks without a cached denial, if denials are cached.
     pub deny_cache_misses: Counter,
     /// Hits charged in advance.
-    pub leases: Leases,
+    pub leases: LeaseMetrics,
     /// 1 while connected to the control plane.
     pub xds_connected: Gauge,
     /// Connection attempts to the control plane after the first.
@@ -140,7 +140,7 @@ pub struct Metrics {
     /// Metrics that the store's servers report.
     pub servers: Servers,
     /// Rejected and closed gRPC connections, rejected calls, dropped spans.
-    pub guard: Guard,
+    pub guard: ConnectionMetrics,
     /// HTTP connections and requests.
     pub http: HttpMetrics,
     stats: Option<Arc<Stats>>,
@@ -160,18 +160,18 @@ impl Metrics {
 
     /// Creates all metrics, with the statistics of envoyproxy/ratelimit if `stats` is set.
     pub fn with_stats(stats: Option<Stats>) -> Arc<Self> {
-        Self::with(Options::default(), stats)
+        Self::with(MetricsOptions::default(), stats)
     }
 
     /// Creates all metrics with these options.
-    pub fn with(options: Options, stats: Option<Stats>) -> Arc<Self> {
+    pub fn with(options: MetricsOptions, stats: Option<Stats>) -> Arc<Self> {
         let (deny_cache_hits, deny_cache_misses) = (Counter::default(), Counter::default());
         let store_connections = Gauge::default();
         let stats = stats.map(|stats| with_gauges(stats, &deny_cache_hits, &deny_cache_misses, &store_connections));
         let metrics = Self {
             registry: Mutex::default(),
             options,
-            rules: Rules::new(options.max_rules),
+            rules: RuleFamilies::new(options.max_rules),
             calls: Latencies::new(CALL_DURATION, "Time from a request to its answer", ""),
             node_calls: Latencies::new("store_call_duration", "Time from a question to a server to its answer", "node"),
             candidates: Candidates::new(options.max_rules),
@@ -190,7 +190,7 @@ impl Metrics {
             local_decisions: Counter::default(),
             deny_cache_hits,
             deny_cache_misses,
-            leases: Leases::default(),
+            leases: LeaseMetrics::default(),
             xds_connected: Gauge::default(),
             xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
@@ -202,7 +202,7 @@ impl Metrics {
             exceptions: Exceptions::default(),
             journal: JournalMetrics::default(),
             servers: Servers::default(),
-            guard: Guard::default(),
+            guard: ConnectionMetrics::default(),
             http: HttpMetrics::default(),
             stats,
         };
@@ -227,7 +227,7 @@ impl Metrics {
     }
 
     /// Returns the options.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &MetricsOptions {
         &self.options
     }
 

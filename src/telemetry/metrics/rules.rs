@@ -16,7 +16,7 @@ const OTHER: &str = "other";
 struct RuleLabels {
     domain: String,
     rule: String,
-    outcome: Outcome,
+    outcome: OutcomeLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,7 +27,7 @@ struct NearLabels {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
-enum Outcome {
+enum OutcomeLabel {
     allowed,
     denied,
     shadow_denied,
@@ -36,13 +36,13 @@ enum Outcome {
     presumed_denied,
 }
 
-const OUTCOMES: [Outcome; 6] = [
-    Outcome::allowed,
-    Outcome::denied,
-    Outcome::shadow_denied,
-    Outcome::unlimited,
-    Outcome::presumed_allowed,
-    Outcome::presumed_denied,
+const OUTCOMES: [OutcomeLabel; 6] = [
+    OutcomeLabel::allowed,
+    OutcomeLabel::denied,
+    OutcomeLabel::shadow_denied,
+    OutcomeLabel::unlimited,
+    OutcomeLabel::presumed_allowed,
+    OutcomeLabel::presumed_denied,
 ];
 
 /// The counters of one rule: descriptors that matched it, by outcome.
@@ -68,7 +68,7 @@ pub struct RuleMetrics {
 
 /// The counters of all rules.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct RuleFamilies {
     decisions: Family<RuleLabels, Counter>,
     near: Family<NearLabels, Counter>,
     /// Domains and rules that have series of their own.
@@ -76,7 +76,7 @@ pub(super) struct Rules {
     max: usize,
 }
 
-impl Rules {
+impl RuleFamilies {
     /// Creates the counters, with series of their own for at most `max` rules.
     pub(super) fn new(max: usize) -> Self {
         Self { decisions: Family::default(), near: Family::default(), known: Mutex::default(), max }
@@ -99,12 +99,12 @@ impl Rules {
             self.decisions.get_or_create(&labels).clone()
         };
         RuleMetrics {
-            allowed: counter(Outcome::allowed),
-            denied: counter(Outcome::denied),
-            shadow_denied: counter(Outcome::shadow_denied),
-            unlimited: counter(Outcome::unlimited),
-            presumed_allowed: counter(Outcome::presumed_allowed),
-            presumed_denied: counter(Outcome::presumed_denied),
+            allowed: counter(OutcomeLabel::allowed),
+            denied: counter(OutcomeLabel::denied),
+            shadow_denied: counter(OutcomeLabel::shadow_denied),
+            unlimited: counter(OutcomeLabel::unlimited),
+            presumed_allowed: counter(OutcomeLabel::presumed_allowed),
+            presumed_denied: counter(OutcomeLabel::presumed_denied),
             near: self.near.get_or_create(&NearLabels { domain: domain.to_owned(), rule: rule.to_owned() }).clone(),
             is_own,
         }

@@ -65,12 +65,12 @@ pub struct MethodStats {
 
 /// A call in flight.
 #[derive(Debug)]
-pub struct Call {
+pub struct CallTimer {
     method: Arc<MethodStats>,
     begun: Instant,
 }
 
-impl Call {
+impl CallTimer {
     /// Counts a call and starts its timer.
     pub(super) fn begin(method: Arc<MethodStats>) -> Self {
         method.total_requests.add(1);

@@ -20,8 +20,8 @@ mod timer;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-pub use self::counters::{Call, Counter, MethodStats, RuleStats, ServiceStats};
-pub use self::name::{Name, escaped};
+pub use self::counters::{CallTimer, Counter, MethodStats, RuleStats, ServiceStats};
+pub use self::name::{StatName, escaped};
 use self::series::Series;
 pub use self::timer::{Histogram, Timer};
 
@@ -32,7 +32,7 @@ const RULES: &str = "ratelimit.service.rate_limit.";
 const METHODS: [&str; 2] = ["ShouldRateLimit", "Check"];
 /// Options of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct StatsOptions {
     /// Fraction of a limit above which hits count as near the limit.
     pub near_limit_ratio: f32,
     /// Maximum number of series that requests can create.
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// The current value of a statistic.
 #[derive(Clone, Copy, Debug)]
-pub enum Reading<'a> {
+pub enum StatReading<'a> {
     /// Monotonic. Consumers omit counters at zero, as envoyproxy/ratelimit exports a counter only
     /// after its first increment.
     Counter(&'a Counter),
@@ -59,7 +59,7 @@ struct Gauge {
 
 /// All statistics.
 pub struct Stats {
-    options: Options,
+    options: StatsOptions,
     rules: Series<RuleStats>,
     unknown_domains: Series<Counter>,
     /// Service-wide counters.
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Stats {
 impl Stats {
     /// Creates statistics, all at zero. `buckets_of` returns the upper bounds of the named timer's
     /// buckets, in microseconds, ascending.
-    pub fn new(options: Options, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
+    pub fn new(options: StatsOptions, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
         let method = |name| {
             let buckets = buckets_of(&format!("ratelimit_server.{name}.response_time"));
             Arc::new(MethodStats { total_requests: Counter::default(), response_time: Timer::new(buckets) })
@@ -99,7 +99,7 @@ impl Stats {
     }
 
     /// Returns the options.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &StatsOptions {
         &self.options
     }
 
@@ -112,13 +112,13 @@ impl Stats {
     /// Returns the counters of a metric key that contains values of a request. If the key is too
     /// long or would exceed the bound on series, returns those of `other` below `above`, which
     /// comes from the policy.
-    pub fn of_request(&self, key: &mut Name, above: &str) -> Arc<RuleStats> {
+    pub fn of_request(&self, key: &mut StatName, above: &str) -> Arc<RuleStats> {
         self.rules.of_request(key.finish(), || escaped(&format!("{above}.{OTHER}")))
     }
 
     /// Counts a request for a domain without a policy.
     pub fn domain_not_found(&self, domain: &str) {
-        let mut name = Name::default();
+        let mut name = StatName::default();
         name.push(domain.as_bytes());
         self.unknown_domains.of_request(name.finish(), || OTHER.to_owned()).add(1);
     }
@@ -132,8 +132,8 @@ impl Stats {
 
     /// Counts a call of the gRPC method that `path` ends with. Returns `None` if the method has no
     /// statistics.
-    pub fn begin(&self, path: &str) -> Option<Call> {
-        self.of_method(path).cloned().map(Call::begin)
+    pub fn begin(&self, path: &str) -> Option<CallTimer> {
+        self.of_method(path).cloned().map(CallTimer::begin)
     }
 
     /// Returns the timers with their names.
@@ -143,28 +143,28 @@ impl Stats {
     }
 
     /// Calls `see` with every statistic and its name, in no particular order.
-    pub fn visit(&self, mut see: impl FnMut(&str, Reading<'_>)) {
+    pub fn visit(&self, mut see: impl FnMut(&str, StatReading<'_>)) {
         for (name, counter) in self.service.named() {
-            see(name, Reading::Counter(counter));
+            see(name, StatReading::Counter(counter));
         }
         for (name, method) in METHODS.iter().zip(&self.methods) {
-            see(&format!("ratelimit_server.{name}.total_requests"), Reading::Counter(&method.total_requests));
+            see(&format!("ratelimit_server.{name}.total_requests"), StatReading::Counter(&method.total_requests));
         }
         for (name, timer) in self.timers() {
-            see(&name, Reading::Timer(timer));
+            see(&name, StatReading::Timer(timer));
         }
         for gauge in &self.gauges {
-            see(gauge.name, Reading::Gauge((gauge.read)()));
+            see(gauge.name, StatReading::Gauge((gauge.read)()));
         }
         let mut name = String::new();
         for (key, counter) in self.unknown_domains.all() {
             write_name(&mut name, &key, "domain_not_found");
-            see(&name, Reading::Counter(&counter));
+            see(&name, StatReading::Counter(&counter));
         }
         for (key, rule) in self.rules.all() {
             for (what, counter) in rule.named().into_iter().filter(|(_, counter)| counter.get() > 0) {
                 write_name(&mut name, &key, what);
-                see(&name, Reading::Counter(counter));
+                see(&name, StatReading::Counter(counter));
             }
         }
     }
@@ -174,10 +174,10 @@ impl Stats {
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
         self.visit(|name, reading| match reading {
-            Reading::Counter(counter) if counter.get() > 0 => lines.push(format!("{name}: {}\n", counter.get())),
-            Reading::Counter(_) => {}
-            Reading::Gauge(value) => lines.push(format!("{name}: {value}\n")),
-            Reading::Timer(timer) => {
+            StatReading::Counter(counter) if counter.get() > 0 => lines.push(format!("{name}: {}\n", counter.get())),
+            StatReading::Counter(_) => {}
+            StatReading::Gauge(value) => lines.push(format!("{name}: {value}\n")),
+            StatReading::Timer(timer) => {
                 let histogram = timer.read();
                 if let Some(mean) = histogram.sum.checked_div(histogram.count()) {
                     lines.push(format!("{name}: count {}, mean {}\n", histogram.count(), ms(mean)));
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn stats(max_series: usize) -> Stats {
-        Stats::new(Options { near_limit_ratio: 0.8, max_series }, |_| [1_000].into())
+        Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series }, |_| [1_000].into())
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
     fn series_of_requests_beyond_the_bound_are_counted_together() {
         let stats = stats(1);
         for value in ["d.k_1", "d.k_2", "d.k_3"] {
-            let mut name = Name::default();
+            let mut name = StatName::default();
             name.push(value.as_bytes());
             stats.of_request(&mut name, "d").total_hits.add(1);
             stats.domain_not_found(value);

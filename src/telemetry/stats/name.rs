@@ -9,12 +9,12 @@ const MAX_BYTES: usize = 512;
 
 /// A name under construction; short names stay on the stack.
 #[derive(Clone, Debug, Default)]
-pub struct Name {
+pub struct StatName {
     bytes: SmallVec<[u8; 256]>,
     too_long: bool,
 }
 
-impl Name {
+impl StatName {
     /// Appends text, with `_` in place of `:` and `|`, which separate the parts of a line, control
     /// characters, which can end it, and bytes that are not UTF-8.
     pub fn push(&mut self, text: &[u8]) {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn name(text: &[u8]) -> Option<String> {
-        let mut name = Name::default();
+        let mut name = StatName::default();
         name.push(text);
         name.finish().map(str::to_owned)
     }

@@ -14,12 +14,12 @@ use parking_lot::RwLock;
 /// Number of shards, a power of two.
 const SHARDS: usize = 64;
 
-type Shard<T> = RwLock<HashMap<Arc<str>, Arc<T>, RandomState>>;
+type SeriesShard<T> = RwLock<HashMap<Arc<str>, Arc<T>, RandomState>>;
 
 /// Series of one kind, by name.
 #[derive(Debug)]
 pub(super) struct Series<T> {
-    shards: Box<[Shard<T>]>,
+    shards: Box<[SeriesShard<T>]>,
     hasher: RandomState,
     /// Number of series that requests may still create.
     room: AtomicUsize,
@@ -47,7 +47,7 @@ impl<T: Default> Series<T> {
 
     /// Returns all series with their names. No lock is held while the caller uses them.
     pub(super) fn all(&self) -> impl Iterator<Item = (Arc<str>, Arc<T>)> {
-        let of = |shard: &Shard<T>| -> Vec<_> {
+        let of = |shard: &SeriesShard<T>| -> Vec<_> {
             shard.read().iter().map(|(name, series)| (Arc::clone(name), Arc::clone(series))).collect()
         };
         self.shards.iter().flat_map(of)
@@ -69,7 +69,7 @@ impl<T: Default> Series<T> {
         self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(1)).is_ok()
     }
 
-    fn shard(&self, name: &str) -> Option<&Shard<T>> {
+    fn shard(&self, name: &str) -> Option<&SeriesShard<T>> {
         // The high bits: the shard's hash table uses the low ones.
         let number = self.hasher.hash_one(name) >> 58;
         self.shards.get(usize::try_from(number).unwrap_or_default())

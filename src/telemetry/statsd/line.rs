@@ -8,7 +8,7 @@ use crate::telemetry::stats::millis;
 
 /// Format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dialect {
+pub enum LineFormat {
     /// `name.__tag=value:1|c`: tags are part of the name, as envoyproxy/ratelimit sends them.
     #[default]
     Plain,
@@ -25,7 +25,7 @@ pub struct Rewrite {
 }
 
 /// The value of a line, with its metric type.
-pub(super) enum Unit {
+pub(super) enum MetricUnit {
     /// The increment since the last flush.
     Counter(u64),
     /// The current value.
@@ -35,9 +35,9 @@ pub(super) enum Unit {
 }
 
 /// Formats lines, reusing one buffer.
-pub(super) struct Lines {
-    dialect: Dialect,
-    /// Tags of every line: the suffix of the name ([`Dialect::Plain`]) or of the line.
+pub(super) struct LineWriter {
+    dialect: LineFormat,
+    /// Tags of every line: the suffix of the name ([`LineFormat::Plain`]) or of the line.
     tags: String,
     rewrites: Vec<Rewrite>,
     line: String,
@@ -78,11 +78,11 @@ fn braced(template: &str) -> String {
     text + rest
 }
 
-impl Lines {
-    pub(super) fn new(dialect: Dialect, tags: Vec<(String, String)>, rewrites: Vec<Rewrite>) -> Self {
+impl LineWriter {
+    pub(super) fn new(dialect: LineFormat, tags: Vec<(String, String)>, rewrites: Vec<Rewrite>) -> Self {
         let tags = match dialect {
-            Dialect::Plain => tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect(),
-            Dialect::DogStatsd => {
+            LineFormat::Plain => tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect(),
+            LineFormat::DogStatsd => {
                 tags.iter().map(|(key, value)| format!("{key}:{value}")).collect::<Vec<_>>().join(",")
             }
         };
@@ -90,7 +90,7 @@ impl Lines {
     }
 
     /// Formats one statistic, without the line terminator.
-    pub(super) fn of(&mut self, name: &str, unit: &Unit) -> &str {
+    pub(super) fn of(&mut self, name: &str, unit: &MetricUnit) -> &str {
         self.line.clear();
         let line = &mut self.line;
         // Writing to a `String` cannot fail.
@@ -98,10 +98,10 @@ impl Lines {
             self.dialect,
             self.rewrites.iter().find_map(|rewrite| Some((rewrite, rewrite.pattern.captures(name)?))),
         ) {
-            (Dialect::Plain, _) => write!(line, "{name}{}:{unit}", self.tags),
-            (Dialect::DogStatsd, None) if self.tags.is_empty() => write!(line, "{name}:{unit}"),
-            (Dialect::DogStatsd, None) => write!(line, "{name}:{unit}|#{}", self.tags),
-            (Dialect::DogStatsd, Some((rewrite, captures))) => {
+            (LineFormat::Plain, _) => write!(line, "{name}{}:{unit}", self.tags),
+            (LineFormat::DogStatsd, None) if self.tags.is_empty() => write!(line, "{name}:{unit}"),
+            (LineFormat::DogStatsd, None) => write!(line, "{name}:{unit}|#{}", self.tags),
+            (LineFormat::DogStatsd, Some((rewrite, captures))) => {
                 captures.expand(&rewrite.name, line);
                 let _ = write!(line, ":{unit}");
                 let mut separator = "|#";
@@ -117,7 +117,7 @@ impl Lines {
     }
 }
 
-impl std::fmt::Display for Unit {
+impl std::fmt::Display for MetricUnit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Counter(more) => write!(f, "{more}|c"),
@@ -139,26 +139,29 @@ mod tests {
 
     #[test]
     fn a_plain_line_has_its_tags_in_the_name() {
-        let mut lines = Lines::new(Dialect::Plain, tags(&[("a", "1"), ("b", "2")]), Vec::new());
-        assert_eq!(lines.of("x.y", &Unit::Counter(3)), "x.y.__a=1.__b=2:3|c");
-        assert_eq!(lines.of("x.y", &Unit::Time(1_250)), "x.y.__a=1.__b=2:1.25|ms");
+        let mut lines = LineWriter::new(LineFormat::Plain, tags(&[("a", "1"), ("b", "2")]), Vec::new());
+        assert_eq!(lines.of("x.y", &MetricUnit::Counter(3)), "x.y.__a=1.__b=2:3|c");
+        assert_eq!(lines.of("x.y", &MetricUnit::Time(1_250)), "x.y.__a=1.__b=2:1.25|ms");
     }
 
     #[test]
     fn a_line_of_dogstatsd_has_them_behind() {
-        assert_eq!(Lines::new(Dialect::DogStatsd, Vec::new(), Vec::new()).of("x", &Unit::Gauge(-3)), "x:-3|g");
-        let mut lines = Lines::new(Dialect::DogStatsd, tags(&[("a", "1")]), Vec::new());
-        assert_eq!(lines.of("x", &Unit::Time(2_000)), "x:2|ms|#a:1");
+        assert_eq!(
+            LineWriter::new(LineFormat::DogStatsd, Vec::new(), Vec::new()).of("x", &MetricUnit::Gauge(-3)),
+            "x:-3|g"
+        );
+        let mut lines = LineWriter::new(LineFormat::DogStatsd, tags(&[("a", "1")]), Vec::new());
+        assert_eq!(lines.of("x", &MetricUnit::Time(2_000)), "x:2|ms|#a:1");
     }
 
     #[test]
     fn a_rewrite_makes_parts_of_a_name_into_tags() {
         let pattern = r"^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$";
         let rewrite = Rewrite::new(pattern, "ratelimit.rate_limit.$3_all", "domain:$1,descriptor:$2").unwrap();
-        let mut lines = Lines::new(Dialect::DogStatsd, tags(&[("a", "1")]), vec![rewrite]);
+        let mut lines = LineWriter::new(LineFormat::DogStatsd, tags(&[("a", "1")]), vec![rewrite]);
         let expected = "ratelimit.rate_limit.within_limit_all:4|c|#domain:mongo_cps,descriptor:database_users,a:1";
-        assert_eq!(lines.of(NAME, &Unit::Counter(4)), expected);
-        assert_eq!(lines.of("other", &Unit::Counter(4)), "other:4|c|#a:1");
+        assert_eq!(lines.of(NAME, &MetricUnit::Counter(4)), expected);
+        assert_eq!(lines.of("other", &MetricUnit::Counter(4)), "other:4|c|#a:1");
         assert_eq!(braced("$1.$x$"), "${1}.$$x$$");
     }
 

@@ -16,22 +16,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-pub use self::line::{Dialect, Rewrite};
-use self::line::{Lines, Unit};
-use self::wire::Wire;
-pub use self::wire::{Protocol, Target};
-use super::stats::{Reading, Stats};
+pub use self::line::{LineFormat, Rewrite};
+use self::line::{LineWriter, MetricUnit};
+use self::wire::StatsdWire;
+pub use self::wire::{StatsdServer, StatsdTransport};
+use super::stats::{StatReading, Stats};
 
 /// Interval between flushes of call durations.
 const TIMES_EVERY: Duration = Duration::from_millis(250);
 
 /// Destination and format of the statistics.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StatsdOptions {
     /// The StatsD server.
-    pub target: Target,
+    pub target: StatsdServer,
     /// Format of lines.
-    pub dialect: Dialect,
+    pub dialect: LineFormat,
     /// Interval at which counters and gauges are sent.
     pub interval: Duration,
     /// Tags of every statistic, sorted.
@@ -52,19 +52,19 @@ struct Sender {
     stats: Arc<Stats>,
     /// Individual durations, by timer name.
     times: Vec<(String, Receiver<u64>)>,
-    lines: Lines,
-    wire: Wire,
+    lines: LineWriter,
+    wire: StatsdWire,
 }
 
 /// Starts the exporter.
 ///
 /// # Errors
 /// If the thread cannot be spawned.
-pub fn start(stats: Arc<Stats>, options: Options) -> io::Result<Sending> {
+pub fn start(stats: Arc<Stats>, options: StatsdOptions) -> io::Result<Sending> {
     let ((stop, stopped), (running, ended)) = (channel(), channel());
     let times = stats.timers().filter_map(|(name, timer)| Some((name, timer.subscribe()?))).collect();
-    let lines = Lines::new(options.dialect, options.tags, options.rewrites);
-    let mut sender = Sender { stats, times, lines, wire: Wire::new(options.target) };
+    let lines = LineWriter::new(options.dialect, options.tags, options.rewrites);
+    let mut sender = Sender { stats, times, lines, wire: StatsdWire::new(options.target) };
     let thread = std::thread::Builder::new().name("statsd".to_owned());
     thread.spawn(move || {
         sender.run(options.interval, &stopped);
@@ -108,17 +108,17 @@ impl Sender {
             return;
         }
         for (name, times) in &self.times {
-            times.try_iter().for_each(|us| wire.push(lines.of(name, &Unit::Time(us))));
+            times.try_iter().for_each(|us| wire.push(lines.of(name, &MetricUnit::Time(us))));
         }
         if is_due {
             self.stats.visit(|name, reading| match reading {
                 // Counters keep their unsent increments while the link is down.
-                Reading::Counter(counter) if wire.is_open() => match counter.unsent() {
+                StatReading::Counter(counter) if wire.is_open() => match counter.unsent() {
                     0 => {}
-                    more => wire.push(lines.of(name, &Unit::Counter(more))),
+                    more => wire.push(lines.of(name, &MetricUnit::Counter(more))),
                 },
-                Reading::Gauge(value) => wire.push(lines.of(name, &Unit::Gauge(value))),
-                Reading::Counter(_) | Reading::Timer(_) => {}
+                StatReading::Gauge(value) => wire.push(lines.of(name, &MetricUnit::Gauge(value))),
+                StatReading::Counter(_) | StatReading::Timer(_) => {}
             });
         }
         wire.send();

@@ -18,7 +18,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// Transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum StatsdTransport {
     /// Lines in packets.
     Udp,
     /// Lines in a stream.
@@ -27,29 +27,29 @@ pub enum Protocol {
 
 /// A StatsD server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct StatsdServer {
     /// Transport protocol.
-    pub protocol: Protocol,
+    pub protocol: StatsdTransport,
     /// Host and port; a host name is resolved on every connect.
     pub address: String,
 }
 
-pub(super) struct Wire {
-    target: Target,
-    link: Option<Link>,
+pub(super) struct StatsdWire {
+    target: StatsdServer,
+    link: Option<StatsdLink>,
     buffer: Vec<u8>,
     tried: Option<Instant>,
     /// Set when an outage is logged, so that it is logged once; cleared when TCP reconnects.
     complained: bool,
 }
 
-enum Link {
+enum StatsdLink {
     Udp(UdpSocket),
     Tcp(TcpStream),
 }
 
-impl Wire {
-    pub(super) fn new(target: Target) -> Self {
+impl StatsdWire {
+    pub(super) fn new(target: StatsdServer) -> Self {
         Self { target, link: None, buffer: Vec::new(), tried: None, complained: false }
     }
 
@@ -58,8 +58,8 @@ impl Wire {
     /// would cost the connection.
     pub(super) fn is_ready(&mut self, renew: bool) -> bool {
         let is_good = match &self.link {
-            Some(Link::Udp(_)) => !renew,
-            Some(Link::Tcp(stream)) => !is_closed(stream),
+            Some(StatsdLink::Udp(_)) => !renew,
+            Some(StatsdLink::Tcp(stream)) => !is_closed(stream),
             None => false,
         };
         if is_good {
@@ -73,7 +73,7 @@ impl Wire {
         match connect(&self.target) {
             Ok(link) => {
                 // Opening a UDP socket does not prove that the server is reachable.
-                if matches!(link, Link::Tcp(_)) && std::mem::take(&mut self.complained) {
+                if matches!(link, StatsdLink::Tcp(_)) && std::mem::take(&mut self.complained) {
                     info!(address = self.target.address, "statsd is reached");
                 }
                 self.link = Some(link);
@@ -91,8 +91,8 @@ impl Wire {
     /// Buffers a line, and first sends the buffer if the line does not fit.
     pub(super) fn push(&mut self, line: &str) {
         let most = match self.target.protocol {
-            Protocol::Udp => MAX_PACKET,
-            Protocol::Tcp => MAX_WRITE,
+            StatsdTransport::Udp => MAX_PACKET,
+            StatsdTransport::Tcp => MAX_WRITE,
         };
         if !self.buffer.is_empty() && self.buffer.len().saturating_add(line.len()) > most {
             self.send();
@@ -106,8 +106,8 @@ impl Wire {
         let sent = match &mut self.link {
             None => Ok(()),
             Some(_) if self.buffer.is_empty() => Ok(()),
-            Some(Link::Tcp(stream)) => stream.write_all(&self.buffer),
-            Some(Link::Udp(socket)) => {
+            Some(StatsdLink::Tcp(stream)) => stream.write_all(&self.buffer),
+            Some(StatsdLink::Udp(socket)) => {
                 let packet = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
                 socket.send(packet).map(drop)
             }
@@ -116,7 +116,7 @@ impl Wire {
         if let Err(error) = sent {
             self.complain(&error);
             // A failed UDP packet does not affect the next one.
-            if self.target.protocol == Protocol::Tcp {
+            if self.target.protocol == StatsdTransport::Tcp {
                 self.link = None;
             }
         }
@@ -129,12 +129,12 @@ impl Wire {
     }
 }
 
-fn connect(target: &Target) -> io::Result<Link> {
+fn connect(target: &StatsdServer) -> io::Result<StatsdLink> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in target.address.to_socket_addrs()? {
         let link = match target.protocol {
-            Protocol::Udp => udp(address).map(Link::Udp),
-            Protocol::Tcp => tcp(address).map(Link::Tcp),
+            StatsdTransport::Udp => udp(address).map(StatsdLink::Udp),
+            StatsdTransport::Tcp => tcp(address).map(StatsdLink::Tcp),
         };
         match link {
             Ok(link) => return Ok(link),

@@ -9,10 +9,10 @@ use http::{HeaderMap, Response};
 use http_body::Body as _;
 
 use super::calls::length;
-use super::{Connection, Failure, MAX_UNSENT};
+use super::{Connection, ConnectionFailure, MAX_UNSENT};
 use crate::transport::frame::{self, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Service};
-use crate::transport::stream::{Input, Output, STREAM_COST, Stream, Then};
+use crate::transport::stream::{Output, RequestState, STREAM_COST, Stream, Then};
 
 const STATUS: &[u8] = b":status";
 const OK: &[u8] = b"200";
@@ -74,7 +74,7 @@ impl<S: Service> Connection<S> {
     /// Sends a body as the client's windows allow.
     fn send(&mut self, id: u32, data: Bytes, then: Then<S::Body>, is_whole: bool, now: Instant) {
         if !self.streams.contains_key(&id) {
-            let input = if is_whole { Input::Ended } else { Input::Discarding };
+            let input = if is_whole { RequestState::Ended } else { RequestState::Discarding };
             if !self.open(id, input, None) {
                 return self.reset(id, Reason::ENHANCE_YOUR_CALM);
             }
@@ -162,7 +162,7 @@ impl<S: Service> Connection<S> {
                 self.spend(id, bytes);
                 continue;
             }
-            let is_whole = matches!(stream.input, Input::Ended);
+            let is_whole = matches!(stream.input, RequestState::Ended);
             match std::mem::replace(then, Then::End) {
                 Then::Body(body) => {
                     if !self.poll_body(id, body) {
@@ -249,7 +249,7 @@ impl<S: Service> Connection<S> {
 
     /// Refuses a call whose header list is too large with an HTTP status, before it reaches a
     /// service.
-    pub(super) fn refuse_list(&mut self, id: u32, is_whole: bool) -> Result<(), Failure> {
+    pub(super) fn refuse_list(&mut self, id: u32, is_whole: bool) -> Result<(), ConnectionFailure> {
         let encoder = &mut self.encoder;
         frame::write_block(&mut self.out, flag::END_STREAM, id, |out| {
             encoder.begin(out);

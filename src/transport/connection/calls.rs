@@ -5,12 +5,12 @@ use std::time::Instant;
 use futures_util::future::Either;
 
 use super::routes::Routed;
-use super::{Call, Connection, Failure, PartialBlock, WINDOW};
+use super::{CallFuture, Connection, ConnectionFailure, PartialBlock, WINDOW};
 use crate::transport::body;
-use crate::transport::fields::Verdict;
+use crate::transport::fields::FieldsVerdict;
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
-use crate::transport::stream::{Input, Output, STREAM_COST, Stream};
+use crate::transport::stream::{Output, RequestState, STREAM_COST, Stream};
 
 impl<S: Service> Connection<S> {
     /// Handles HEADERS, and the DATA that follows if that is the whole body of a unary call.
@@ -21,7 +21,7 @@ impl<S: Service> Connection<S> {
         payload: &[u8],
         after: &[u8],
         now: Instant,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, ConnectionFailure> {
         if head.stream.is_multiple_of(2) {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -51,7 +51,7 @@ impl<S: Service> Connection<S> {
         block: &[u8],
         after: &[u8],
         now: Instant,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, ConnectionFailure> {
         if stream <= self.last_stream {
             return self.trailers(stream, is_end_of_stream, block, now).map(|()| 0);
         }
@@ -114,7 +114,7 @@ impl<S: Service> Connection<S> {
         announced: Option<u64>,
         body: &[u8],
         now: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ConnectionFailure> {
         if announced.is_some_and(|announced| usize::try_from(announced) != Ok(body.len())) {
             return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
         }
@@ -130,7 +130,7 @@ impl<S: Service> Connection<S> {
     /// call completes at once.
     fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
         let is_known = self.streams.contains_key(&stream);
-        let cost = size_of::<Call<S>>().saturating_add(if is_known {
+        let cost = size_of::<CallFuture<S>>().saturating_add(if is_known {
             0
         } else {
             STREAM_COST.saturating_add(exchange.request.len())
@@ -150,13 +150,13 @@ impl<S: Service> Connection<S> {
         let waiting = self
             .streams
             .entry(stream)
-            .or_insert_with(|| Stream::new(Input::Ended, None, WINDOW.into(), initial_window));
+            .or_insert_with(|| Stream::new(RequestState::Ended, None, WINDOW.into(), initial_window));
         waiting.slot = Some(slot);
         waiting.charged = waiting.charged.saturating_add(cost);
     }
 
     /// Adds a stream that outlives the current frame. Returns `false` if memory is exhausted.
-    pub(super) fn open(&mut self, stream: u32, input: Input<S::Head>, announced: Option<u64>) -> bool {
+    pub(super) fn open(&mut self, stream: u32, input: RequestState<S::Head>, announced: Option<u64>) -> bool {
         if self.account.charge(STREAM_COST).is_err() {
             return false;
         }
@@ -168,7 +168,7 @@ impl<S: Service> Connection<S> {
 
     /// Opens a stream to collect the body of a unary call.
     fn collect(&mut self, stream: u32, head: S::Head, max: usize, announced: Option<u64>, now: Instant) {
-        if self.open(stream, Input::Collecting { head, max, body: Vec::new() }, announced) {
+        if self.open(stream, RequestState::Collecting { head, max, body: Vec::new() }, announced) {
             self.set_deadline(stream, now);
         } else {
             self.refuse(stream, Refusal::BudgetExceeded, false, now);
@@ -183,7 +183,7 @@ impl<S: Service> Connection<S> {
         cost: usize,
         announced: Option<u64>,
         now: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ConnectionFailure> {
         if is_end_of_stream && announced.is_some_and(|announced| announced != 0) {
             return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
         }
@@ -192,9 +192,9 @@ impl<S: Service> Connection<S> {
         let (sender, body) = body::channel(self.slots.waker(slot));
         let input = if is_end_of_stream {
             sender.finish(None);
-            Input::Ended
+            RequestState::Ended
         } else {
-            Input::Streaming(sender)
+            RequestState::Streaming(sender)
         };
         let cost = cost.saturating_add(self.fields.map_cost());
         if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
@@ -216,7 +216,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Handles trailers, or HEADERS on a closed stream.
-    fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), Failure> {
+    fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         self.decode(block)?;
         let Some(stream) = self.streams.get(&id) else {
             return match self.forgotten.contains(&id) {
@@ -228,7 +228,7 @@ impl<S: Service> Connection<S> {
         if stream.is_remote_closed() {
             return self.reset_for_error(id, Reason::STREAM_CLOSED);
         }
-        if !is_end || self.fields.trailers_verdict() == Verdict::Malformed {
+        if !is_end || self.fields.trailers_verdict() == FieldsVerdict::Malformed {
             return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
         }
         if !self.charge_stream(id, self.fields.map_cost()) {
@@ -239,7 +239,7 @@ impl<S: Service> Connection<S> {
         self.end_input(id, trailers, now)
     }
 
-    pub(super) fn data(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+    pub(super) fn data(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         let (id, is_end) = (head.stream, head.has(flag::END_STREAM));
         if id == 0 || id > self.last_stream {
             return Err(Reason::PROTOCOL_ERROR.into());
@@ -280,12 +280,12 @@ impl<S: Service> Connection<S> {
         let Some(stream) = self.streams.get(&id) else { return };
         let is_answered = matches!(stream.output, Output::Sending { .. });
         let (refusal, is_streaming) = match &stream.input {
-            Input::Collecting { body, max, .. } if body.len().saturating_add(data.len()) > *max => {
+            RequestState::Collecting { body, max, .. } if body.len().saturating_add(data.len()) > *max => {
                 (Some(Refusal::BodyTooLarge), false)
             }
-            Input::Collecting { .. } => (None, false),
-            Input::Streaming(_) => (None, true),
-            Input::Discarding | Input::Ended => {
+            RequestState::Collecting { .. } => (None, false),
+            RequestState::Streaming(_) => (None, true),
+            RequestState::Discarding | RequestState::Ended => {
                 self.give_back(counted);
                 return self.give_back_of(id, counted);
             }
@@ -304,32 +304,32 @@ impl<S: Service> Connection<S> {
         self.give_back_of(id, if is_streaming { counted.saturating_sub(data.len()) } else { counted });
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match &mut stream.input {
-            Input::Collecting { body, .. } => body.extend_from_slice(data),
-            Input::Streaming(sender) if !data.is_empty() => {
+            RequestState::Collecting { body, .. } => body.extend_from_slice(data),
+            RequestState::Streaming(sender) if !data.is_empty() => {
                 // If the reader was dropped, all bytes count as read.
                 sender.send(data);
                 self.give_back_read(id);
             }
-            Input::Streaming(_) | Input::Discarding | Input::Ended => {}
+            RequestState::Streaming(_) | RequestState::Discarding | RequestState::Ended => {}
         }
     }
 
     /// Ends the request: begins a collected call, or ends the body that a service reads.
-    fn end_input(&mut self, id: u32, trailers: Option<http::HeaderMap>, now: Instant) -> Result<(), Failure> {
+    fn end_input(&mut self, id: u32, trailers: Option<http::HeaderMap>, now: Instant) -> Result<(), ConnectionFailure> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         if stream.expected.is_some_and(|left| left != 0) {
             return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
         }
         stream.deadline = None;
-        match std::mem::replace(&mut stream.input, Input::Ended) {
-            Input::Collecting { head, body, .. } => {
+        match std::mem::replace(&mut stream.input, RequestState::Ended) {
+            RequestState::Collecting { head, body, .. } => {
                 let mut exchange = self.spare.pop().unwrap_or_default();
                 exchange.request = body;
                 exchange.answer.clear();
                 self.begin_exchange(id, head, exchange, now);
             }
-            Input::Streaming(sender) => sender.finish(trailers),
-            Input::Discarding | Input::Ended => {}
+            RequestState::Streaming(sender) => sender.finish(trailers),
+            RequestState::Discarding | RequestState::Ended => {}
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl<S: Service> Connection<S> {
     /// Releases what a reader took of a body, and returns it to the stream's window.
     pub(super) fn give_back_read(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Input::Streaming(sender) = &stream.input else { return };
+        let RequestState::Streaming(sender) = &stream.input else { return };
         let read = sender.take_read();
         stream.charged = stream.charged.saturating_sub(read);
         self.account.release(read);
@@ -351,7 +351,7 @@ impl<S: Service> Connection<S> {
                 self.slots.free(slot);
             }
             if !stream.is_remote_closed() {
-                stream.input = Input::Discarding;
+                stream.input = RequestState::Discarding;
             }
         }
         let response = self.service.refuse(refusal);

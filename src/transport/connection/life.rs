@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Connection, End, Limits};
+use super::{Connection, ConnectionEnd, Limits};
 use crate::transport::frame::{self, MAX_STREAM, Reason, kind};
 use crate::transport::service::{Refusal, Service};
-use crate::transport::stream::{Input, Output};
+use crate::transport::stream::{Output, RequestState};
 
 /// Timeout for the client's preface and SETTINGS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const GOAWAY_PING: [u8; 8] = *b"goaway\0\0";
 #[derive(Debug)]
 pub(in crate::transport) struct Life {
     opened_at: Instant,
-    handshake: Handshake,
+    handshake: HandshakeState,
     heard_at: Instant,
     /// Deadline for the answer to a ping.
     pong_due: Option<Instant>,
@@ -49,7 +49,7 @@ pub(in crate::transport) struct Life {
 const MIN_BOUND: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handshake {
+enum HandshakeState {
     Preface,
     Settings,
     Done,
@@ -72,7 +72,7 @@ impl Life {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             opened_at: now,
-            handshake: Handshake::Preface,
+            handshake: HandshakeState::Preface,
             heard_at: now,
             pong_due: None,
             unsent_since: None,
@@ -86,19 +86,19 @@ impl Life {
     }
 
     pub(super) fn awaits_preface(&self) -> bool {
-        self.handshake == Handshake::Preface
+        self.handshake == HandshakeState::Preface
     }
 
     pub(super) fn on_preface(&mut self) {
-        self.handshake = Handshake::Settings;
+        self.handshake = HandshakeState::Settings;
     }
 
     pub(super) fn awaits_settings(&self) -> bool {
-        self.handshake == Handshake::Settings
+        self.handshake == HandshakeState::Settings
     }
 
     pub(super) fn on_settings(&mut self) {
-        self.handshake = Handshake::Done;
+        self.handshake = HandshakeState::Done;
     }
 
     pub(super) fn on_heard(&mut self, now: Instant) {
@@ -122,7 +122,7 @@ impl Life {
 
     /// Returns the deadline for the client's preface and SETTINGS.
     fn handshake_end(&self) -> Option<Instant> {
-        if self.handshake == Handshake::Done { None } else { self.opened_at.checked_add(HANDSHAKE_TIMEOUT) }
+        if self.handshake == HandshakeState::Done { None } else { self.opened_at.checked_add(HANDSHAKE_TIMEOUT) }
     }
 
     /// Returns the deadline for the client's next bytes, after which it is pinged, or the
@@ -178,17 +178,17 @@ impl<S: Service> Connection<S> {
         }
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.life.handshake_end()) {
-            return self.close(End::HandshakeTimeout);
+            return self.close(ConnectionEnd::HandshakeTimeout);
         }
         if is_due(self.life.grace_end) {
-            return self.close(End::GraceExceeded);
+            return self.close(ConnectionEnd::GraceExceeded);
         }
         if is_due(self.life.read_due(&self.limits)) {
-            return self.close(End::Unread);
+            return self.close(ConnectionEnd::Unread);
         }
         if is_due(self.life.sign_due(&self.limits)) {
             if self.life.pong_due.is_some() {
-                return self.close(End::Silent);
+                return self.close(ConnectionEnd::Silent);
             }
             frame::write(&mut self.out, kind::PING, 0, 0, &KEEPALIVE_PING);
             self.life.pong_due = now.checked_add(self.limits.keepalive_timeout);
@@ -225,7 +225,7 @@ impl<S: Service> Connection<S> {
 
     /// Returns `true` if the client has completed the HTTP/2 handshake.
     pub(in crate::transport) fn has_shaken_hands(&self) -> bool {
-        self.life.handshake == Handshake::Done
+        self.life.handshake == HandshakeState::Done
     }
 
     /// Begins a graceful shutdown: sends GOAWAY, and finishes the calls under way, within `grace`
@@ -251,7 +251,7 @@ impl<S: Service> Connection<S> {
 
     fn on_goaway_timeout(&mut self) {
         match self.life.shutdown {
-            Shutdown::Announced { at } if self.life.heard_at <= at => self.close(End::Finished),
+            Shutdown::Announced { at } if self.life.heard_at <= at => self.close(ConnectionEnd::Finished),
             Shutdown::Announced { .. } => self.finish_shutdown(),
             Shutdown::No | Shutdown::Final => {}
         }
@@ -268,11 +268,11 @@ impl<S: Service> Connection<S> {
         let is_going = self.life.shutdown == Shutdown::Final || self.life.is_leaving;
         let is_finished = is_going && self.streams.is_empty();
         if is_finished && self.out.is_empty() {
-            self.close(End::Finished);
+            self.close(ConnectionEnd::Finished);
         }
     }
 
-    fn close(&mut self, end: End) {
+    fn close(&mut self, end: ConnectionEnd) {
         self.end.get_or_insert(end);
     }
 
@@ -301,10 +301,10 @@ impl<S: Service> Connection<S> {
             stream.deadline = None;
             match (&stream.output, &stream.input) {
                 (Output::Sending { .. }, _) => self.reset(id, Reason::CANCEL),
-                (Output::Awaited, Input::Collecting { .. } | Input::Streaming(_)) => {
+                (Output::Awaited, RequestState::Collecting { .. } | RequestState::Streaming(_)) => {
                     self.refuse(id, Refusal::BodyTooSlow, false, now);
                 }
-                (Output::Awaited, Input::Discarding | Input::Ended) => {}
+                (Output::Awaited, RequestState::Discarding | RequestState::Ended) => {}
             }
         }
     }

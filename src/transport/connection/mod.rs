@@ -25,8 +25,8 @@ use foldhash::fast::RandomState;
 use futures_util::future::Either;
 
 pub(super) use self::life::Life;
-use super::budget::{Account, Budget};
-use super::fields::Fields;
+use super::budget::{Budget, ConnectionAccount};
+use super::fields::HeaderFields;
 use super::frame::{self, Reason, kind};
 use super::hpack::{Decoder, Encoder};
 use super::service::{Exchange, ResponseFuture, Route, Service};
@@ -74,16 +74,16 @@ pub struct Limits {
 pub(super) struct Connection<S: Service> {
     service: S,
     limits: Limits,
-    account: Account,
+    account: ConnectionAccount,
     decoder: Decoder,
     encoder: Encoder,
-    fields: Fields,
+    fields: HeaderFields,
     /// The last header block that left the decoder's table unchanged, and its route.
     known: Option<KnownBlock<S::Head>>,
     /// An incomplete header block.
     block: Option<PartialBlock>,
     streams: HashMap<u32, Stream<S>, RandomState>,
-    slots: Slots<Call<S>>,
+    slots: Slots<CallFuture<S>>,
     /// Streams whose answers wait for the connection's window or for the socket.
     blocked: VecDeque<u32>,
     /// Streams closed by this side first.
@@ -92,7 +92,7 @@ pub(super) struct Connection<S: Service> {
     last_stream: u32,
     /// The last stream named in the latest GOAWAY.
     goaway_stream: u32,
-    peer: Peer,
+    peer: PeerSettings,
     /// Bytes that this side may send on all streams together.
     send_window: i64,
     /// Bytes that the client may send on all streams together.
@@ -111,11 +111,11 @@ pub(super) struct Connection<S: Service> {
     /// `true` if they could not be charged.
     is_over_budget: bool,
     life: Life,
-    end: Option<End>,
+    end: Option<ConnectionEnd>,
 }
 
 /// The future of a call.
-type Call<S> = Either<<S as Service>::Unary, ResponseFuture<<S as Service>::Body>>;
+type CallFuture<S> = Either<<S as Service>::Unary, ResponseFuture<<S as Service>::Body>>;
 
 /// A header block whose route is known.
 struct KnownBlock<H> {
@@ -135,13 +135,13 @@ struct PartialBlock {
 
 /// The client's settings that this side uses.
 #[derive(Clone, Copy, Debug)]
-struct Peer {
+struct PeerSettings {
     initial_window: i64,
 }
 
 /// Load of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct ConnectionLoad {
     /// `true` if calls are under way.
     pub(super) is_busy: bool,
     /// The last stream that the client opened.
@@ -152,7 +152,7 @@ pub(super) struct Load {
 
 /// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// All calls are finished, and no more will come.
     Finished,
     /// The client broke the protocol.
@@ -172,22 +172,22 @@ pub(super) enum End {
 }
 
 /// Failure of a connection: the reason sent to the client, and the end for this side.
-struct Failure {
+struct ConnectionFailure {
     reason: Reason,
-    end: End,
+    end: ConnectionEnd,
 }
 
-impl From<Reason> for Failure {
+impl From<Reason> for ConnectionFailure {
     fn from(reason: Reason) -> Self {
-        Self { reason, end: End::Error(reason) }
+        Self { reason, end: ConnectionEnd::Error(reason) }
     }
 }
 
-impl From<Abuse> for Failure {
+impl From<Abuse> for ConnectionFailure {
     fn from(abuse: Abuse) -> Self {
         let end = match abuse {
-            Abuse::Resets => End::ResetFlood,
-            Abuse::Flood => End::Flood,
+            Abuse::Resets => ConnectionEnd::ResetFlood,
+            Abuse::Flood => ConnectionEnd::Flood,
         };
         Self { reason: Reason::ENHANCE_YOUR_CALM, end }
     }
@@ -199,10 +199,10 @@ impl<S: Service> Connection<S> {
         let mut connection = Self {
             service,
             limits,
-            account: Account::new(Arc::clone(budget)),
+            account: ConnectionAccount::new(Arc::clone(budget)),
             decoder: Decoder::new(HEADER_TABLE),
             encoder: Encoder::new(),
-            fields: Fields::default(),
+            fields: HeaderFields::default(),
             known: None,
             block: None,
             streams: HashMap::default(),
@@ -211,7 +211,7 @@ impl<S: Service> Connection<S> {
             forgotten: VecDeque::new(),
             last_stream: 0,
             goaway_stream: frame::MAX_STREAM,
-            peer: Peer { initial_window: DEFAULT_WINDOW.into() },
+            peer: PeerSettings { initial_window: DEFAULT_WINDOW.into() },
             send_window: DEFAULT_WINDOW.into(),
             receive_window: WINDOW.into(),
             unacknowledged: 0,
@@ -271,7 +271,7 @@ impl<S: Service> Connection<S> {
         if !self.is_over_budget {
             self.buffered = buffered;
         } else if self.out.len() > MAX_UNCHARGED {
-            self.end.get_or_insert(End::Unread);
+            self.end.get_or_insert(ConnectionEnd::Unread);
         }
     }
 
@@ -287,22 +287,22 @@ impl<S: Service> Connection<S> {
     }
 
     /// Returns the load of the connection.
-    pub(super) fn load(&self) -> Load {
-        Load { is_busy: !self.streams.is_empty(), last_stream: self.last_stream, held: self.account.used() }
+    pub(super) fn load(&self) -> ConnectionLoad {
+        ConnectionLoad { is_busy: !self.streams.is_empty(), last_stream: self.last_stream, held: self.account.used() }
     }
 
     /// Returns the reason for the connection's end, if it has ended.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(super) fn end(&self) -> Option<ConnectionEnd> {
         self.end
     }
 
     /// Records that the socket was closed.
     pub(super) fn on_closed(&mut self) {
-        self.end.get_or_insert(End::Finished);
+        self.end.get_or_insert(ConnectionEnd::Finished);
     }
 
     /// Ends the connection because of a client error, and sends the reason.
-    fn fail(&mut self, failure: &Failure) {
+    fn fail(&mut self, failure: &ConnectionFailure) {
         if self.end.is_none() {
             self.write_goaway(self.last_stream, failure.reason);
             self.end = Some(failure.end);
@@ -336,7 +336,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Resets a stream because of a client error.
-    fn reset_for_error(&mut self, stream: u32, reason: Reason) -> Result<(), Failure> {
+    fn reset_for_error(&mut self, stream: u32, reason: Reason) -> Result<(), ConnectionFailure> {
         self.reset(stream, reason);
         Ok(self.strikes.record_error()?)
     }
@@ -363,7 +363,7 @@ impl<S: Service> Connection<S> {
     fn shrink(&mut self) {
         self.spare = Vec::new();
         self.slots.shrink();
-        self.fields = Fields::default();
+        self.fields = HeaderFields::default();
         self.known = None;
         self.streams.shrink_to_fit();
         self.blocked.shrink_to_fit();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Connection, DEFAULT_WINDOW, End, Failure, PartialBlock};
+use super::{Connection, ConnectionEnd, ConnectionFailure, DEFAULT_WINDOW, PartialBlock};
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::Service;
 
@@ -64,7 +64,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// Handles one frame. Returns the number of bytes of `after` consumed with it.
-    fn frame(&mut self, head: FrameHead, payload: &[u8], after: &[u8], now: Instant) -> Result<usize, Failure> {
+    fn frame(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        after: &[u8],
+        now: Instant,
+    ) -> Result<usize, ConnectionFailure> {
         let is_continued = self.block.as_ref().is_some_and(|block| block.stream == head.stream);
         if (self.block.is_some() || head.kind == kind::CONTINUATION)
             && !(is_continued && head.kind == kind::CONTINUATION)
@@ -97,19 +103,19 @@ impl<S: Service> Connection<S> {
     }
 
     /// Keeps the start of a header block.
-    pub(super) fn begin_block(&mut self, block: PartialBlock) -> Result<(), Failure> {
+    pub(super) fn begin_block(&mut self, block: PartialBlock) -> Result<(), ConnectionFailure> {
         self.account.charge(block.bytes.len()).map_err(|_| Reason::ENHANCE_YOUR_CALM)?;
         self.block = Some(block);
         Ok(())
     }
 
-    fn continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+    fn continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         let Some(mut block) = self.block.take() else { return Err(Reason::PROTOCOL_ERROR.into()) };
         if payload.is_empty() && !head.has(flag::END_HEADERS) {
             self.strikes.record_empty(now)?;
         }
         if block.bytes.len().saturating_add(payload.len()) > MAX_BLOCK {
-            return Err(Failure { reason: Reason::ENHANCE_YOUR_CALM, end: End::Flood });
+            return Err(ConnectionFailure { reason: Reason::ENHANCE_YOUR_CALM, end: ConnectionEnd::Flood });
         }
         self.account.charge(payload.len()).map_err(|_| Reason::ENHANCE_YOUR_CALM)?;
         block.bytes.extend_from_slice(payload);
@@ -123,7 +129,7 @@ impl<S: Service> Connection<S> {
         self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop)
     }
 
-    fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Failure> {
+    fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), ConnectionFailure> {
         if head.stream == 0 || head.stream > self.last_stream {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -140,7 +146,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn settings(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+    fn settings(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         if head.stream != 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -174,7 +180,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn setting(&mut self, name: u16, value: u32) -> Result<(), Failure> {
+    fn setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionFailure> {
         match name {
             setting::HEADER_TABLE_SIZE => self.encoder.set_max_table(value),
             setting::ENABLE_PUSH if value > 1 => return Err(Reason::PROTOCOL_ERROR.into()),
@@ -189,7 +195,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Adjusts the windows of all streams by the change of the initial window (RFC 9113, 6.9.2).
-    fn set_initial_window(&mut self, value: u32) -> Result<(), Failure> {
+    fn set_initial_window(&mut self, value: u32) -> Result<(), ConnectionFailure> {
         let value = i64::from(value);
         let change = value.saturating_sub(self.peer.initial_window);
         self.peer.initial_window = value;
@@ -202,7 +208,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn ping(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+    fn ping(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         if head.stream != 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -218,7 +224,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn window_update(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+    fn window_update(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         let Ok(bytes) = <[u8; 4]>::try_from(payload) else { return Err(Reason::FRAME_SIZE_ERROR.into()) };
         let increment = i64::from(u32::from_be_bytes(bytes) & frame::MAX_STREAM);
         self.strikes.record_control(now)?;
@@ -249,7 +255,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Validates a PRIORITY frame, and ignores it: RFC 9113, 5.3.2 deprecates priorities.
-    fn priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Failure> {
+    fn priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         if head.stream == 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }

@@ -1,7 +1,7 @@
 //! Decodes header blocks, and finds the routes of their lists.
 
-use super::{Connection, Failure, KnownBlock, MAX_HEADER_LIST};
-use crate::transport::fields::Verdict;
+use super::{Connection, ConnectionFailure, KnownBlock, MAX_HEADER_LIST};
+use crate::transport::fields::FieldsVerdict;
 use crate::transport::frame::Reason;
 use crate::transport::service::{Route, Service};
 
@@ -18,15 +18,15 @@ pub(super) enum Routed<H> {
 
 impl<S: Service> Connection<S> {
     /// Decodes or recognizes a request's header block, and returns its route.
-    pub(super) fn route(&mut self, block: &[u8]) -> Result<Routed<S::Head>, Failure> {
+    pub(super) fn route(&mut self, block: &[u8]) -> Result<Routed<S::Head>, ConnectionFailure> {
         if let Some(known) = self.known.as_ref().filter(|known| known.block == block) {
             return Ok(Routed::To(known.route(), known.content_length));
         }
         let leaves_table = self.decode(block)?;
         match self.fields.request_verdict() {
-            Verdict::WellFormed => {}
-            Verdict::Malformed => return Ok(Routed::Malformed),
-            Verdict::TooLarge => return Ok(Routed::TooLarge),
+            FieldsVerdict::WellFormed => {}
+            FieldsVerdict::Malformed => return Ok(Routed::Malformed),
+            FieldsVerdict::TooLarge => return Ok(Routed::TooLarge),
         }
         let content_length = self.fields.content_length();
         let route = self.service.route(&self.fields);
@@ -39,7 +39,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Decodes a block into `fields`. Returns `true` if the decoder's table is unchanged.
-    pub(super) fn decode(&mut self, block: &[u8]) -> Result<bool, Failure> {
+    pub(super) fn decode(&mut self, block: &[u8]) -> Result<bool, ConnectionFailure> {
         let fields = &mut self.fields;
         fields.clear();
         let leaves_table = self

@@ -18,11 +18,11 @@ use http::{Request, Response};
 use http_body_util::Full;
 
 use super::super::budget::Budget;
-use super::super::fields::Fields;
+use super::super::fields::HeaderFields;
 use super::super::frame::{FrameHead, HEAD, Reason, flag, kind, write, write_block};
 use super::super::hpack::{Decoder, Encoder};
 use super::super::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
-use super::{Connection, End, Limits, MAX_WORK};
+use super::{Connection, ConnectionEnd, Limits, MAX_WORK};
 use crate::transport::body::RequestBody;
 
 const LIMITS: Limits = Limits {
@@ -46,7 +46,7 @@ impl Service for Echo {
     type Unary = Either<Ready<Answer<Full<Bytes>>>, Pending<Answer<Full<Bytes>>>>;
     type Body = Full<Bytes>;
 
-    fn route(&self, fields: &Fields) -> Route<Arc<[u8]>> {
+    fn route(&self, fields: &HeaderFields) -> Route<Arc<[u8]>> {
         match fields.path() {
             b"/stream" | b"/unread" | b"/early" => Route::Stream { cost: 1_000 },
             path => Route::Unary { head: path.into(), max_body: 100_000 },
@@ -97,7 +97,7 @@ impl Service for Echo {
 }
 
 /// The client of one connection, with a clock of its own.
-pub(super) struct Peer {
+pub(super) struct TestPeer {
     pub(super) connection: Connection<Echo>,
     pub(super) now: Instant,
     pub(super) budget: Arc<Budget>,
@@ -108,7 +108,7 @@ pub(super) struct Peer {
 
 /// A frame that the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SentFrame {
     /// Stream, fields, and whether the stream ends.
     Headers(u32, Vec<(String, String)>, bool),
     Data(u32, Vec<u8>, bool),
@@ -120,7 +120,7 @@ pub(super) enum Sent {
     Other(u8),
 }
 
-impl Peer {
+impl TestPeer {
     /// Creates a client that has completed the handshake.
     pub(super) fn new() -> Self {
         Self::with(LIMITS, 1 << 20)
@@ -189,7 +189,7 @@ impl Peer {
     }
 
     /// Takes everything that the server has to send.
-    pub(super) fn sent(&mut self) -> Vec<Sent> {
+    pub(super) fn sent(&mut self) -> Vec<SentFrame> {
         let mut sent = Vec::new();
         while !self.connection.out().is_empty() {
             let bytes = self.connection.out().to_vec();
@@ -205,48 +205,50 @@ impl Peer {
         sent
     }
 
-    fn read(&mut self, head: FrameHead, payload: &[u8]) -> Sent {
+    fn read(&mut self, head: FrameHead, payload: &[u8]) -> SentFrame {
         let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
         match head.kind {
             kind::HEADERS => {
                 let mut fields = Vec::new();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 self.decoder.decode(payload, |name, value| fields.push((text(name), text(value)))).unwrap();
-                Sent::Headers(head.stream, fields, head.has(flag::END_STREAM))
+                SentFrame::Headers(head.stream, fields, head.has(flag::END_STREAM))
             }
-            kind::DATA => Sent::Data(head.stream, payload.to_vec(), head.has(flag::END_STREAM)),
-            kind::RST_STREAM => Sent::Reset(head.stream, number(0)),
-            kind::GOAWAY => Sent::GoAway(number(0), number(4)),
-            kind::PING => Sent::Ping(payload.to_vec(), head.has(flag::ACK)),
-            kind::WINDOW_UPDATE => Sent::WindowUpdate(head.stream, number(0)),
-            kind::SETTINGS if head.has(flag::ACK) => Sent::SettingsAck,
-            other => Sent::Other(other),
+            kind::DATA => SentFrame::Data(head.stream, payload.to_vec(), head.has(flag::END_STREAM)),
+            kind::RST_STREAM => SentFrame::Reset(head.stream, number(0)),
+            kind::GOAWAY => SentFrame::GoAway(number(0), number(4)),
+            kind::PING => SentFrame::Ping(payload.to_vec(), head.has(flag::ACK)),
+            kind::WINDOW_UPDATE => SentFrame::WindowUpdate(head.stream, number(0)),
+            kind::SETTINGS if head.has(flag::ACK) => SentFrame::SettingsAck,
+            other => SentFrame::Other(other),
         }
     }
 
     /// Returns the reason of the GOAWAY that ended the connection.
     pub(super) fn goaway(&mut self) -> Option<u32> {
-        self.sent().into_iter().find_map(|sent| if let Sent::GoAway(_, reason) = sent { Some(reason) } else { None })
+        self.sent()
+            .into_iter()
+            .find_map(|sent| if let SentFrame::GoAway(_, reason) = sent { Some(reason) } else { None })
     }
 }
 
 /// Returns the three frames of an echo.
-pub(super) fn echo(stream: u32, body: &[u8]) -> Vec<Sent> {
-    vec![head(stream), Sent::Data(stream, body.to_vec(), false), trailers(stream)]
+pub(super) fn echo(stream: u32, body: &[u8]) -> Vec<SentFrame> {
+    vec![head(stream), SentFrame::Data(stream, body.to_vec(), false), trailers(stream)]
 }
 
-pub(super) fn head(stream: u32) -> Sent {
+pub(super) fn head(stream: u32) -> SentFrame {
     let fields = [(":status", "200"), ("content-type", "application/grpc")];
-    Sent::Headers(stream, fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(), false)
+    SentFrame::Headers(stream, fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(), false)
 }
 
-pub(super) fn trailers(stream: u32) -> Sent {
-    Sent::Headers(stream, vec![("grpc-status".to_owned(), "0".to_owned())], true)
+pub(super) fn trailers(stream: u32) -> SentFrame {
+    SentFrame::Headers(stream, vec![("grpc-status".to_owned(), "0".to_owned())], true)
 }
 
-pub(super) fn refusal(stream: u32, refusal: Refusal) -> Sent {
+pub(super) fn refusal(stream: u32, refusal: Refusal) -> SentFrame {
     let fields = vec![(":status".to_owned(), "200".to_owned()), ("refused".to_owned(), format!("{refusal:?}"))];
-    Sent::Headers(stream, fields, true)
+    SentFrame::Headers(stream, fields, true)
 }
 
 pub(super) const fn code(reason: Reason) -> u32 {

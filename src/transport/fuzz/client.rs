@@ -12,7 +12,7 @@ const DEFAULT_WINDOW: i64 = 65_535;
 
 /// Progress of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
+enum AnswerProgress {
     #[default]
     Nothing,
     Head,
@@ -22,7 +22,7 @@ enum Progress {
 
 /// A call of this client.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct ClientCall {
     pub(super) behaviour: Behaviour,
     /// The part of the body sent so far.
     body: Vec<u8>,
@@ -35,14 +35,14 @@ pub(super) struct Call {
     pub(super) send_window: i64,
 }
 
-pub(super) struct Client {
+pub(super) struct FuzzClient {
     encoder: Encoder,
     decoder: Decoder,
     unread: Vec<u8>,
     /// A continued header block: stream, end of stream, bytes.
     continued: Option<(u32, bool, Vec<u8>)>,
-    pub(super) calls: BTreeMap<u32, Call>,
-    progress: BTreeMap<u32, Progress>,
+    pub(super) calls: BTreeMap<u32, ClientCall>,
+    progress: BTreeMap<u32, AnswerProgress>,
     pub(super) last_stream: u32,
     /// Set when the client has sent arbitrary frames: answers and windows are no longer checked.
     pub(super) is_wild: bool,
@@ -60,7 +60,7 @@ pub(super) struct Client {
     pub(super) pings: Vec<Vec<u8>>,
 }
 
-impl Client {
+impl FuzzClient {
     pub(super) fn new() -> Self {
         Self {
             encoder: Encoder::new(),
@@ -106,7 +106,7 @@ impl Client {
             }
         });
         let (window, send_window) = (self.initial_window, 1 << 20);
-        let call = Call {
+        let call = ClientCall {
             behaviour,
             body: Vec::new(),
             is_ended: is_end,
@@ -235,7 +235,7 @@ impl Client {
             }
             kind::RST_STREAM => {
                 assert!(payload.len() == 4 && (self.is_wild || self.calls.contains_key(&head.stream)), "{head:?}");
-                self.progress.insert(head.stream, Progress::Reset);
+                self.progress.insert(head.stream, AnswerProgress::Reset);
             }
             kind::DATA => self.on_data(head, payload),
             kind::HEADERS if !head.has(flag::END_HEADERS) => {
@@ -258,7 +258,7 @@ impl Client {
 
     fn on_data(&mut self, head: FrameHead, payload: &[u8]) {
         let progress = self.progress.entry(head.stream).or_default();
-        assert_eq!(*progress, Progress::Head, "DATA between HEADERS and the end: {head:?}");
+        assert_eq!(*progress, AnswerProgress::Head, "DATA between HEADERS and the end: {head:?}");
         let Some(call) = self.calls.get_mut(&head.stream) else { return assert!(self.is_wild, "{head:?}") };
         let length = i64::try_from(payload.len()).unwrap();
         (self.window, call.window) = (self.window - length, call.window - length);
@@ -279,14 +279,14 @@ impl Client {
         self.decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec()))).expect("a block");
         let progress = self.progress.entry(stream).or_default();
         match *progress {
-            Progress::Nothing => {
+            AnswerProgress::Nothing => {
                 assert!(fields.first().is_some_and(|(name, _)| name == b":status"), "{stream}: {fields:?}");
-                *progress = Progress::Head;
+                *progress = AnswerProgress::Head;
             }
-            Progress::Head => {
+            AnswerProgress::Head => {
                 assert!(is_end && fields.iter().all(|(name, _)| name.first() != Some(&b':')), "{stream}: {fields:?}");
             }
-            Progress::All | Progress::Reset => panic!("HEADERS on a stream that is over: {stream}"),
+            AnswerProgress::All | AnswerProgress::Reset => panic!("HEADERS on a stream that is over: {stream}"),
         }
         if fields.iter().any(|(name, _)| name == b"refused")
             && let Some(call) = self.calls.get_mut(&stream)
@@ -299,7 +299,7 @@ impl Client {
     }
 
     fn on_end(&mut self, stream: u32) {
-        self.progress.insert(stream, Progress::All);
+        self.progress.insert(stream, AnswerProgress::All);
         let Some(call) = self.calls.get(&stream).filter(|call| !self.is_wild && !call.is_refused) else { return };
         let expected = match call.behaviour {
             Behaviour::Echo | Behaviour::Later | Behaviour::StreamEcho => call.body.clone(),
@@ -313,10 +313,10 @@ impl Client {
 
     /// Returns the streams of unfinished calls that wait only for the server.
     pub(super) fn unanswered(&self) -> Vec<u32> {
-        let is_due = |call: &Call| {
+        let is_due = |call: &ClientCall| {
             !call.is_reset && (call.is_ended && call.behaviour != Behaviour::Never || call.behaviour == Behaviour::Fail)
         };
-        let is_over = |stream| matches!(self.progress.get(stream), Some(Progress::All | Progress::Reset));
+        let is_over = |stream| matches!(self.progress.get(stream), Some(AnswerProgress::All | AnswerProgress::Reset));
         let due = self.calls.iter().filter(|(stream, call)| is_due(call) && **stream <= self.last_accepted);
         due.filter(|(stream, _)| !is_over(stream)).map(|(stream, _)| *stream).collect()
     }

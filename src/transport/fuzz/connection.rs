@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::Input;
-use super::client::Client;
+use super::FuzzInput;
+use super::client::FuzzClient;
 use super::service::Behaviour;
-use super::wire::Wire;
-use crate::transport::connection::End;
+use super::wire::FuzzWire;
+use crate::transport::connection::ConnectionEnd;
 use crate::transport::frame::{self, flag, kind};
 
 /// Maximum number of steps of one input.
@@ -17,9 +17,9 @@ const LAST_OPENINGS: usize = 20;
 
 /// Runs an input: each step is a byte, followed by its parameters.
 pub fn run(bytes: &[u8]) {
-    let mut input = Input(bytes);
-    let (mut wire, mut client) = (Wire::new(), Client::new());
-    wire.send(&Client::preface());
+    let mut input = FuzzInput(bytes);
+    let (mut wire, mut client) = (FuzzWire::new(), FuzzClient::new());
+    wire.send(&FuzzClient::preface());
     client.read(&wire.turn(usize::MAX));
     let mut held = Vec::new();
     for _ in 0..MAX_STEPS {
@@ -57,7 +57,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// Returns what the client sends in a step.
-fn client_step(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
+fn client_step(step: u8, input: &mut FuzzInput<'_>, client: &mut FuzzClient) -> Vec<u8> {
     match step {
         0..=3 => begin(step, input, client),
         4 => {
@@ -103,7 +103,7 @@ fn client_step(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> 
 }
 
 /// Begins a call: whole, only begun, or with its header block in pieces.
-fn begin(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
+fn begin(step: u8, input: &mut FuzzInput<'_>, client: &mut FuzzClient) -> Vec<u8> {
     let behaviour = match input.u8() % 10 {
         0 | 1 => Behaviour::Echo,
         2 => Behaviour::Later,
@@ -128,11 +128,11 @@ fn begin(step: u8, input: &mut Input<'_>, client: &mut Client) -> Vec<u8> {
 }
 
 /// Returns the stream of a call, usually of a recent one.
-fn stream(input: &mut Input<'_>, client: &Client) -> u32 {
+fn stream(input: &mut FuzzInput<'_>, client: &FuzzClient) -> u32 {
     client.last_stream.saturating_sub(u32::from(input.u8() % 16) * 2)
 }
 
-fn server_step(step: u8, input: &mut Input<'_>, wire: &mut Wire) {
+fn server_step(step: u8, input: &mut FuzzInput<'_>, wire: &mut FuzzWire) {
     match step {
         9 => wire.pass(Duration::from_millis(1 << (input.u8() % 18))),
         10 => wire.gate.open(),
@@ -146,7 +146,7 @@ fn server_step(step: u8, input: &mut Input<'_>, wire: &mut Wire) {
 
 /// Unblocks every call: each is answered or reset, and a client that followed the protocol receives
 /// no error.
-fn finish(wire: &mut Wire, client: &mut Client) {
+fn finish(wire: &mut FuzzWire, client: &mut FuzzClient) {
     if wire.end().is_none() && !client.is_wild {
         wire.send(&client.widen(0, 1 << 30));
         let streams: Vec<u32> = client.calls.keys().copied().collect();
@@ -162,7 +162,7 @@ fn finish(wire: &mut Wire, client: &mut Client) {
     if wire.end().is_none() && !client.is_wild {
         assert_eq!(client.unanswered(), [0; 0]);
     }
-    assert!(client.is_wild || !matches!(wire.end(), Some(End::Error(_))), "{:?}", wire.end());
+    assert!(client.is_wild || !matches!(wire.end(), Some(ConnectionEnd::Error(_))), "{:?}", wire.end());
     wire.pass(Duration::from_secs(5));
     client.read(&wire.turn(usize::MAX));
 }

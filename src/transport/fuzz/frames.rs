@@ -1,18 +1,18 @@
 //! Arbitrary bytes from a client, in pieces of any size.
 
-use super::Input;
-use super::client::Client;
-use super::wire::Wire;
+use super::FuzzInput;
+use super::client::FuzzClient;
+use super::wire::FuzzWire;
 
 /// Runs an input. Its first byte selects whether the client completes the handshake first, its
 /// second byte the size of the pieces.
 pub fn run(bytes: &[u8]) {
-    let mut input = Input(bytes);
+    let mut input = FuzzInput(bytes);
     let (begin, piece) = (input.u8(), usize::from(input.u8()).pow(2).max(1));
-    let (mut wire, mut client) = (Wire::new(), Client::new());
+    let (mut wire, mut client) = (FuzzWire::new(), FuzzClient::new());
     client.is_wild = true;
     if begin % 4 != 0 {
-        wire.send(&Client::preface());
+        wire.send(&FuzzClient::preface());
     }
     while !input.is_empty() && wire.end().is_none() {
         wire.send(input.bytes(piece));

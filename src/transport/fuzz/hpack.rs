@@ -1,6 +1,6 @@
 //! Arbitrary blocks through a decoder, and header lists through an encoder and a decoder.
 
-use super::Input;
+use super::FuzzInput;
 use crate::transport::hpack::{Decoder, Encoder};
 
 /// Fields that the encoder may insert. Their addresses are stable, as it requires.
@@ -13,12 +13,12 @@ const REPEATED: [(&[u8], &[u8]); 4] = [
 
 /// Runs an input; its first byte selects decoding or encoding.
 pub fn run(bytes: &[u8]) {
-    let mut input = Input(bytes);
+    let mut input = FuzzInput(bytes);
     if input.u8().is_multiple_of(2) { decode(input) } else { encode(input) }
 }
 
 /// Decodes blocks, each preceded by its length.
-fn decode(mut input: Input<'_>) {
+fn decode(mut input: FuzzInput<'_>) {
     let max = [0, 64, 4096, 65_536][usize::from(input.u8() % 4)];
     let (mut decoder, mut twin) = (Decoder::new(max), Decoder::new(max));
     while !input.is_empty() {
@@ -41,7 +41,7 @@ fn decode(mut input: Input<'_>) {
     }
 }
 
-fn encode(mut input: Input<'_>) {
+fn encode(mut input: FuzzInput<'_>) {
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
     while !input.is_empty() {
         let (mut block, mut sent, mut received) = (Vec::new(), Vec::new(), Vec::new());

@@ -26,9 +26,9 @@ mod wire;
 
 /// Input of a target, read as numbers; zeros after its end.
 #[derive(Clone, Copy, Debug)]
-struct Input<'a>(&'a [u8]);
+struct FuzzInput<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> FuzzInput<'a> {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

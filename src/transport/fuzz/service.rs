@@ -12,7 +12,7 @@ use http_body::{Body, Frame};
 use parking_lot::Mutex;
 
 use crate::transport::body::RequestBody;
-use crate::transport::fields::Fields;
+use crate::transport::fields::HeaderFields;
 use crate::transport::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
 
 /// Maximum size of a unary call's body, in bytes.
@@ -113,10 +113,10 @@ pub(in crate::transport) struct Scripted(pub(in crate::transport) Gate);
 
 impl Service for Scripted {
     type Head = Behaviour;
-    type Unary = Pin<Box<dyn Future<Output = Answer<Script>> + Send>>;
-    type Body = Script;
+    type Unary = Pin<Box<dyn Future<Output = Answer<ServiceScript>> + Send>>;
+    type Body = ServiceScript;
 
-    fn route(&self, fields: &Fields) -> Route<Behaviour> {
+    fn route(&self, fields: &HeaderFields) -> Route<Behaviour> {
         match Behaviour::of(fields.path()) {
             Behaviour::StreamEcho | Behaviour::Status | Behaviour::Pieces(_) | Behaviour::Fail => {
                 Route::Stream { cost: 1_000 }
@@ -142,31 +142,31 @@ impl Service for Scripted {
         })
     }
 
-    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Script> {
+    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<ServiceScript> {
         let (behaviour, gate) = (Behaviour::of(request.uri().path().as_bytes()), self.0.clone());
         let mut body = request.into_body();
         Box::pin(async move {
             let script = match behaviour {
                 Behaviour::Status => {
                     while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
-                    Script::Empty
+                    ServiceScript::Empty
                 }
-                Behaviour::Pieces(left) => Script::Pieces { left, seen: gate.opened(), gate, _unread: body },
-                Behaviour::Fail => Script::Failing(Some(Bytes::from_static(b"before"))),
-                _ => Script::Echo(body),
+                Behaviour::Pieces(left) => ServiceScript::Pieces { left, seen: gate.opened(), gate, _unread: body },
+                Behaviour::Fail => ServiceScript::Failing(Some(Bytes::from_static(b"before"))),
+                _ => ServiceScript::Echo(body),
             };
             Answer::Response(Box::new(Response::new(script)))
         })
     }
 
-    fn refuse(&self, refusal: Refusal) -> Response<Script> {
-        Response::builder().header("refused", format!("{refusal:?}")).body(Script::Empty).unwrap()
+    fn refuse(&self, refusal: Refusal) -> Response<ServiceScript> {
+        Response::builder().header("refused", format!("{refusal:?}")).body(ServiceScript::Empty).unwrap()
     }
 }
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(in crate::transport) enum Script {
+pub(in crate::transport) enum ServiceScript {
     Empty,
     Echo(RequestBody),
     Pieces {
@@ -180,7 +180,7 @@ pub(in crate::transport) enum Script {
     Failing(Option<Bytes>),
 }
 
-impl Body for Script {
+impl Body for ServiceScript {
     type Data = Bytes;
     type Error = ();
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::service::{Gate, Scripted};
 use crate::transport::budget::Budget;
-use crate::transport::connection::{Connection, End, Limits};
+use crate::transport::connection::{Connection, ConnectionEnd, Limits};
 
 /// Memory budget of all clients, in bytes; small, so that inputs reach the bound.
 pub(super) const BUDGET: usize = 1 << 20;
@@ -23,7 +23,7 @@ pub(super) const LIMITS: Limits = Limits {
     keepalive_timeout: Duration::from_secs(20),
 };
 
-pub(super) struct Wire {
+pub(super) struct FuzzWire {
     connection: Connection<Scripted>,
     pub(super) gate: Gate,
     pub(super) now: Instant,
@@ -36,7 +36,7 @@ pub(super) struct Wire {
     seen: usize,
 }
 
-impl Wire {
+impl FuzzWire {
     pub(super) fn new() -> Self {
         let (gate, now, budget) = (Gate::default(), Instant::now(), Arc::new(Budget::new(BUDGET)));
         let connection = Connection::new(Scripted(gate.clone()), LIMITS, &budget, now);
@@ -101,7 +101,7 @@ impl Wire {
         self.connection.shut_down(grace, self.now);
     }
 
-    pub(super) fn end(&self) -> Option<End> {
+    pub(super) fn end(&self) -> Option<ConnectionEnd> {
         self.connection.end()
     }
 

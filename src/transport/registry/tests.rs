@@ -14,8 +14,8 @@ fn address(last: u8) -> Option<SocketAddr> {
     Some((Ipv4Addr::new(10, 0, 0, last), 1000 + u16::from(last)).into())
 }
 
-fn load(is_busy: bool, last_stream: u32, held: usize) -> Load {
-    Load { is_busy, last_stream, held }
+fn load(is_busy: bool, last_stream: u32, held: usize) -> ConnectionLoad {
+    ConnectionLoad { is_busy, last_stream, held }
 }
 
 fn is_evicted(registration: &Registration) -> bool {

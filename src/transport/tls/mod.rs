@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::client_name::ClientName;
-use self::names::Name;
+use self::names::CertificateName;
 use crate::tls::trusting_itself;
 
 /// Timeout of a handshake.
@@ -71,7 +71,7 @@ pub struct Clients {
 
 /// Contents of the files at one time.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Contents {
+pub struct TlsContents {
     certificate: FileContents,
     key: FileContents,
     authorities: Option<FileContents>,
@@ -80,7 +80,7 @@ pub struct Contents {
 /// Bytes, or the reason why there are none.
 type FileContents = Result<Vec<u8>, String>;
 
-impl fmt::Debug for Contents {
+impl fmt::Debug for TlsContents {
     /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Contents")
@@ -89,9 +89,9 @@ impl fmt::Debug for Contents {
 
 impl TlsFiles {
     /// Reads these files and no others; blocks.
-    pub fn read(&self) -> Contents {
+    pub fn read(&self) -> TlsContents {
         let authorities = self.clients.as_ref().map(|clients| &clients.authorities);
-        Contents {
+        TlsContents {
             certificate: read(&self.certificate),
             key: read(&self.key),
             authorities: authorities.map(|path| read(path)),
@@ -102,7 +102,7 @@ impl TlsFiles {
     ///
     /// # Errors
     /// All problems, each with the file that it is in.
-    pub fn configure(&self, contents: &Contents) -> Result<ServerConfig, Vec<String>> {
+    pub fn configure(&self, contents: &TlsContents) -> Result<ServerConfig, Vec<String>> {
         let provider = Arc::new(default_provider());
         let mut problems = Vec::new();
         let chain = certificates(&self.certificate, &contents.certificate, &mut problems);
@@ -132,7 +132,7 @@ impl TlsFiles {
 
     fn verifier(
         &self,
-        contents: &Contents,
+        contents: &TlsContents,
         provider: &Arc<CryptoProvider>,
         problems: &mut Vec<String>,
     ) -> Option<Arc<dyn ClientCertVerifier>> {
@@ -190,9 +190,9 @@ fn key(path: &Path, contents: &FileContents, problems: &mut Vec<String>) -> Opti
 
 /// The active configuration. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Tls(Arc<ArcSwap<ServerConfig>>);
+pub struct ServerTls(Arc<ArcSwap<ServerConfig>>);
 
-impl Tls {
+impl ServerTls {
     /// Creates a configuration that handshakes use until it is replaced.
     pub fn new(config: ServerConfig) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(config)))
@@ -223,7 +223,7 @@ pub(super) fn client_certificate<S>(stream: &TlsStream<S>) -> Option<&Certificat
 /// Returns the first name that a client's certificate is issued for, if it presented one.
 pub fn client_name<S>(stream: &TlsStream<S>) -> Option<String> {
     let name = names::names(client_certificate(stream)?).next();
-    Some(name.map_or("a certificate without a name", Name::text).to_owned())
+    Some(name.map_or("a certificate without a name", CertificateName::text).to_owned())
 }
 
 /// Returns the reason for a failed handshake, as a metric label.

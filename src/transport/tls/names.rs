@@ -16,14 +16,14 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// A name that a certificate is issued for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name<'a> {
+pub enum CertificateName<'a> {
     /// A DNS name; wildcards are kept as written.
     Dns(&'a str),
     /// A URI.
     Uri(&'a str),
 }
 
-impl<'a> Name<'a> {
+impl<'a> CertificateName<'a> {
     /// Returns the name as written.
     pub fn text(self) -> &'a str {
         match self {
@@ -33,12 +33,12 @@ impl<'a> Name<'a> {
 }
 
 /// Returns the DNS names and URIs of a certificate in DER.
-pub fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
+pub fn names(certificate: &[u8]) -> impl Iterator<Item = CertificateName<'_>> {
     elements(alternative_names(certificate).unwrap_or_default()).filter_map(|(tag, text)| {
         let text = std::str::from_utf8(text).ok()?;
         match tag {
-            DNS_NAME => Some(Name::Dns(text)),
-            URI => Some(Name::Uri(text)),
+            DNS_NAME => Some(CertificateName::Dns(text)),
+            URI => Some(CertificateName::Uri(text)),
             _ => None,
         }
     })
@@ -48,8 +48,8 @@ pub fn names(certificate: &[u8]) -> impl Iterator<Item = Name<'_>> {
 /// A wildcard matches one label, the first.
 pub fn is_for(certificate: &[u8], name: &str) -> bool {
     names(certificate).any(|found| match found {
-        Name::Dns(dns) => covers(dns, name),
-        Name::Uri(uri) => uri == name,
+        CertificateName::Dns(dns) => covers(dns, name),
+        CertificateName::Uri(uri) => uri == name,
     })
 }
 
@@ -107,7 +107,11 @@ mod tests {
     #[test]
     fn names_wildcards_and_uris_count_and_nothing_near_them() {
         let certificate = certificate(&["a.example", "*.gateway"], Some("spiffe://mesh/ns/edge"));
-        let all = [Name::Dns("a.example"), Name::Dns("*.gateway"), Name::Uri("spiffe://mesh/ns/edge")];
+        let all = [
+            CertificateName::Dns("a.example"),
+            CertificateName::Dns("*.gateway"),
+            CertificateName::Uri("spiffe://mesh/ns/edge"),
+        ];
         assert_eq!(names(&certificate).collect::<Vec<_>>(), all);
         for name in ["a.example", "A.Example", "envoy.gateway", "*.gateway", "spiffe://mesh/ns/edge"] {
             assert!(is_for(&certificate, name), "{name}");

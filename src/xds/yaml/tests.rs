@@ -1,6 +1,6 @@
 use super::*;
 use crate::grpc::proto::ratelimit::config::ratelimit::v3::RateLimitReplace;
-use crate::policy::{self, Imposes, Options, PolicySet, load};
+use crate::policy::{self, CompileOptions, Imposes, PolicySet, load};
 
 const ROOM: usize = 1 << 20;
 
@@ -16,8 +16,8 @@ fn config(descriptors: Vec<RateLimitDescriptor>) -> RateLimitConfig {
     RateLimitConfig { name: "ns/gateway/http".into(), domain: "ns/gateway/http".into(), descriptors }
 }
 
-fn loaded(config: &RateLimitConfig) -> Result<PolicySet, policy::Report> {
-    load(&[source(config, ROOM).unwrap()], &Options::default()).map(|loaded| loaded.policies)
+fn loaded(config: &RateLimitConfig) -> Result<PolicySet, policy::PolicyReport> {
+    load(&[source(config, ROOM).unwrap()], &CompileOptions::default()).map(|loaded| loaded.policies)
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn what_envoy_gateway_sends_reads_like_a_file() {
               unit: week
               requests_per_unit: 21
     "#);
-    assert_eq!(load(&[source], &Options::default()).unwrap().policies.rules().count(), 4);
+    assert_eq!(load(&[source], &CompileOptions::default()).unwrap().policies.rules().count(), 4);
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn whole(target: Target, message: Vec<u8>) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Sends 200 bytes a message that inflate to 64 KiB, as much as is accepted at any ratio.
+/// Sends messages of 100 bytes that inflate to 64 KiB, as much as is accepted at any ratio.
 pub(super) fn gzip_bombs(target: Target) -> BoxFuture<'static, ()> {
     let message = request(vec![descriptor(&[("path", &"v".repeat(65_000))])]).encode_to_vec();
     let mut message = framed(&gzip(&message));

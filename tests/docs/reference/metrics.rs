@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use tollgate::store::StoreError;
-use tollgate::telemetry::candidates::From;
+use tollgate::telemetry::candidates::CandidateSource;
 use tollgate::telemetry::http::{HttpCut, HttpPort, HttpRefusal};
 use tollgate::telemetry::metrics::Metrics;
 
@@ -75,7 +75,7 @@ fn every_metric_that_is_registered_is_in_the_reference() {
 fn all() -> BTreeMap<String, Metric> {
     let metrics = Metrics::new();
     let _rule = metrics.of_rule(SOME, SOME);
-    for from in [From::rule, From::policy] {
+    for from in [CandidateSource::rule, CandidateSource::policy] {
         drop(metrics.candidates.of_rule(from, SOME, SOME));
     }
     let _latencies = [metrics.call_latency(), metrics.node_latency(SOME)];

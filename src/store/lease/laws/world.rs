@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use futures_util::FutureExt as _;
 
 use super::super::block::Block;
-use super::super::book::{Book, Taken};
+use super::super::book::{Book, TakenHits};
 use super::super::*;
 use crate::algorithm::Limit;
-use crate::algorithm::amend::{Amendment, Look};
+use crate::algorithm::amend::{Amendment, CounterReading};
 use crate::algorithm::lease::Lease;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{CounterKey, Identity, KeyBuffer};
@@ -24,7 +24,7 @@ const START: u64 = 1_780_000_000_123_456;
 
 /// A request: the time since the previous one, its replica and hits, and failures.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct LeaseStep {
     pub(super) wait: u64,
     pub(super) replica: usize,
     pub(super) hits: u32,
@@ -41,7 +41,7 @@ pub(super) struct Step {
 }
 
 /// A future event.
-enum Event {
+enum WorldEvent {
     /// A call for a block reaches the store.
     Asked { replica: usize, wanted: OwnedCheck, at: u64, answer_after: u64, given_back_after: Option<u64> },
     /// Its reply reaches the replica.
@@ -49,7 +49,7 @@ enum Event {
     /// A block ends.
     Ended { wanted: OwnedCheck, block: Arc<Block> },
     /// Another descriptor has denied the request.
-    Denied { wanted: OwnedCheck, taken: Taken, hits: u64 },
+    Denied { wanted: OwnedCheck, taken: TakenHits, hits: u64 },
 }
 
 /// Hits admitted at an instant of virtual time.
@@ -82,7 +82,7 @@ pub(super) struct World {
     now: u64,
     /// Lag of the store's clock.
     behind: u64,
-    events: BTreeMap<(u64, usize), Event>,
+    events: BTreeMap<(u64, usize), WorldEvent>,
     number: usize,
     pub(super) admitted: Vec<Admitted>,
     pub(super) blocks: Vec<Outstanding>,
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    pub(super) fn run(limits: [&Limit; 2], lease: Lease, steps: &[Step]) -> Self {
+    pub(super) fn run(limits: [&Limit; 2], lease: Lease, steps: &[LeaseStep]) -> Self {
         let mut world = Self::new(limits, lease);
         for step in steps {
             world.go_to(world.now + step.wait);
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Returns a snapshot of the counter, by its own time.
-    pub(super) fn look(&self) -> Look {
+    pub(super) fn look(&self) -> CounterReading {
         self.set_clock();
         let check = self.check(&self.limits[0], Hits::Peek(0));
         self.store.amend(&check, Amendment::Look, Instant::now()).now_or_never().unwrap().unwrap().after
@@ -144,7 +144,7 @@ impl World {
         Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease }
     }
 
-    fn after(&mut self, wait: u64, event: Event) {
+    fn after(&mut self, wait: u64, event: WorldEvent) {
         self.number += 1;
         self.events.insert((self.now + wait, self.number), event);
     }
@@ -166,14 +166,14 @@ impl World {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: WorldEvent) {
         match event {
-            Event::Asked { replica, wanted, at, answer_after, given_back_after } => {
+            WorldEvent::Asked { replica, wanted, at, answer_after, given_back_after } => {
                 self.set_clock();
                 let lent = self.store.lend(&wanted.check(), Instant::now()).now_or_never().unwrap().unwrap();
-                self.after(answer_after, Event::Answered { replica, wanted, at, lent, given_back_after });
+                self.after(answer_after, WorldEvent::Answered { replica, wanted, at, lent, given_back_after });
             }
-            Event::Answered { replica, wanted, at, lent, given_back_after } => {
+            WorldEvent::Answered { replica, wanted, at, lent, given_back_after } => {
                 let (under_way, ttl) = (self.instant(at)..self.instant(self.now), self.lease.ttl);
                 let block = lent.receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, under_way, ttl)));
                 let is_held = self.books[replica].answered(&wanted, Ok(&lent), block.as_ref());
@@ -182,14 +182,14 @@ impl World {
                 self.blocks.push(Outstanding { from: at, to: end, block: Arc::clone(&block) });
                 if let Some(late) = given_back_after {
                     let wait = if is_held { end.saturating_sub(self.now) } else { 0 };
-                    self.after(wait + late, Event::Ended { wanted, block });
+                    self.after(wait + late, WorldEvent::Ended { wanted, block });
                 }
             }
-            Event::Ended { wanted, block } => {
+            WorldEvent::Ended { wanted, block } => {
                 let unused = block.close();
                 self.take_back(&wanted, &block, unused);
             }
-            Event::Denied { wanted, taken, hits } => {
+            WorldEvent::Denied { wanted, taken, hits } => {
                 if !taken.block.put_back(hits) {
                     self.take_back(&wanted, &taken.block, hits);
                 }
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    pub(super) fn request(&mut self, step: &Step) {
+    pub(super) fn request(&mut self, step: &LeaseStep) {
         let limit = &self.limits[usize::from(step.is_other_amount)];
         let check = OwnedCheck::of(&self.check(limit, Hits::Charge(step.hits)));
         let check = check.check();
@@ -215,13 +215,13 @@ impl World {
             let wanted = OwnedCheck::of(&Check { hits: Hits::Charge(hits), ..check });
             let (replica, at, given_back_after) = (step.replica, self.now, step.given_back_after);
             let answer_after = step.delays.1;
-            self.after(step.delays.0, Event::Asked { replica, wanted, at, answer_after, given_back_after });
+            self.after(step.delays.0, WorldEvent::Asked { replica, wanted, at, answer_after, given_back_after });
         }
         self.set_clock();
         let hits = u64::from(step.hits);
         match (found.taken, step.denied_after) {
             (Some(taken), Some(wait)) => {
-                self.after(wait, Event::Denied { wanted: OwnedCheck::of(&check), taken, hits })
+                self.after(wait, WorldEvent::Denied { wanted: OwnedCheck::of(&check), taken, hits })
             }
             (Some(taken), None) => {
                 self.of_blocks += hits;

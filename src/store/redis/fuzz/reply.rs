@@ -15,8 +15,8 @@ use crate::grpc::json;
 use crate::grpc::proto::RateLimitResponse;
 use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{InForce, Limiter, Modes};
-use crate::policy::{Options, Source, load};
-use crate::store::redis::answer::{self, Said};
+use crate::policy::{CompileOptions, Source, load};
+use crate::store::redis::answer::{self, ScriptReply};
 use crate::store::{Check, Outcomes, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
@@ -29,7 +29,7 @@ struct Replying(Vec<u8>);
 impl Store for Replying {
     async fn decide(&self, checks: &[Check<'_>], _: Prior, _: Instant) -> Outcomes {
         let said = answer::read(&self.0, [checks.len()]).and_then(|all| all.into_iter().next());
-        match said.and_then(Said::judged) {
+        match said.and_then(ScriptReply::judged) {
             Some(answers) => {
                 assert_eq!(answers.len(), checks.len());
                 answers.into_iter().map(|answer| answer.outcome).collect()
@@ -40,8 +40,10 @@ impl Store for Replying {
 
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
         match answer::read(&self.0, [1]).and_then(|all| all.into_iter().next()) {
-            Some(Said::Amended(amended)) => amended.map(|amended| *amended),
-            Some(Said::Judged(_) | Said::PassedOn | Said::Beyond { .. }) | None => Err(StoreError::Refused),
+            Some(ScriptReply::Amended(amended)) => amended.map(|amended| *amended),
+            Some(ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. }) | None => {
+                Err(StoreError::Refused)
+            }
         }
     }
 }
@@ -53,7 +55,7 @@ pub fn run(bytes: &[u8]) {
     several(*keys, reply);
     let source =
         Source { name: "request.yaml".into(), text: include_str!("../../../../fuzz/targets/request.yaml").into() };
-    let policies = load(&[source], &Options::default()).expect("the policy is right").policies;
+    let policies = load(&[source], &CompileOptions::default()).expect("the policy is right").policies;
     let in_force = InForce::new(Metrics::new());
     in_force.install(policies);
     let limiter = Limiter::new(in_force, Replying(reply.to_vec()), Modes::default());

@@ -8,12 +8,12 @@ use redis::Value;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::store::redis::batch::{Asked, Batch, How};
-use crate::store::redis::failure::Failure;
-use crate::store::redis::question::Question;
-use crate::store::redis::script::Needs;
+use crate::store::redis::batch::{Batch, How, PendingCall};
+use crate::store::redis::failure::CallFailure;
+use crate::store::redis::question::ScriptRequest;
+use crate::store::redis::script::ScriptNeeds;
 use crate::store::redis::slot::SLOTS;
-use crate::store::redis::url::Address;
+use crate::store::redis::url::ServerAddress;
 use crate::store::redis::{board, cluster, health, sentinel, tallies};
 
 /// Number of requests in a batch.
@@ -22,7 +22,7 @@ const REQUESTS: u16 = 3;
 /// Runs the target with the bytes parsed as one value.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = redis::parse_redis_value(bytes) else { return };
-    if let Some(map) = cluster::read(&value, &Address::Tcp("127.0.0.1".to_owned(), 6379)) {
+    if let Some(map) = cluster::read(&value, &ServerAddress::Tcp("127.0.0.1".to_owned(), 6379)) {
         assert_eq!(map.by_slot.len(), usize::from(SLOTS));
         assert!(map.by_slot.iter().flatten().all(|master| usize::from(*master) < map.masters.len()));
     }
@@ -33,7 +33,7 @@ pub fn run(bytes: &[u8]) {
         tallies::read(bytes);
         health::online_replicas(&String::from_utf8_lossy(bytes)).for_each(drop);
     }
-    Failure::of_reply(value.clone());
+    CallFailure::of_reply(value.clone());
     batch(value);
 }
 
@@ -41,10 +41,10 @@ pub fn run(bytes: &[u8]) {
 fn batch(value: Value) {
     let begun = Instant::now();
     let asked = (0..REQUESTS).map(|number| {
-        let mut question = Question::of(None, SmallVec::new(), SmallVec::new(), Needs::default());
+        let mut question = ScriptRequest::of(None, SmallVec::new(), SmallVec::new(), ScriptNeeds::default());
         question.checks = number;
         let how = How { alone: number == 0, ..How::default() };
-        Asked::new(Arc::new(question), how, begun + Duration::from_secs(1))
+        PendingCall::new(Arc::new(question), how, begun + Duration::from_secs(1))
     });
     let (asked, mut replies): (Vec<_>, Vec<_>) = asked.unzip();
     let mut batch = Batch::of(asked, false);

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn a_call_in_one_piece_is_answered_at_once() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/echo", b"abc");
     assert_eq!(peer.sent(), echo(1, b"abc"));
     peer.call(3, "/echo", b"");
@@ -16,8 +16,8 @@ fn a_call_in_one_piece_is_answered_at_once() {
 
 #[test]
 fn a_warm_connection_allocates_nothing() {
-    let mut peer = Peer::new();
-    let call = |peer: &mut Peer, stream: u32| {
+    let mut peer = TestPeer::new();
+    let call = |peer: &mut TestPeer, stream: u32| {
         let mut bytes = peer.headers(stream, "/echo", false);
         write(&mut bytes, kind::DATA, flag::END_STREAM, stream, b"abc");
         bytes
@@ -43,7 +43,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         pieces in prop::collection::vec((0usize..20, 0u8..4), 1..6),
     ) {
-        let (mut peer, mut bytes, mut expected) = (Peer::new(), Vec::new(), Vec::new());
+        let (mut peer, mut bytes, mut expected) = (TestPeer::new(), Vec::new(), Vec::new());
         for (number, (length, shape)) in pieces.iter().enumerate() {
             let (stream, body) = (1 + 2 * u32::try_from(number).unwrap(), vec![b'b'; *length]);
             bytes.extend(peer.headers(stream, "/echo", false));
@@ -78,7 +78,7 @@ proptest! {
         frames in prop::collection::vec((0u8..12, any::<u8>(), 0u32..12, prop::collection::vec(any::<u8>(), 0..40)), 0..60),
         begun in prop::collection::vec((0u32..5, prop::sample::select(vec!["/echo", "/wait", "/stream", "/big"])), 0..5),
     ) {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         for (number, path) in begun {
             let headers = peer.headers(1 + 2 * number, path, false);
             peer.bytes(&headers);
@@ -101,7 +101,7 @@ fn path_is_number(of: u8) -> bool {
 
 #[test]
 fn a_header_block_in_pieces_is_read_as_one() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let whole = peer.headers(1, "/echo", true);
     let (block, last) = whole[HEAD..].split_at(7);
     peer.frame(kind::HEADERS, flag::END_STREAM, 1, block);
@@ -116,10 +116,10 @@ fn a_stream_error_leaves_other_calls_alone() {
         &[(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("connection", "close")],
         &[(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("content-length", "2")],
     ] {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         let headers = peer.list(1, fields, true);
         peer.bytes(&headers);
-        assert_eq!(peer.sent(), [Sent::Reset(1, code(Reason::PROTOCOL_ERROR))], "{fields:?}");
+        assert_eq!(peer.sent(), [SentFrame::Reset(1, code(Reason::PROTOCOL_ERROR))], "{fields:?}");
         peer.call(3, "/echo", b"a");
         assert_eq!(peer.sent(), echo(3, b"a"));
     }
@@ -144,7 +144,7 @@ fn a_connection_error_says_which() {
         ("RST_STREAM of an idle stream", kind::RST_STREAM, 0, 5, &[0; 4], Reason::PROTOCOL_ERROR),
     ];
     for (what, kind, flags, stream, payload, expected) in cases {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         peer.frame(kind, flags, stream, payload);
         assert_eq!(peer.goaway(), Some(code(expected)), "{what}");
     }
@@ -152,7 +152,7 @@ fn a_connection_error_says_which() {
 
 #[test]
 fn a_call_whose_client_resets_it_is_dropped() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     assert_eq!(peer.connection.streams.len(), 1);
     peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
@@ -162,7 +162,7 @@ fn a_call_whose_client_resets_it_is_dropped() {
 
 #[test]
 fn who_resets_calls_that_are_answered_early_is_cut_off() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let mut stream = 1;
     while peer.connection.end().is_none() {
         assert!(stream < 2 * 10_000, "it goes on for ever");
@@ -172,26 +172,26 @@ fn who_resets_calls_that_are_answered_early_is_cut_off() {
         peer.connection.on_written(usize::MAX, peer.now);
         stream += 2;
     }
-    assert_eq!(peer.connection.end(), Some(End::ResetFlood));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::ResetFlood));
     assert!(stream > 2 * 2_000);
 }
 
 #[test]
 fn calls_by_the_general_way_leave_turns_to_other_connections() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let begun: Vec<u8> = (0..10).flat_map(|number| peer.headers(1 + 2 * number, "/stream", true)).collect();
     let taken = peer.connection.receive(&begun, peer.now);
     assert!(taken < begun.len() && peer.connection.is_behind());
     assert_eq!(peer.connection.receive(&begun[taken..], peer.now), begun.len() - taken);
     assert!(!peer.connection.is_behind());
     peer.bytes(&[]);
-    let answers = peer.sent().iter().filter(|sent| matches!(sent, Sent::Headers(..))).count();
+    let answers = peer.sent().iter().filter(|sent| matches!(sent, SentFrame::Headers(..))).count();
     assert_eq!(answers, 10);
 }
 
 #[test]
 fn others_have_their_turn_after_as_much_work_as_is_read_at_once() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let mut calls = Vec::new();
     for stream in [1, 3, 5] {
         calls.extend(peer.headers(stream, "/work", false));
@@ -206,47 +206,47 @@ fn others_have_their_turn_after_as_much_work_as_is_read_at_once() {
 
 #[test]
 fn streams_beyond_the_bound_are_refused() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     (0..LIMITS.max_streams).for_each(|number| peer.call(1 + 2 * number, "/wait", b""));
     assert!(peer.sent().is_empty());
     peer.call(101, "/echo", b"");
-    assert_eq!(peer.sent(), [Sent::Reset(101, code(Reason::REFUSED_STREAM))]);
+    assert_eq!(peer.sent(), [SentFrame::Reset(101, code(Reason::REFUSED_STREAM))]);
 }
 
 #[test]
 fn a_list_that_is_too_large_is_refused_alone() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let long = "v".repeat(17 << 10);
     let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", &long)];
     let headers = peer.list(1, &usual, true);
     peer.bytes(&headers);
-    assert_eq!(peer.sent(), [Sent::Headers(1, vec![(":status".to_owned(), "431".to_owned())], true)]);
+    assert_eq!(peer.sent(), [SentFrame::Headers(1, vec![(":status".to_owned(), "431".to_owned())], true)]);
     peer.call(3, "/echo", b"a");
     assert_eq!(peer.sent(), echo(3, b"a"));
 }
 
 #[test]
 fn a_body_longer_than_its_route_allows_is_refused() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let headers = peer.headers(1, "/echo", false);
     peer.bytes(&headers);
     for _ in 0..7 {
         peer.frame(kind::DATA, 0, 1, &[0; 15_000]);
     }
-    assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooLarge), Sent::Reset(1, 0)]);
+    assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooLarge), SentFrame::Reset(1, 0)]);
     peer.frame(kind::DATA, flag::END_STREAM, 1, b"late");
     assert!(peer.sent().is_empty(), "what was under way is passed over");
 }
 
 #[test]
 fn calls_that_wait_are_refused_when_memory_is_used_up() {
-    let mut peer = Peer::with(LIMITS, 400_000);
+    let mut peer = TestPeer::with(LIMITS, 400_000);
     for stream in [1, 3] {
         let headers = peer.headers(stream, "/echo", false);
         peer.bytes(&headers);
         (0..4).for_each(|_| peer.frame(kind::DATA, 0, stream, &[0; 15_000]));
     }
-    assert_eq!(peer.sent(), [refusal(3, Refusal::BudgetExceeded), Sent::Reset(3, 0)]);
+    assert_eq!(peer.sent(), [refusal(3, Refusal::BudgetExceeded), SentFrame::Reset(3, 0)]);
     peer.frame(kind::DATA, flag::END_STREAM, 1, b"");
     assert_eq!(peer.sent().len(), 2 + 4, "60,000 bytes in four frames");
 }
@@ -254,13 +254,13 @@ fn calls_that_wait_are_refused_when_memory_is_used_up() {
 #[test]
 fn calls_of_others_leave_a_connection_its_own_share() {
     let budget = Arc::new(Budget::new(100_000));
-    let mut hogs: Vec<_> = (0..4).map(|_| Peer::of(LIMITS, Arc::clone(&budget))).collect();
+    let mut hogs: Vec<_> = (0..4).map(|_| TestPeer::of(LIMITS, Arc::clone(&budget))).collect();
     for hog in &mut hogs {
         let headers = hog.headers(1, "/echo", false);
         hog.bytes(&headers);
         (0..20).for_each(|_| hog.frame(kind::DATA, 0, 1, &[0; 1_000]));
     }
-    let mut peer = Peer::of(LIMITS, Arc::clone(&budget));
+    let mut peer = TestPeer::of(LIMITS, Arc::clone(&budget));
     peer.call(1, "/wait", b"abc");
     peer.connection.charge_buffers(16_000);
     assert_eq!((peer.sent(), peer.connection.end(), peer.connection.streams.len()), (vec![], None, 1));

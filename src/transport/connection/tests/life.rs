@@ -1,17 +1,17 @@
 //! Keepalive, deadlines, shutdown.
 
-use super::super::End;
+use super::super::ConnectionEnd;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn a_silent_client_is_pinged_and_closed_without_an_answer() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     assert_eq!(peer.connection.next_time(), Some(peer.now + Duration::from_secs(1)), "memory is given back");
     peer.pass(LIMITS.keepalive_interval);
     let sent = peer.sent();
-    let [Sent::Ping(payload, false)] = sent.as_slice() else { panic!("{sent:?}") };
+    let [SentFrame::Ping(payload, false)] = sent.as_slice() else { panic!("{sent:?}") };
     peer.frame(kind::PING, flag::ACK, 0, payload);
     peer.pass(LIMITS.keepalive_timeout);
     assert_eq!((peer.sent(), peer.connection.end()), (vec![], None));
@@ -20,26 +20,26 @@ fn a_silent_client_is_pinged_and_closed_without_an_answer() {
     peer.pass(LIMITS.keepalive_timeout - MS);
     assert_eq!(peer.connection.end(), None);
     peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(End::Silent));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Silent));
 }
 
 #[test]
 fn a_message_that_does_not_come_is_refused_in_time() {
     for path in ["/echo", "/stream"] {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         let headers = peer.headers(1, path, false);
         peer.bytes(&headers);
         peer.frame(kind::DATA, 0, 1, b"ab");
         assert!(peer.connection.next_time() <= Some(peer.now + LIMITS.message_timeout));
         peer.pass(LIMITS.message_timeout);
-        assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooSlow), Sent::Reset(1, 0)], "{path}");
+        assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooSlow), SentFrame::Reset(1, 0)], "{path}");
         assert_eq!(peer.connection.account.used(), 0);
     }
 }
 
 #[test]
 fn a_client_that_reads_nothing_is_closed() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/echo", b"abc");
     peer.connection.on_written(0, peer.now);
     peer.pass(LIMITS.keepalive_interval);
@@ -47,7 +47,7 @@ fn a_client_that_reads_nothing_is_closed() {
     peer.pass(LIMITS.keepalive_interval - MS);
     assert_eq!(peer.connection.end(), None);
     peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(End::Unread));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Unread));
 }
 
 #[test]
@@ -59,53 +59,55 @@ fn a_client_that_does_not_speak_in_time_is_closed() {
         connection.on_time(now + Duration::from_secs(10) - MS);
         assert_eq!(connection.end(), None);
         connection.on_time(now + Duration::from_secs(10));
-        assert_eq!(connection.end(), Some(End::HandshakeTimeout), "{begun:?}");
+        assert_eq!(connection.end(), Some(ConnectionEnd::HandshakeTimeout), "{begun:?}");
     }
 }
 
 #[test]
 fn a_shutdown_answers_what_the_client_sent_before_it_knew_and_nothing_after() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     peer.connection.shut_down(None, peer.now);
     let sent = peer.sent();
-    let [Sent::GoAway(0x7fff_ffff, 0), Sent::Ping(payload, false)] = sent.as_slice() else { panic!("{sent:?}") };
+    let [SentFrame::GoAway(0x7fff_ffff, 0), SentFrame::Ping(payload, false)] = sent.as_slice() else {
+        panic!("{sent:?}")
+    };
     peer.call(3, "/echo", b"sent before");
     assert_eq!(peer.sent(), echo(3, b"sent before"));
     peer.frame(kind::PING, flag::ACK, 0, payload);
-    assert_eq!(peer.sent(), [Sent::GoAway(3, 0)]);
+    assert_eq!(peer.sent(), [SentFrame::GoAway(3, 0)]);
     peer.call(5, "/echo", b"sent after");
     peer.connection.end_if_finished();
     assert_eq!((peer.sent(), peer.connection.end()), (vec![], None));
     peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
     peer.connection.end_if_finished();
-    assert_eq!(peer.connection.end(), Some(End::Finished));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Finished));
 }
 
 #[test]
 fn a_client_that_acknowledges_no_goaway_is_gone() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     peer.connection.shut_down(None, peer.now);
     peer.pass(Duration::from_secs(3));
-    assert_eq!(peer.connection.end(), Some(End::Finished));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Finished));
 }
 
 #[test]
 fn calls_have_the_grace_period_and_no_longer() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     peer.connection.shut_down(Some(Duration::from_secs(30)), peer.now);
     peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
     peer.pass(Duration::from_secs(30) - MS);
     assert_eq!(peer.connection.end(), None);
     peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(End::GraceExceeded));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::GraceExceeded));
 }
 
 #[test]
 fn a_client_that_sends_goaway_is_answered_until_it_has_no_calls() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     peer.frame(kind::GOAWAY, 0, 0, &[0; 8]);
     peer.call(3, "/echo", b"abc");
@@ -114,12 +116,12 @@ fn a_client_that_sends_goaway_is_answered_until_it_has_no_calls() {
     assert_eq!(peer.connection.end(), None);
     peer.frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
     peer.connection.end_if_finished();
-    assert_eq!(peer.connection.end(), Some(End::Finished));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Finished));
 }
 
 #[test]
 fn a_client_that_reads_slowly_is_not_silent() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     peer.frame(kind::WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes());
     (0..9).for_each(|number| peer.call(1 + 2 * number, "/big", b"50000"));
@@ -132,7 +134,7 @@ fn a_client_that_reads_slowly_is_not_silent() {
 
 #[test]
 fn memory_is_given_back_beside_a_call_that_stays() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     (1..9).for_each(|number| peer.call(1 + 2 * number, "/echo", b"abc"));
     peer.sent();
@@ -144,19 +146,19 @@ fn memory_is_given_back_beside_a_call_that_stays() {
 
 #[test]
 fn an_error_after_the_last_goaway_names_no_later_stream() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/echo", b"");
     peer.connection.shut_down(None, peer.now);
     peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
     peer.call(3, "/echo", b"too late");
     peer.sent();
     peer.frame(kind::PING, 0, 0, b"short");
-    assert_eq!(peer.sent(), [Sent::GoAway(1, code(Reason::FRAME_SIZE_ERROR))]);
+    assert_eq!(peer.sent(), [SentFrame::GoAway(1, code(Reason::FRAME_SIZE_ERROR))]);
 }
 
 #[test]
 fn nothing_is_sent_after_the_goaway_that_ends_the_connection() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.connection.shut_down(None, peer.now);
     peer.frame(kind::PING, 0, 0, b"short");
     let sent = peer.connection.out().len();

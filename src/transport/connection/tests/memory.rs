@@ -1,17 +1,17 @@
 //! Memory that clients can make a connection hold: each kind is charged or bounded.
 
-use super::super::End;
+use super::super::ConnectionEnd;
 use super::*;
 
 /// Opens the windows of the connection and of all streams to their maximum.
-fn open_windows(peer: &mut Peer) {
+fn open_windows(peer: &mut TestPeer) {
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     peer.frame(kind::WINDOW_UPDATE, 0, 0, &((1u32 << 31) - 1 - 65_535).to_be_bytes());
 }
 
 #[test]
 fn answers_that_waited_in_turn_and_were_reset_leave_nothing_behind() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/big", b"65535");
     for number in 0..1_500 {
         let stream = 3 + 4 * number;
@@ -26,7 +26,7 @@ fn answers_that_waited_in_turn_and_were_reset_leave_nothing_behind() {
 
 #[test]
 fn a_stream_has_one_deadline_at_a_time() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     peer.call(1, "/big", b"5000");
     peer.call(3, "/big", b"5000");
@@ -38,7 +38,7 @@ fn a_stream_has_one_deadline_at_a_time() {
 
 #[test]
 fn bytes_that_the_socket_does_not_take_are_charged() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     open_windows(&mut peer);
     peer.sent();
     peer.call(1, "/big", b"100000");
@@ -51,17 +51,17 @@ fn bytes_that_the_socket_does_not_take_are_charged() {
 
 #[test]
 fn a_client_that_reads_nothing_is_cut_off_when_memory_is_used_up() {
-    let mut peer = Peer::with(LIMITS, 400_000);
+    let mut peer = TestPeer::with(LIMITS, 400_000);
     open_windows(&mut peer);
     peer.call(1, "/big", b"65000");
     peer.call(3, "/big", b"65000");
     peer.connection.charge_buffers(0);
-    assert_eq!(peer.connection.end(), Some(End::Unread));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Unread));
 }
 
 #[test]
 fn a_call_that_waits_is_charged_with_its_message() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/wait", &[0; 10_000]);
     assert!(peer.connection.account.used() >= 10_000);
 }
@@ -71,7 +71,7 @@ fn a_call_that_a_service_reads_is_charged_with_its_header_list() {
     let long = "v".repeat(10_000);
     for path in ["/unread"] {
         for is_begun_only in [true, false] {
-            let mut peer = Peer::new();
+            let mut peer = TestPeer::new();
             let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), ("x", long.as_str())];
             let headers = peer.list(1, &fields, !is_begun_only);
             peer.bytes(&headers);
@@ -86,7 +86,7 @@ fn a_call_that_a_service_reads_is_charged_with_its_header_list() {
 
 #[test]
 fn each_header_field_of_a_stream_is_charged_as_a_map_holds_it() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/unread")];
     let fields = [&usual[..], &[("x", "v"); 400]].concat();
     let headers = peer.list(1, &fields, false);
@@ -96,7 +96,7 @@ fn each_header_field_of_a_stream_is_charged_as_a_map_holds_it() {
 
 #[test]
 fn what_a_burst_needed_is_given_back_while_a_stream_stays() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     open_windows(&mut peer);
     peer.call(1, "/unread", b"");
     let long = "v".repeat(15_000);
@@ -112,7 +112,7 @@ fn what_a_burst_needed_is_given_back_while_a_stream_stays() {
 
 #[test]
 fn trailers_that_nobody_reads_are_charged() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let headers = peer.headers(1, "/unread", false);
     peer.bytes(&headers);
     let trailers = peer.list(1, &[("x", "v".repeat(10_000).as_str())], true);

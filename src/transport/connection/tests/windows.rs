@@ -3,19 +3,21 @@
 use super::*;
 
 /// Returns the number of bytes of DATA on a stream.
-fn data(sent: &[Sent], stream: u32) -> usize {
+fn data(sent: &[SentFrame], stream: u32) -> usize {
     sent.iter()
-        .map(|sent| if let Sent::Data(of, data, _) = sent { if *of == stream { data.len() } else { 0 } } else { 0 })
+        .map(
+            |sent| if let SentFrame::Data(of, data, _) = sent { if *of == stream { data.len() } else { 0 } } else { 0 },
+        )
         .sum()
 }
 
-fn widen(peer: &mut Peer, stream: u32, bytes: u32) {
+fn widen(peer: &mut TestPeer, stream: u32, bytes: u32) {
     peer.frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
 }
 
 #[test]
 fn an_answer_waits_for_both_windows_and_goes_on_as_they_widen() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/big", b"100000");
     let sent = peer.sent();
     assert_eq!((sent.first(), data(&sent, 1)), (Some(&head(1)), 65_535));
@@ -33,33 +35,33 @@ fn an_answer_waits_for_both_windows_and_goes_on_as_they_widen() {
 
 #[test]
 fn settings_change_the_windows_of_streams_that_wait() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    assert_eq!(peer.sent(), [Sent::SettingsAck]);
+    assert_eq!(peer.sent(), [SentFrame::SettingsAck]);
     peer.call(1, "/echo", b"abc");
     assert_eq!(peer.sent(), [head(1)]);
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 2]);
-    assert_eq!(peer.sent(), [Sent::SettingsAck, Sent::Data(1, b"ab".to_vec(), false)]);
+    assert_eq!(peer.sent(), [SentFrame::SettingsAck, SentFrame::Data(1, b"ab".to_vec(), false)]);
     widen(&mut peer, 1, 1);
-    assert_eq!(peer.sent(), [Sent::Data(1, b"c".to_vec(), false), trailers(1)]);
+    assert_eq!(peer.sent(), [SentFrame::Data(1, b"c".to_vec(), false), trailers(1)]);
 }
 
 #[test]
 fn an_answer_that_finds_no_window_is_reset_in_time() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     peer.call(1, "/echo", b"abc");
     peer.sent();
     peer.pass(LIMITS.message_timeout - Duration::from_millis(1));
     assert!(peer.sent().is_empty());
     peer.pass(Duration::from_millis(1));
-    assert_eq!(peer.sent(), [Sent::Reset(1, code(Reason::CANCEL))]);
+    assert_eq!(peer.sent(), [SentFrame::Reset(1, code(Reason::CANCEL))]);
     assert_eq!(peer.connection.account.used(), 0);
 }
 
 #[test]
 fn the_clients_windows_are_given_back() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let mut bytes = 0;
     for number in 0..100u32 {
         peer.call(1 + 2 * number, "/echo", &[0; 10_000]);
@@ -67,7 +69,7 @@ fn the_clients_windows_are_given_back() {
         bytes += peer
             .sent()
             .iter()
-            .map(|sent| if let Sent::WindowUpdate(0, bytes) = sent { *bytes } else { 0 })
+            .map(|sent| if let SentFrame::WindowUpdate(0, bytes) = sent { *bytes } else { 0 })
             .sum::<u32>();
     }
     assert!(bytes >= 500_000, "{bytes} of 1,000,000");
@@ -75,7 +77,7 @@ fn the_clients_windows_are_given_back() {
 
 #[test]
 fn a_client_that_sends_beyond_its_window_is_cut_off() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let headers = peer.headers(1, "/unread", false);
     peer.bytes(&headers);
     // Nothing reads the body: only the stream's window, 1 MiB, and the budget bound it.
@@ -83,15 +85,15 @@ fn a_client_that_sends_beyond_its_window_is_cut_off() {
         peer.frame(kind::DATA, 0, 1, &[0; 16_384]);
     }
     let sent = peer.sent();
-    let is_cut = |sent: &Sent| {
-        matches!(sent, Sent::Reset(1, _) | Sent::GoAway(..)) || *sent == refusal(1, Refusal::BudgetExceeded)
+    let is_cut = |sent: &SentFrame| {
+        matches!(sent, SentFrame::Reset(1, _) | SentFrame::GoAway(..)) || *sent == refusal(1, Refusal::BudgetExceeded)
     };
     assert!(sent.iter().any(is_cut), "{sent:?}");
 }
 
 #[test]
 fn more_than_the_socket_takes_waits_in_its_stream() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     widen(&mut peer, 0, (1 << 31) - 1 - 65_535);
     for number in 0..9u32 {
@@ -105,7 +107,7 @@ fn more_than_the_socket_takes_waits_in_its_stream() {
 
 #[test]
 fn answers_that_wait_leave_no_trace_in_lists_when_they_are_reset() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.call(1, "/big", b"70000");
     peer.sent();
     for number in 1..1_000u32 {
@@ -118,7 +120,7 @@ fn answers_that_wait_leave_no_trace_in_lists_when_they_are_reset() {
 
 #[test]
 fn windows_that_widen_by_a_byte_cost_no_more_than_that_byte() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     for stream in [1, 3, 5] {
         peer.call(stream, "/big", b"50000");
@@ -133,8 +135,8 @@ fn windows_that_widen_by_a_byte_cost_no_more_than_that_byte() {
 
 #[test]
 fn the_last_window_of_a_settings_frame_counts() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3]);
     peer.call(1, "/echo", b"abcd");
-    assert_eq!(peer.sent(), [Sent::SettingsAck, head(1), Sent::Data(1, b"abc".to_vec(), false)]);
+    assert_eq!(peer.sent(), [SentFrame::SettingsAck, head(1), SentFrame::Data(1, b"abc".to_vec(), false)]);
 }
