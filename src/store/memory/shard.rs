@@ -155,8 +155,9 @@ impl Shard {
     /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
     /// it would double, and with counters that come and go stay less than half full.
     fn make_room_in_table(&mut self) {
-        let (len, max) = (self.table.len(), self.table.num_buckets() / 8 * 7);
-        if self.table.capacity() == len && len < max / 8 * 7 {
+        let seven_eighths = |count: usize| count.saturating_mul(7).div_euclid(8);
+        let (len, max) = (self.table.len(), seven_eighths(self.table.num_buckets()));
+        if self.table.capacity() == len && len < seven_eighths(max) {
             let mut rebuilt = HashTable::with_capacity(max);
             for entry in self.table.drain() {
                 rebuilt
