@@ -31,9 +31,9 @@ fn a_full_store_is_searched_only_once_a_counter_can_have_expired() {
 fn tables_do_not_grow_while_the_number_of_counters_does_not() {
     let bench = bench(64 << 20, 64 << 20);
     let limit = fixed(1, 1);
-    for second in 0..200 {
+    for second in 0..300 {
         bench.clock.set(Timestamp::from_micros(START + second * SECOND));
-        assert!((0..600).all(|n| hit(&bench, "d", &format!("{second} {n}"), &limit).is_some()));
+        assert!((0..480).all(|n| hit(&bench, "d", &format!("{second} {n}"), &limit).is_some()));
         bench.store.sweep();
     }
     let [mut counters, mut bytes] = [0, 0];
