@@ -10,7 +10,7 @@ use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Limit};
 use crate::descriptor::Identity;
 use crate::policy::document::{step, written};
-use crate::policy::rule::{Imposes, LeaseSize, Rule};
+use crate::policy::rule::{Imposes, LeaseSize, Rule, RuleModes};
 
 /// The path from the top of a policy to a rule.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +103,16 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
     shape
 }
 
+/// Returns the switches of a rule as versions contain them. The text is part of every version, and
+/// does not follow the names in the code.
+fn modes_text(modes: RuleModes) -> String {
+    let RuleModes { shadow, quota, inherits_override, detailed_metric, value_to_metric, share_threshold } = modes;
+    format!(
+        "Modes {{ shadow: {shadow}, quota: {quota}, inherits_override: {inherits_override}, \
+         detailed_metric: {detailed_metric}, value_to_metric: {value_to_metric}, share_threshold: {share_threshold} }}"
+    )
+}
+
 /// A digest of the meaning of a policy set.
 #[derive(Default)]
 pub(super) struct Version(Sha256);
@@ -123,7 +133,7 @@ impl Version {
     /// Adds a rule. Its identity covers its path and the shape of its limit.
     pub(super) fn rule(&mut self, rule: &Rule) {
         self.add("rule");
-        self.add(&format!("{:?}{:?}", rule.identity(), rule.modes));
+        self.add(&format!("{:?}{}", rule.identity(), modes_text(rule.modes)));
         self.imposes(rule);
         let Some(extras) = &rule.extras else { return };
         self.add(rule.name().unwrap_or_default());
