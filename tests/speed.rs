@@ -65,7 +65,9 @@ fn compare(cases: &[&str]) -> Vec<String> {
     let mut exceeded = Vec::new();
     for (name, figure, most) in MOST {
         let case = told.iter().find(|case| case["case"] == name).unwrap();
-        assert_eq!(case["failed"], 0, "{name}: calls failed");
+        if case["failed"] != 0 {
+            exceeded.push(format!("{name}: {} calls failed", case["failed"]));
+        }
         let value = case["figures"][figure]["value"].as_f64().unwrap();
         println!("{name}: {figure} {value:.3}, at most {most}");
         if value > most {

@@ -1,8 +1,8 @@
 //! Problems of policies: a report of every problem of every file, each with its position and a
 //! suggestion.
 //!
-//! Problems are collected as `UnplacedProblem`s, whose positions are offsets in a file. A [`PolicyReport`] has
-//! resolved them and no longer needs the sources.
+//! Problems are collected as `Finding`s, whose positions are offsets in a file. A [`PolicyReport`]
+//! has resolved them and no longer needs the sources.
 
 use std::fmt;
 
@@ -170,7 +170,7 @@ pub(super) struct Spanned<T> {
 
 /// A problem that is not resolved to a line yet.
 #[derive(Debug)]
-pub(super) struct UnplacedProblem {
+pub(super) struct Finding {
     severity: Severity,
     span: SourceSpan,
     message: String,
@@ -182,7 +182,7 @@ pub(super) struct UnplacedProblem {
 /// All problems found while policies are parsed and compiled.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    list: Vec<UnplacedProblem>,
+    list: Vec<Finding>,
     errors: usize,
     left_out: usize,
 }
@@ -195,7 +195,7 @@ pub(super) struct Mark {
     left_out: usize,
 }
 
-impl UnplacedProblem {
+impl Finding {
     pub(super) fn error(span: SourceSpan, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -245,7 +245,7 @@ impl UnplacedProblem {
 }
 
 impl Findings {
-    pub(super) fn push(&mut self, finding: UnplacedProblem) {
+    pub(super) fn push(&mut self, finding: Finding) {
         if finding.severity == Severity::Error {
             self.errors = self.errors.saturating_add(1);
         }
@@ -267,7 +267,7 @@ impl Findings {
     }
 
     /// Replaces all findings since `mark` with an error.
-    pub(super) fn replace_since(&mut self, mark: &Mark, error: UnplacedProblem) {
+    pub(super) fn replace_since(&mut self, mark: &Mark, error: Finding) {
         self.list.truncate(mark.length);
         self.errors = mark.errors;
         self.left_out = mark.left_out;
@@ -288,7 +288,7 @@ impl Findings {
     }
 }
 
-impl UnplacedProblem {
+impl Finding {
     fn placed(self, sources: &[Source]) -> Problem {
         let also = self.also.map(|(span, label)| place(span, label, sources));
         let mut first = place(self.span, "", sources);

@@ -131,7 +131,7 @@ pub(super) const HOUSE: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::Dialect policy::Options \
+        rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
                 otlp policy::source::files policy::whole_number spans store::memory store::redis telemetry::log telemetry::stats telemetry::statsd transport xds",
         foreign: "clap http jiff std::env std::net std::thread",
     },

@@ -5,26 +5,20 @@ use super::limit::Terms;
 use crate::algorithm::lease::{LEAST, NEAR};
 use crate::algorithm::{Algorithm, Limit};
 use crate::policy::document::written;
-use crate::policy::report::{SourceSpan, UnplacedProblem};
+use crate::policy::report::{Finding, SourceSpan};
 use crate::policy::rule::{Imposes, RuleLease};
 
 /// Reports warnings that can be derived from a single rule.
-pub(super) fn give(
-    rule: &written::WrittenRule,
-    layers: &Layers<'_>,
-    terms: &Terms,
-    report: &mut dyn FnMut(UnplacedProblem),
-) {
+pub(super) fn give(rule: &written::WrittenRule, layers: &Layers<'_>, terms: &Terms, report: &mut dyn FnMut(Finding)) {
     if let Some(name) = rule.limit.as_ref().and_then(|limit| limit.name.as_ref())
         && name.value.contains(['"', '\\'])
     {
-        let warning = UnplacedProblem::warning(name.span, "a quote or backslash in the name of a limit");
+        let warning = Finding::warning(name.span, "a quote or backslash in the name of a limit");
         report(warning.note("proxies put the name between quotes in a header, as it is"));
     }
     let key = &rule.key.value;
     if let Some(written) = rule.limit.as_ref().filter(|_| terms.imposes.looks_postpaid(key, terms.name.as_deref())) {
-        let warning =
-            UnplacedProblem::warning(written.span, "this looks paid afterwards, and is charged only when admitted");
+        let warning = Finding::warning(written.span, "this looks paid afterwards, and is charged only when admitted");
         let why = "a peek nearly always passes, and a later charge that does not fit is lost";
         let way = "where the cost is known only when the response is done, write `charge: afterwards`";
         report(warning.note(why).note(way));
@@ -36,8 +30,8 @@ pub(super) fn give(
     }
 }
 
-fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -> Option<UnplacedProblem> {
-    let useless = UnplacedProblem::warning(span, "this lease has no effect");
+fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -> Option<Finding> {
+    let useless = Finding::warning(span, "this lease has no effect");
     if is_vote {
         return Some(useless.note("a limit in quota mode is judged with the others, where all of them are"));
     }
@@ -50,7 +44,7 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
         return Some(useless.note(format!("{why}; the size is {wanted}, and at most {most} are left")));
     }
     let shortest = limit.windows().iter().map(|window| window.period()).min()?;
-    let warning = UnplacedProblem::warning(span, "the ttl of this lease is no shorter than the period");
+    let warning = Finding::warning(span, "the ttl of this lease is no shorter than the period");
     let note = match limit.algorithm() {
         Algorithm::FixedWindow(_) => "a block ends with its window all the same",
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {

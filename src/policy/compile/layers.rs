@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::options;
 use crate::policy::document::written::{self, Options, Switches};
 use crate::policy::matcher::Pattern;
-use crate::policy::report::{Findings, SourceSpan, Spanned, UnplacedProblem};
+use crate::policy::report::{Finding, Findings, SourceSpan, Spanned};
 
 /// Maximum number of entries in all overlays. Each is compared with every rule of its domains.
 const MAX_ENTRIES: usize = 1_000;
@@ -119,11 +119,11 @@ impl<'w> OverlayEntry<'w> {
     /// Compiles the patterns of all entries, in order.
     pub(super) fn all(overlays: &'w [written::WrittenEntry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
-            findings.push(UnplacedProblem::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
+            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
         }
         for silent in overlays.iter().filter(|entry| says_nothing(&entry.layer)) {
             let warning =
-                UnplacedProblem::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
+                Finding::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
             findings.push(warning.note("it may have options under `rate_limit`, and the switches of a rule"));
         }
         let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
@@ -157,7 +157,7 @@ impl<'w> OverlayEntry<'w> {
     /// Reports a warning if the entry matched no rule.
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
-            let warning = UnplacedProblem::warning(self.written.span, "no rule matches this entry of the overlay");
+            let warning = Finding::warning(self.written.span, "no rule matches this entry of the overlay");
             findings.push(warning.note("domain, key, value and name are those of the rule itself, as it is written"));
         }
     }

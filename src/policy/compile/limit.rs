@@ -12,7 +12,7 @@ use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::CompileOptions;
 use crate::policy::document::written::{self, AlgorithmWord};
-use crate::policy::report::{SourceSpan, Spanned, UnplacedProblem, shown};
+use crate::policy::report::{Finding, SourceSpan, Spanned, shown};
 use crate::policy::rule::{Imposes, RuleLease};
 
 /// Default number of buckets of a sliding window.
@@ -49,7 +49,7 @@ pub(super) fn compile<'w>(
     limit: &'w written::WrittenLimit,
     layers: &Layers<'w>,
     options: &CompileOptions,
-    report: &mut dyn FnMut(UnplacedProblem),
+    report: &mut dyn FnMut(Finding),
 ) -> Terms {
     check_names(limit, report);
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
@@ -78,49 +78,40 @@ pub(super) fn compile<'w>(
 }
 
 /// Returns `true` if values are hashed. Reports an error if there is no key for it.
-pub(super) fn hashes_values(
-    layers: &Layers<'_>,
-    options: &CompileOptions,
-    report: &mut dyn FnMut(UnplacedProblem),
-) -> bool {
+pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, report: &mut dyn FnMut(Finding)) -> bool {
     let Some(said) = layers.said(|options| &options.hash_values).filter(|said| *said.value) else {
         return false;
     };
     if options.hash_key.is_none() {
-        let error = UnplacedProblem::error(said.span, "`hash_values` needs a key, and there is none");
+        let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
         let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
         report(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
     }
     true
 }
 
-fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(UnplacedProblem)) {
+fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(Finding)) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        report(UnplacedProblem::error(
-            replaced.span,
-            format!("the limit `{}` replaces itself", shown(&replaced.value)),
-        ));
+        report(Finding::error(replaced.span, format!("the limit `{}` replaces itself", shown(&replaced.value))));
     }
 }
 
-fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &mut dyn FnMut(UnplacedProblem)) {
+fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &mut dyn FnMut(Finding)) {
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
-            report(
-                UnplacedProblem::error(unit.span, "a unit beside `unlimited: true`").note("take one of the two out"),
-            );
+            report(Finding::error(unit.span, "a unit beside `unlimited: true`").note("take one of the two out"));
         } else {
-            report(UnplacedProblem::warning(unit.span, "`unit` has no effect beside `unlimited: true`"));
+            report(Finding::warning(unit.span, "`unit` has no effect beside `unlimited: true`"));
         }
     }
     if let Some(requests) = &single.requests_per_unit {
-        report(UnplacedProblem::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
+        report(Finding::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
     for (word, span) in windows.into_iter().chain(layers.of_it_alone()) {
-        report(UnplacedProblem::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
+        report(Finding::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
     }
 }
 
@@ -139,7 +130,7 @@ struct LimitCompiler<'w, 'r> {
 
 impl<'w> LimitCompiler<'w, '_> {
     fn error(&mut self, span: SourceSpan, message: impl Into<String>, note: &str) {
-        (self.chooser.report)(UnplacedProblem::error(span, message).note(note));
+        (self.chooser.report)(Finding::error(span, message).note(note));
     }
 
     /// Checks the units and the lease of a limit that could not be read in full.
@@ -176,7 +167,7 @@ impl<'w> LimitCompiler<'w, '_> {
         let beside = single.unit.as_ref().map(|unit| ("unit", unit.span));
         let beside = single.requests_per_unit.as_ref().map(|amount| ("requests_per_unit", amount.span)).or(beside);
         if let Some((word, span)) = beside {
-            let error = UnplacedProblem::error(span, format!("`{word}` beside `windows`"));
+            let error = Finding::error(span, format!("`{word}` beside `windows`"));
             let error = error.also(windows.span, "the windows").note("make it one of the windows, or take it out");
             (self.chooser.report)(error);
             return None;
@@ -202,7 +193,7 @@ impl<'w> LimitCompiler<'w, '_> {
     fn unit_of(&mut self, written: &Spanned<String>) -> Option<PeriodUnit> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
-            let error = UnplacedProblem::error(written.span, format!("`{}` is not a unit", shown(&written.value)));
+            let error = Finding::error(written.span, format!("`{}` is not a unit", shown(&written.value)));
             let words = units::WORDS.iter().map(|(word, ..)| *word);
             (self.chooser.report)(error.suggest(&written.value, words).note(units::ALLOWED));
         }
@@ -220,7 +211,7 @@ impl<'w> LimitCompiler<'w, '_> {
         if requests.is_none() && listed {
             self.error(amount.span, "`requests_per_unit` is missing", "each of the windows has one");
         } else if requests.is_none() && amount.unit.is_some() {
-            let warning = UnplacedProblem::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
+            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
             (self.chooser.report)(warning.note("to ban on purpose, write `requests_per_unit: 0`"));
         }
         let (unit, unit_span) = (unit?, amount.unit.as_ref()?.span);
@@ -233,14 +224,14 @@ impl<'w> LimitCompiler<'w, '_> {
         if let (Some(zone), Some(calendar)) = (zone, unit.calendar) {
             match Calendar::new(calendar, &zone.value) {
                 Ok(calendar) => return Some(placed(Window::on_calendar(limit, calendar))),
-                Err(error) => (self.chooser.report)(UnplacedProblem::error(zone.span, error.to_string())),
+                Err(error) => (self.chooser.report)(Finding::error(zone.span, error.to_string())),
             }
             return None;
         }
         match Window::new(limit, unit.period) {
             Ok(window) => Some(placed(window)),
             Err(error) => {
-                (self.chooser.report)(UnplacedProblem::error(unit_span, error.to_string()));
+                (self.chooser.report)(Finding::error(unit_span, error.to_string()));
                 None
             }
         }
@@ -386,7 +377,7 @@ struct OptionPositions {
 
 impl OptionPositions {
     /// Returns the error at the word that has to change.
-    fn finding(&self, error: &QuotaError, limit: &written::WrittenLimit, windows: &[PlacedWindow]) -> UnplacedProblem {
+    fn finding(&self, error: &QuotaError, limit: &written::WrittenLimit, windows: &[PlacedWindow]) -> Finding {
         let unit_of = |found| windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit);
         let span = match error {
             QuotaError::Period { found } => unit_of(*found),
@@ -402,6 +393,6 @@ impl OptionPositions {
             QuotaError::BurstTooSlow { period, .. } => self.burst.or_else(|| unit_of(*period)),
             QuotaError::Debt { .. } => self.max_debt,
         };
-        UnplacedProblem::error(span.unwrap_or(limit.span), error.to_string())
+        Finding::error(span.unwrap_or(limit.span), error.to_string())
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::document::budget::DocumentBudget;
 use super::document::{in_rule, step, written};
 use super::matcher::{Level, Pattern};
-use super::report::{Findings, SourceSpan, UnplacedProblem, text_of};
+use super::report::{Finding, Findings, SourceSpan, text_of};
 use super::rule::{Extras, Imposes, Rule, RuleModes};
 use super::{CompileOptions, Loaded, Policy, PolicyReport, PolicySet, Source, document};
 use crate::descriptor::Keyed;
@@ -59,7 +59,7 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
     }
     let overlays = OverlayEntry::all(&overlays, &mut findings);
     if let Some(document) = domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first()) {
-        findings.push(UnplacedProblem::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
+        findings.push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
         return Err(findings.report(sources));
     }
     let (mut policies, mut version, mut first_id) = (Vec::new(), Version::default(), 0);
@@ -84,7 +84,7 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
 fn refuse_second(domain: &str, documents: &[written::WrittenDocument], findings: &mut Findings) {
     let Some((first, others)) = documents.split_first() else { return };
     for other in others {
-        let error = UnplacedProblem::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
+        let error = Finding::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
         findings.push(error.also(first.domain.span, "first here").note("they are added up with --merge-domains"));
     }
 }
@@ -143,7 +143,7 @@ impl<'a> DomainCompiler<'a> {
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
-                let warning = UnplacedProblem::warning(span, format!("no limit of this policy is called `{name}`"));
+                let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
                 let known = self.names.iter().map(String::as_str);
                 self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));
             }
@@ -169,7 +169,7 @@ impl<'a> DomainCompiler<'a> {
         for (rule, defaults) in siblings {
             if self.first_id.saturating_add(self.rules.len()) >= MAX_RULES {
                 if !std::mem::replace(&mut self.full, true) {
-                    self.findings.push(UnplacedProblem::error(rule.key.span, format!("more than {MAX_RULES} rules")));
+                    self.findings.push(Finding::error(rule.key.span, format!("more than {MAX_RULES} rules")));
                 }
                 break;
             }
@@ -184,7 +184,7 @@ impl<'a> DomainCompiler<'a> {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
             if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
                 let path = above.readable(&step(&rule.key.value, value));
-                let error = UnplacedProblem::error(rule.key.span, "two rules for the same key and value");
+                let error = Finding::error(rule.key.span, "two rules for the same key and value");
                 self.findings.push(error.also(first, "first here").note(format!("in {}", in_rule(&path, &self.place))));
             }
         }
@@ -231,7 +231,7 @@ impl<'a> DomainCompiler<'a> {
         hashes_values: bool,
         (path, index): (&Path, usize),
     ) -> Rule {
-        let mut report = |finding: UnplacedProblem| {
+        let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let layers = Layers::of_candidate(candidate, defaults);
@@ -257,7 +257,7 @@ impl<'a> DomainCompiler<'a> {
     }
 
     fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> Terms {
-        let mut report = |finding: UnplacedProblem| {
+        let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
         let options = &self.options;
@@ -272,10 +272,8 @@ impl<'a> DomainCompiler<'a> {
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
-            let error = UnplacedProblem::error(
-                share.span,
-                "share_threshold needs a `*` in the value whose counters are shared",
-            );
+            let error =
+                Finding::error(share.span, "share_threshold needs a `*` in the value whose counters are shared");
             report(error.note("without a value too all values have counters of their own: write `value: \"*\"`"));
         }
         self.names.extend(terms.name.as_deref().map(str::to_owned));

@@ -5,13 +5,13 @@
 
 use super::layers::{Layers, OptionValue};
 use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_of};
-use crate::policy::report::{SourceSpan, Spanned, UnplacedProblem};
+use crate::policy::report::{Finding, SourceSpan, Spanned};
 
 /// A resolver of the options of one limit.
 pub(super) struct Chooser<'w, 'r> {
     pub(super) layers: &'r Layers<'w>,
     pub(super) algorithm: AlgorithmWord,
-    pub(super) report: &'r mut dyn FnMut(UnplacedProblem),
+    pub(super) report: &'r mut dyn FnMut(Finding),
 }
 
 impl AlgorithmWord {
@@ -44,7 +44,7 @@ impl<'w> Chooser<'w, '_> {
         }
         for span in self.layers.has_to_apply(get) {
             let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.word()).collect();
-            let error = UnplacedProblem::error(span, format!("`{word}` does not apply to {}", self.algorithm.word()));
+            let error = Finding::error(span, format!("`{word}` does not apply to {}", self.algorithm.word()));
             (self.report)(error.note(format!("it is an option of {}", names.join(" and "))));
         }
         None

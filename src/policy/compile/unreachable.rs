@@ -7,7 +7,7 @@ use super::identity::Path;
 use super::{DomainCompiler, RuleWithOptions};
 use crate::policy::document::{in_rule, step, written};
 use crate::policy::matcher::Pattern;
-use crate::policy::report::UnplacedProblem;
+use crate::policy::report::Finding;
 
 /// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at
 /// its level is quadratic for a large file.
@@ -41,7 +41,7 @@ impl DomainCompiler<'_> {
             if let Some(rival) = rivals.iter().find(|rival| rival.covers(rule)) {
                 let value = rule.value.as_ref().map(|value| value.value.as_str());
                 let path = above.readable(&step(&rule.key.value, value));
-                let warning = UnplacedProblem::warning(rule.key.span, "this rule can never match");
+                let warning = Finding::warning(rule.key.span, "this rule can never match");
                 let warning = warning.also(rival.rule.key.span, "takes everything that it would match");
                 let order = "order: exact key and value, then rules with `*` as written, then the key alone";
                 self.findings.push(warning.note(order).note(format!("in {}", in_rule(&path, &self.place))));

@@ -5,7 +5,7 @@ use super::trial::document;
 use super::vocabulary::DocumentLevel;
 use super::yaml::{NodeContent, NodeId};
 use crate::policy::access_log::{AccessLogMap, SCALES, TextSource, WITHOUT};
-use crate::policy::report::UnplacedProblem;
+use crate::policy::report::Finding;
 use crate::policy::{PolicyReport, Source};
 
 /// Reads a mapping.
@@ -23,7 +23,7 @@ impl DocumentReader<'_> {
         let hits = self.source(&fields, "hits");
         let items = self.items(&fields, "descriptors")?;
         if items.value.is_empty() {
-            self.report(UnplacedProblem::error(items.span, "`descriptors` must have at least one item, found none"));
+            self.report(Finding::error(items.span, "`descriptors` must have at least one item, found none"));
         }
         let descriptors = items.value.iter().map(|item| self.sources(*item)).collect::<Option<_>>();
         let scale = scale.map_or(1_000_000, |scale| scale.value);

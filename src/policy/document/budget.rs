@@ -1,6 +1,6 @@
 //! Budget for the memory of policies, estimated before they are compiled.
 
-use crate::policy::report::{Findings, SourceSpan, UnplacedProblem};
+use crate::policy::report::{Finding, Findings, SourceSpan};
 
 /// Bytes of a rule, parsed and compiled, without its texts; measured with a million rules.
 const RULE: u64 = 2_900;
@@ -83,7 +83,7 @@ impl DocumentBudget {
             self.is_exceeded = true;
             let Self { held, max, .. } = self;
             let rest = max.saturating_sub(*held);
-            let error = UnplacedProblem::error(span, format!("policies take more than {rest} bytes of memory"));
+            let error = Finding::error(span, format!("policies take more than {rest} bytes of memory"));
             findings.push(error.note(match held {
                 0 => "--policy-memory-max allows more".to_owned(),
                 _ => format!(

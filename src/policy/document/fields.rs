@@ -9,7 +9,7 @@ use super::scalar;
 use super::vocabulary::{DocumentLevel, Form, WORDS};
 use super::yaml::{NodeContent, NodeId, Tree, YamlNode};
 use crate::policy::PolicyDialect;
-use crate::policy::report::{Findings, SourceSpan, Spanned, UnplacedProblem, shown};
+use crate::policy::report::{Finding, Findings, SourceSpan, Spanned, shown};
 
 /// Maximum bytes of keys, values and names: the most that a proxy can forward, see "Wire" in the
 /// semantics.
@@ -42,7 +42,7 @@ struct Field {
 
 impl<'a> DocumentReader<'a> {
     /// Reports a problem, with the rule that contains it.
-    pub(super) fn report(&mut self, finding: UnplacedProblem) {
+    pub(super) fn report(&mut self, finding: Finding) {
         let finding = if self.path.is_empty() { finding } else { finding.note(format!("in {}", self.path)) };
         self.findings.push(finding);
     }
@@ -63,8 +63,7 @@ impl<'a> DocumentReader<'a> {
         self.collect(pairs, &mut fields, false);
         for word in level.words().filter(|word| word.required) {
             if fields.get(self, word.name).is_none() {
-                let error =
-                    UnplacedProblem::error(fields.span, format!("`{}` is missing {}", word.name, level.place()));
+                let error = Finding::error(fields.span, format!("`{}` is missing {}", word.name, level.place()));
                 self.report(error.note(format!("`{}`: {}", word.name, word.meaning)));
             }
         }
@@ -100,10 +99,9 @@ impl<'a> DocumentReader<'a> {
         let level = fields.level;
         let Some(word) = level.word(text) else {
             let finding = match self.dialect {
-                PolicyDialect::Envoyproxy if is_theirs(text) => UnplacedProblem::warning(
-                    key,
-                    format!("`{text}` means nothing {} and is passed over", level.place()),
-                ),
+                PolicyDialect::Envoyproxy if is_theirs(text) => {
+                    Finding::warning(key, format!("`{text}` means nothing {} and is passed over", level.place()))
+                }
                 PolicyDialect::Envoyproxy | PolicyDialect::Tollgate => unknown(text, key, level),
             };
             return self.report(finding);
@@ -111,14 +109,13 @@ impl<'a> DocumentReader<'a> {
         match fields.found.iter_mut().find(|field| field.name == word.name) {
             Some(_) if merged => {}
             Some(first) if !first.merged && self.dialect == PolicyDialect::Envoyproxy => {
-                let warning =
-                    UnplacedProblem::warning(first.key, format!("`{text}` stands here twice; the last counts"));
+                let warning = Finding::warning(first.key, format!("`{text}` stands here twice; the last counts"));
                 let warning = warning.also(key, "the last");
                 *first = Field { name: word.name, key, value, merged };
                 self.report(warning);
             }
             Some(first) if !first.merged => {
-                let error = UnplacedProblem::error(key, format!("`{}` stands here twice", word.name));
+                let error = Finding::error(key, format!("`{}` stands here twice", word.name));
                 let error = error.also(first.key, "first here");
                 self.report(error);
             }
@@ -134,7 +131,7 @@ impl<'a> DocumentReader<'a> {
             NodeContent::List(_) => "a list".to_owned(),
             NodeContent::Map(_) => "a mapping".to_owned(),
         };
-        self.report(UnplacedProblem::error(node.span, format!("{what} must be {wanted}, found {found}")));
+        self.report(Finding::error(node.span, format!("{what} must be {wanted}, found {found}")));
     }
 
     /// Returns the value of a word as text, exactly as written, whatever type YAML gives it.
@@ -151,7 +148,7 @@ impl<'a> DocumentReader<'a> {
         };
         if text.len() > MAX_TEXT_BYTES {
             let error = format!("{what} must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
-            self.report(UnplacedProblem::error(node.span, error));
+            self.report(Finding::error(node.span, error));
             return None;
         }
         Some(Spanned { value: text.clone(), span: node.span })
@@ -161,7 +158,7 @@ impl<'a> DocumentReader<'a> {
     pub(super) fn some_text(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<String>> {
         let text = self.text(fields, word)?;
         if text.value.is_empty() {
-            self.report(UnplacedProblem::error(text.span, format!("`{word}` must not be empty")));
+            self.report(Finding::error(text.span, format!("`{word}` must not be empty")));
             return None;
         }
         Some(text)
@@ -179,7 +176,7 @@ impl<'a> DocumentReader<'a> {
             let what = format!("an item of `{word}`");
             match self.text_at(*item, &what) {
                 Some(text) if text.value.is_empty() => {
-                    self.report(UnplacedProblem::error(text.span, format!("{what} must not be empty")));
+                    self.report(Finding::error(text.span, format!("{what} must not be empty")));
                 }
                 Some(text) => value.push(text.value),
                 None => {}
@@ -223,10 +220,8 @@ impl<'a> DocumentReader<'a> {
         }
         let names = table.iter().map(|(name, _)| *name);
         let allowed = names.clone().collect::<Vec<_>>().join(", ");
-        let error = UnplacedProblem::error(
-            text.span,
-            format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)),
-        );
+        let error =
+            Finding::error(text.span, format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)));
         self.report(error.suggest(&text.value, names));
         None
     }
@@ -286,14 +281,14 @@ fn is_theirs(text: &str) -> bool {
     WORDS.iter().any(|word| word.name == text && word.is_theirs())
 }
 
-fn unknown(text: &str, key: SourceSpan, level: DocumentLevel) -> UnplacedProblem {
+fn unknown(text: &str, key: SourceSpan, level: DocumentLevel) -> Finding {
     let places: Vec<_> = level.elsewhere(text).map(DocumentLevel::place).collect();
     if !places.is_empty() {
-        let error = UnplacedProblem::error(key, format!("`{text}` does not belong {}", level.place()));
+        let error = Finding::error(key, format!("`{text}` does not belong {}", level.place()));
         return error.note(format!("it belongs {}", places.join(" or ")));
     }
     let words = level.words().map(|word| word.name);
-    UnplacedProblem::error(key, format!("unknown word `{}`", shown(text))).suggest(text, words.clone()).note(format!(
+    Finding::error(key, format!("unknown word `{}`", shown(text))).suggest(text, words.clone()).note(format!(
         "allowed {}: {}",
         level.place(),
         words.collect::<Vec<_>>().join(", ")

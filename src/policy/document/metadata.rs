@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use super::fields::{DocumentReader, MappingFields};
 use super::scalar;
 use super::yaml::{NodeContent, NodeId, YamlNode};
-use crate::policy::report::UnplacedProblem;
+use crate::policy::report::Finding;
 
 /// The key of the metadata that holds options for Tollgate.
 pub(super) const OURS: &str = "tollgate";
@@ -25,7 +25,7 @@ impl DocumentReader<'_> {
                 (!(had_ours && map.is_empty())).then_some(Value::Object(map))
             }
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
-                self.report(UnplacedProblem::error(node.span, "metadata must be a mapping"));
+                self.report(Finding::error(node.span, "metadata must be a mapping"));
                 None
             }
         }
@@ -65,7 +65,7 @@ impl DocumentReader<'_> {
                     }
                 }
                 NodeContent::List(_) | NodeContent::Map(_) => {
-                    self.report(UnplacedProblem::error(node.span, "a key of metadata must be text"));
+                    self.report(Finding::error(node.span, "a key of metadata must be text"));
                 }
             }
         }
@@ -78,14 +78,14 @@ impl DocumentReader<'_> {
             NodeContent::Map(pairs) => self.pairs(pairs, map, false),
             NodeContent::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
             NodeContent::Scalar { .. } => {
-                self.report(UnplacedProblem::error(node.span, "must be a mapping to merge"));
+                self.report(Finding::error(node.span, "must be a mapping to merge"));
                 None
             }
         }
     }
 
     fn twice(&mut self, node: &YamlNode, name: &str) {
-        self.report(UnplacedProblem::error(node.span, format!("`{}` stands here twice", super::shown(name))));
+        self.report(Finding::error(node.span, format!("`{}` stands here twice", super::shown(name))));
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) mod written;
 mod yaml;
 
 use super::PolicyDialect;
-use super::report::{Findings, UnplacedProblem, shown};
+use super::report::{Finding, Findings, shown};
 use budget::DocumentBudget;
 use fields::{DocumentReader, MappingFields};
 use vocabulary::DocumentLevel;
@@ -78,7 +78,7 @@ pub(super) fn read(
     let roots = roots((file, is_whole), &tree, dialect, budget, findings);
     if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
         let span = super::report::SourceSpan { file, ..Default::default() };
-        let error = UnplacedProblem::error(span, "the file holds no policy").whole_file();
+        let error = Finding::error(span, "the file holds no policy").whole_file();
         findings.replace_since(&mark, error.note("a policy begins with `domain: NAME`; the file's text is not shown"));
     }
     roots
@@ -123,8 +123,7 @@ fn roots(
         let span = super::report::SourceSpan { file, ..Default::default() };
         // Not treated as a policy without rules: a file that is being written is empty for a
         // moment.
-        findings
-            .push(UnplacedProblem::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
+        findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
     }
     let mut reader = DocumentReader { tree, dialect, findings, budget, path: String::new() };
     let read = reader.those_read(&written);
@@ -140,7 +139,7 @@ impl DocumentReader<'_> {
         }
         for other in others {
             let Some(span) = self.node(*other).map(|other| other.span) else { continue };
-            self.report(UnplacedProblem::warning(span, "passed over: only the first document of a file is read"));
+            self.report(Finding::warning(span, "passed over: only the first document of a file is read"));
         }
         std::slice::from_ref(first)
     }
@@ -179,10 +178,7 @@ impl DocumentReader<'_> {
         let items = self.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
         let first = items.first().and_then(|item| self.node(*item));
         if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
-            self.report(UnplacedProblem::error(
-                first.span,
-                format!("rules are nested more than {MAX_DEPTH} levels deep"),
-            ));
+            self.report(Finding::error(first.span, format!("rules are nested more than {MAX_DEPTH} levels deep")));
             return Vec::new();
         }
         let outer = self.path.clone();

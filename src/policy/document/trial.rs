@@ -7,7 +7,7 @@ use super::yaml::{NodeContent, NodeId, Tree};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::policy::compile::units;
-use crate::policy::report::{Findings, SourceSpan, Spanned, UnplacedProblem, line_of, shown, text_of};
+use crate::policy::report::{Finding, Findings, SourceSpan, Spanned, line_of, shown, text_of};
 use crate::policy::trial::{CODES, Case, Code, Expected, TestStep, Trials, Wait, When};
 use crate::policy::{PolicyDialect, PolicyReport, Source};
 
@@ -42,7 +42,7 @@ pub(super) fn document<T>(
         roots => {
             if findings.errors() == 0 {
                 let message = format!("{what} is one document, found {}", roots.len());
-                findings.push(UnplacedProblem::error(SourceSpan::default(), message));
+                findings.push(Finding::error(SourceSpan::default(), message));
             }
             None
         }
@@ -74,12 +74,12 @@ impl DocumentReader<'_> {
     fn step(&mut self, fields: &MappingFields, source: &Source) -> Option<TestStep> {
         let (at, after) = (self.instant(fields), self.length(fields, "after"));
         if let (Some(at), Some(after)) = (&at, &after) {
-            let error = UnplacedProblem::error(after.span, "`after` beside `at`").also(at.span, "the moment");
+            let error = Finding::error(after.span, "`after` beside `at`").also(at.span, "the moment");
             self.report(error.note("a step is asked at a moment or some time after the one before"));
         }
         let (hits, refund) = (self.count(fields, "hits"), self.count(fields, "refund"));
         if let (Some(hits), Some(refund)) = (&hits, &refund) {
-            let error = UnplacedProblem::error(refund.span, "`refund` beside `hits`").also(hits.span, "the hits");
+            let error = Finding::error(refund.span, "`refund` beside `hits`").also(hits.span, "the hits");
             self.report(error.note("a step takes hits or gives some back"));
         }
         let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
@@ -90,7 +90,7 @@ impl DocumentReader<'_> {
         };
         let times = self.count(fields, "times");
         if let Some(never) = times.as_ref().filter(|times| times.value == 0) {
-            self.report(UnplacedProblem::error(never.span, "`times` must be at least 1, found 0"));
+            self.report(Finding::error(never.span, "`times` must be at least 1, found 0"));
         }
         let every = self.length(fields, "every");
         let descriptors = self.descriptors(fields)?;
@@ -114,15 +114,14 @@ impl DocumentReader<'_> {
         if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors) {
             let found = written.value.len();
             let message = format!("`each` must have an item for each descriptor: {descriptors}, found {found}");
-            self.report(UnplacedProblem::error(written.span, message));
+            self.report(Finding::error(written.span, message));
         }
         let one_by_one = ["remaining", "retry_after", "reset_after", "rule"];
         if descriptors > 1
             && let Some((word, id)) = one_by_one.iter().find_map(|word| Some((*word, fields.get(self, word)?)))
             && let Some(node) = self.node(id)
         {
-            let error =
-                UnplacedProblem::error(node.span, format!("`{word}` of which of the {descriptors} descriptors?"));
+            let error = Finding::error(node.span, format!("`{word}` of which of the {descriptors} descriptors?"));
             self.report(error.note("write it in the items of `each`"));
         }
         let written = written.map(|written| written.value);
@@ -135,7 +134,7 @@ impl DocumentReader<'_> {
         let (retry_after, reset_after) = (self.wait(fields, "retry_after"), self.wait(fields, "reset_after"));
         let rule = self.text(fields, "rule").map(|rule| rule.value);
         if let (Some(Spanned { value: Code::Ok, span }), Some(_)) = (&code, retry_after) {
-            let error = UnplacedProblem::error(*span, "`retry_after` is what a denied request is told");
+            let error = Finding::error(*span, "`retry_after` is what a denied request is told");
             self.report(error.note("with it write `expect: over_limit`"));
         }
         let rule = rule.map(|rule| if rule == "none" { String::new() } else { rule });
@@ -146,7 +145,7 @@ impl DocumentReader<'_> {
         let text = self.some_text(fields, "at")?;
         let instant = text.value.parse::<jiff::Timestamp>().ok();
         let Some(us) = instant.and_then(|instant| u64::try_from(instant.as_microsecond()).ok()) else {
-            let error = UnplacedProblem::error(text.span, format!("`{}` is not a moment", shown(&text.value)));
+            let error = Finding::error(text.span, format!("`{}` is not a moment", shown(&text.value)));
             self.report(error.note("a moment is written as 2026-11-21T12:00:00Z"));
             return None;
         };
@@ -162,7 +161,7 @@ impl DocumentReader<'_> {
         let text = self.some_text(fields, word)?;
         let us = text.value.strip_suffix("us").and_then(|us| us.parse().ok()).map(Micros::new);
         let Some(value) = us.or_else(|| units::duration(&text.value)) else {
-            let error = UnplacedProblem::error(text.span, format!("`{}` is not a length of time", shown(&text.value)));
+            let error = Finding::error(text.span, format!("`{}` is not a length of time", shown(&text.value)));
             self.report(error.note(LENGTHS));
             return None;
         };

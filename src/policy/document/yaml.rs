@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
-use crate::policy::report::{Findings, SourceSpan, UnplacedProblem};
+use crate::policy::report::{Finding, Findings, SourceSpan};
 
 /// Maximum number of nodes of a file with all aliases expanded: ten for each of a million rules.
 /// Stops alias bombs.
@@ -111,7 +111,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: SourceSpan) -> Result<(), UnplacedProblem> {
+    fn take(&mut self, event: Event<'_>, span: SourceSpan) -> Result<(), Finding> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
@@ -121,7 +121,7 @@ impl Builder {
             Event::MappingStart(_, anchor, _) => self.begin(anchor, span, true),
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.alias(anchor, span),
-            Event::UnresolvedAlias(_) => Err(UnplacedProblem::error(span, "no anchor has this name")),
+            Event::UnresolvedAlias(_) => Err(Finding::error(span, "no anchor has this name")),
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Ok(()),
             Event::DocumentStart(..) => {
                 self.anchors.clear();
@@ -133,12 +133,12 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, anchor: usize, span: SourceSpan, map: bool) -> Result<(), UnplacedProblem> {
+    fn begin(&mut self, anchor: usize, span: SourceSpan, map: bool) -> Result<(), Finding> {
         self.open.push(OpenNode { anchor, span, map, children: Vec::new() });
         Ok(())
     }
 
-    fn end(&mut self, end: SourceSpan) -> Result<(), UnplacedProblem> {
+    fn end(&mut self, end: SourceSpan) -> Result<(), Finding> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let span = SourceSpan { end: end.end.max(open.span.start), ..open.span };
         let content = if open.map {
@@ -151,10 +151,10 @@ impl Builder {
     }
 
     /// Adds a complete node to the tree, and registers its anchor and its parent.
-    fn close(&mut self, content: NodeContent, span: SourceSpan, anchor: usize) -> Result<(), UnplacedProblem> {
+    fn close(&mut self, content: NodeContent, span: SourceSpan, anchor: usize) -> Result<(), Finding> {
         let (size, bytes, height) = self.extent(&content);
         if height > MAX_NESTING {
-            return Err(UnplacedProblem::error(span, format!("nested more than {MAX_NESTING} levels deep")));
+            return Err(Finding::error(span, format!("nested more than {MAX_NESTING} levels deep")));
         }
         let id = NodeId(self.tree.nodes.len());
         self.tree.nodes.push(YamlNode { content, span, size, bytes, height });
@@ -164,24 +164,21 @@ impl Builder {
         self.attach(id, span)
     }
 
-    fn attach(&mut self, id: NodeId, span: SourceSpan) -> Result<(), UnplacedProblem> {
+    fn attach(&mut self, id: NodeId, span: SourceSpan) -> Result<(), Finding> {
         match self.open.last_mut() {
             Some(parent) => parent.children.push(id),
             None => self.tree.roots.push(id),
         }
         self.expanded = self.expanded.saturating_add(1);
         if self.expanded > MAX_EXPANDED {
-            return Err(UnplacedProblem::error(
-                span,
-                format!("more than {MAX_EXPANDED} nodes, with every alias written out"),
-            ));
+            return Err(Finding::error(span, format!("more than {MAX_EXPANDED} nodes, with every alias written out")));
         }
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, span: SourceSpan) -> Result<(), UnplacedProblem> {
+    fn alias(&mut self, anchor: usize, span: SourceSpan) -> Result<(), Finding> {
         let Some(id) = self.anchors.get(&anchor).copied() else {
-            return Err(UnplacedProblem::error(span, "an alias inside of what it names"));
+            return Err(Finding::error(span, "an alias inside of what it names"));
         };
         let size = self.tree.node(id).map_or(0, |node| node.size);
         self.expanded = self.expanded.saturating_add(size);
@@ -192,8 +189,7 @@ impl Builder {
         if self.aliased <= allowed {
             return Ok(());
         }
-        let error =
-            UnplacedProblem::error(span, format!("aliases add more than {allowed} nodes to the {written} written"));
+        let error = Finding::error(span, format!("aliases add more than {allowed} nodes to the {written} written"));
         Err(error.note(format!("allowed: {FREE_ALIASED}, and {ALIASED_PER_NODE} for each node that is written before")))
     }
 
@@ -218,12 +214,11 @@ impl Builder {
         SourceSpan { file: self.file, start: offset(span.start), end: offset(span.end) }
     }
 
-    fn syntax(&self, error: &ScanError, text: &str) -> UnplacedProblem {
+    fn syntax(&self, error: &ScanError, text: &str) -> Finding {
         let offset = error.marker().byte_offset().unwrap_or(text.len());
         let start = u32::try_from(offset).unwrap_or(u32::MAX);
         let span = SourceSpan { file: self.file, start, end: start.saturating_add(1) };
-        UnplacedProblem::error(span, format!("not YAML: {}", error.info()))
-            .note("the rest of this file was not looked at")
+        Finding::error(span, format!("not YAML: {}", error.info())).note("the rest of this file was not looked at")
     }
 }
 
