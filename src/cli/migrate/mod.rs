@@ -1,6 +1,7 @@
 //! `tollgate migrate`: compares an envoyproxy/ratelimit with Tollgate, on one page.
 
 mod answers;
+mod commands;
 mod config_maps;
 mod container_env;
 mod env_file;
@@ -38,7 +39,8 @@ An env file has one NAME=VALUE per line. Comments, quotes and `export` are read 
 A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
 Other lines are skipped and reported.
 
-Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached."
+Exit status 0: all can stay as it is, or all answers are equal; 1: not all, or part of the manifest is `not read`;
+2: a file, or a line of the trace, cannot be read, or a service cannot be reached."
 )]
 pub struct Migrate {
     /// Variables of that service, one NAME=VALUE per line; by default those of this environment
@@ -116,13 +118,14 @@ impl Migrate {
         let settings = envoyproxy::policies(&translation);
         let policies = self.policies(&given, &translation, settings.as_ref())?;
         let is_whole = translation.problems.is_empty()
+            && given.problems.is_empty()
             && matches!(policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
         let written = match (&self.output, is_whole) {
             (Some(folder), true) => Some(own::write(folder, &given, &translation, settings.as_ref(), &policies)?),
             (Some(_), false) | (None, _) => None,
         };
         let page = Page { given: &given, translation: &translation, policies: &policies, written: written.as_ref() };
-        Ok((page.to_string(), is_whole))
+        Ok((given.masked(&page.to_string()), is_whole && given.is_read()))
     }
 
     fn given(&self) -> Result<Given, String> {

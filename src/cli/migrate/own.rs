@@ -153,7 +153,8 @@ impl EnvText {
 
     /// Adds a variable, or a comment if its value cannot be written.
     fn own(&mut self, given: &Given, OwnVariable { name, flag, value }: &OwnVariable) {
-        let place = value.as_deref().and_then(|value| given.place_of(value));
+        let value = value.as_ref().filter(|value| given.masked(value) == **value);
+        let place = value.and_then(|value| given.place_of(value));
         match (value, place) {
             (None, _) => self.open(&format!("{name}= a secret, not written here{}", by_file(name))),
             (Some(_), Some(place)) => self.open(&format!("{name}= from {place}{}", by_file(name))),
