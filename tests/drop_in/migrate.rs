@@ -123,7 +123,7 @@ fn what_cannot_stay_is_a_problem_and_exit_1() {
     let (good, broken) = (files.file("good.env"), files.file("broken.yaml"));
     let (status, page, _) = migrate(&["--env-file", path(&good), "--policy", path(&broken)]);
     assert_eq!(status, 1);
-    assert!(page.contains("that service refuses them too") && page.contains("broken.yaml:3"), "{page}");
+    assert!(page.contains("Policies: refused, ") && page.contains("broken.yaml:3"), "{page}");
 }
 
 #[test]
@@ -313,8 +313,11 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     TOLLGATE_DRAIN_DELAY=1s
     # TOLLGATE_HTTP_LISTEN= from PORT: ConfigMap ports, http
     # TOLLGATE_STORE= from REDIS_TLS: Secret redis, tls
-    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which the manifest does not set before
+    # Replace the next value by redis://HOST:PORT, or rediss:// with TLS
     TOLLGATE_STORE=FILL-IN
+    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which the manifest does not set before
+    # Replace the next value by the text before all keys
+    TOLLGATE_REDIS_PREFIX=FILL-IN{
     ");
 }
 

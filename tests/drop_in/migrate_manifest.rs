@@ -2,6 +2,7 @@
 
 use super::migrate::{migrate, path};
 use crate::support::policy::{Policies, yearly};
+use crate::support::tollgate;
 
 /// Reports on an env file.
 fn of_env(variables: &str, more: &[&str]) -> (i32, String) {
@@ -104,4 +105,48 @@ fn a_secret_in_another_variable_is_masked() {
     let (status, page) = of_container(fields);
     assert!(status == 1 && page.contains("problem GRPC_PORT:") && page.contains("found `a***`"), "{page}");
     assert!(!page.contains("hunter2"), "{page}");
+}
+
+#[test]
+fn a_reference_that_decisions_depend_on_is_filled_in_before_the_start() {
+    let files = Policies::of(&yearly("user", 2));
+    let reference = |name: &str| format!("{{ name: {name}, valueFrom: {{ secretKeyRef: {{ name: a, key: b }} }} }}");
+    let env = ["CACHE_KEY_PREFIX", "SHADOW_MODE", "LOG_LEVEL"].map(reference).join(", ");
+    let env = format!("[{env}, {{ name: REDIS_SOCKET_TYPE, value: tcp }}, {{ name: REDIS_URL, value: 'h:1' }}]");
+    let container = format!("name: ratelimit, image: a, env: {env}");
+    files.write("a.yaml", &format!("kind: Pod\nspec: {{ containers: [{{ {container} }}] }}\n"));
+    let (manifest, policy, output) = (files.file("a.yaml"), files.file("policy.yaml"), files.file("own"));
+    let arguments = ["--manifest", path(&manifest), "--policy", path(&policy), "--output", path(&output)];
+    let (status, page, _) = migrate(&arguments);
+    assert_eq!(status, 0, "{page}");
+    let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
+    assert!(variables.contains("# Replace the next value by true or false\nTOLLGATE_SHADOW_MODE=FILL-IN\n"));
+    assert!(variables.contains("\nTOLLGATE_REDIS_PREFIX=FILL-IN{\n") && !variables.contains("\nTOLLGATE_LOG="));
+    for line in variables.lines().filter(|line| line.contains("=FILL-IN")) {
+        let refused =
+            tollgate::command(["serve", "--store", "redis://127.0.0.1:1"]).envs(line.split_once('=')).output().unwrap();
+        let complaints = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && complaints.contains("FILL-IN"), "{line}: {complaints}");
+    }
+}
+
+#[test]
+fn lines_that_repeat_a_variable_and_variables_of_go_are_explained() {
+    let (status, page) = of_env("PORT=1\nPORT=2\nGOMAXPROCS=2\nHTTPS_PROXY=p:1\n", &[]);
+    assert_eq!(status, 0, "{page}");
+    assert!(page.contains("note       PORT: on several lines; the last one counts"), "{page}");
+    assert!(page.contains("not needed GOMAXPROCS: only Go's runtime reads it"), "{page}");
+    assert!(page.contains("no effect  HTTPS_PROXY: only a library of that service reads it"), "{page}");
+}
+
+#[test]
+fn a_manifest_with_a_syntax_error_has_one_error_and_a_full_disk_is_one() {
+    let files = Policies::none();
+    files.write("a.yaml", "a: [1\n");
+    let (status, _, complaints) = migrate(&["--manifest", path(&files.file("a.yaml"))]);
+    assert!(status == 2 && complaints.matches("error: ").count() == 1, "{complaints}");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let written = tollgate::command(["migrate"]).stdout(full).output().unwrap();
+    let complaints = String::from_utf8(written.stderr).unwrap();
+    assert!(written.status.code() == Some(2) && complaints.contains("error: standard output: "), "{complaints}");
 }

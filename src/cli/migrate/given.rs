@@ -129,6 +129,7 @@ pub(super) fn of_environment() -> Given {
 pub(super) fn of_env_file(path: &Path) -> Result<Given, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    let variables = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
-    Ok(Given { from: name, variables, ..Given::default() })
+    let file = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
+    let notes = file.repeated.iter().map(|name| format!("{name}: on several lines; the last one counts"));
+    Ok(Given { from: name, variables: file.variables, notes: notes.collect(), ..Given::default() })
 }

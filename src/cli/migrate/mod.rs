@@ -11,13 +11,14 @@ mod manifest;
 mod own;
 mod page;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use self::given::Given;
 use self::page::Page;
 use super::client_tls::ClientTlsFlags;
-use super::said::{no_answer, say};
+use super::said::{no_answer, try_say};
 use crate::policy::source::files;
 use crate::policy::{self, Loaded, PolicyReport};
 use crate::settings::PolicySettings;
@@ -103,11 +104,14 @@ impl Migrate {
             return live::run(&live::Both { live, against, trace, tls: &self.tls, peek: self.peek });
         }
         match self.page() {
-            Ok((page, is_whole)) => {
-                say(page);
-                if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-            }
-            Err(error) => no_answer(error.trim_end()),
+            Ok((page, is_whole)) => match try_say(page) {
+                // A reader such as `head` may close the pipe.
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => no_answer(format!("standard output: {error}")),
+                Ok(()) | Err(_) if is_whole => ExitCode::SUCCESS,
+                Ok(()) | Err(_) => ExitCode::FAILURE,
+            },
+            // A report on a file begins with the severity.
+            Err(error) => no_answer(error.trim_end().trim_start_matches("error: ")),
         }
     }
 

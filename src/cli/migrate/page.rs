@@ -6,6 +6,7 @@ use super::MigratedPolicies;
 use super::given::Given;
 use super::own::OwnSettings;
 use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::policy::report::Severity;
 use crate::policy::{Imposes, Loaded, Rule};
 use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, overridden, read_by};
 
@@ -90,6 +91,7 @@ impl Page<'_> {
         let by = |wanted| given.variables.keys().filter(move |name| read_by(name) == wanted);
         let theirs = by(ReadBy::OnlyTheirs).map(|name| format!("{name}: only a library of that service reads it"));
         bounded(f, "no effect", theirs)?;
+        bounded(f, "not needed", by(ReadBy::GoRuntime).map(|name| format!("{name}: only Go's runtime reads it")))?;
         let unread = given.unread_variables.iter().chain(&given.unread).cloned();
         bounded(f, "not read", unread)?;
         let references = given.references.iter();
@@ -112,7 +114,9 @@ impl Page<'_> {
                 line(f, "problem", why)
             }
             MigratedPolicies::Refused(report) => {
-                writeln!(f, "\nPolicies: {}; that service refuses them too\n", count(report.len(), "problem"))?;
+                let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
+                let least = if report.iter().count() < report.len() { "at least " } else { "" };
+                writeln!(f, "\nPolicies: refused, {least}{}\n", count(errors, "error"))?;
                 write!(f, "{report}")
             }
             MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {

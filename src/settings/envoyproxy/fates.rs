@@ -47,9 +47,16 @@ pub enum ReadBy {
     Tollgate,
     /// A library of envoyproxy/ratelimit.
     OnlyTheirs,
+    /// The runtime of Go in envoyproxy/ratelimit.
+    GoRuntime,
     /// Neither.
     Neither,
 }
+
+/// Variables that tune Go's scheduler, memory and debugging.
+const GO_RUNTIME: [&str; 5] = ["GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK"];
+/// Variables by which Go's libraries connect to collectors and control planes through a proxy.
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
 
 /// Returns the services that read a variable.
 pub fn read_by(name: &str) -> ReadBy {
@@ -57,7 +64,8 @@ pub fn read_by(name: &str) -> ReadBy {
     let is_in_table = VARIABLES.iter().any(|variable| variable.name == name);
     match () {
         () if is_in_table || starts(&["DOG_STATSD_MOGRIFIER_"]) || is_carried(name) => ReadBy::Tollgate,
-        () if starts(&["OTEL_", "GOSTATS_"]) => ReadBy::OnlyTheirs,
+        () if GO_RUNTIME.contains(&name) => ReadBy::GoRuntime,
+        () if starts(&["OTEL_", "GOSTATS_"]) || PROXIES.contains(&name) => ReadBy::OnlyTheirs,
         () => ReadBy::Neither,
     }
 }
@@ -237,6 +245,8 @@ mod tests {
         let here = by(&["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME", "TOLLGATE_DRAIN_DELAY"]);
         assert_eq!(here, [ReadBy::Tollgate; 4]);
         assert_eq!(by(&["OTEL_BSP_SCHEDULE_DELAY", "GOSTATS_BATCH_ENABLED"]), [ReadBy::OnlyTheirs; 2]);
+        assert_eq!(by(&["GOMAXPROCS", "GOMEMLIMIT"]), [ReadBy::GoRuntime; 2]);
+        assert_eq!(by(&["HTTPS_PROXY"]), [ReadBy::OnlyTheirs]);
         assert_eq!(by(&["REDIS_ULR", "TOLLGATE_DRAIN"]), [ReadBy::Neither; 2]);
     }
 
