@@ -70,8 +70,8 @@ pub struct Source {
     pub text: String,
 }
 
-/// Default of [`CompileOptions::memory_max`]: enough for 370,000 rules with short texts, or for half
-/// as many if they are to be replaced while they serve.
+/// Default of [`CompileOptions::memory_max`]: enough for 370,000 rules with short texts, or half as
+/// many if they are to be replaced while they serve.
 pub const MEMORY_MAX: usize = 1024 * 1024 * 1024;
 
 /// Options of the compiler.

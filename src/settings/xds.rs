@@ -89,7 +89,8 @@ impl Flags {
             match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
                 Some((key, value)) => pairs.push((key.to_owned(), value.to_owned())),
                 None => {
-                    let what = format!("expected key=value, found `{text}`");
+                    let found = if text.contains('=') { "an empty key" } else { "no `=`" };
+                    let what = format!("expected key=value, found {found} in `***`, which may be a secret");
                     problems.0.push(SettingProblem { flag: "--xds-node-metadata", what });
                 }
             }

@@ -123,7 +123,7 @@ fn what_cannot_stay_is_a_problem_and_exit_1() {
     let (good, broken) = (files.file("good.env"), files.file("broken.yaml"));
     let (status, page, _) = migrate(&["--env-file", path(&good), "--policy", path(&broken)]);
     assert_eq!(status, 1);
-    assert!(page.contains("that service refuses them too") && page.contains("broken.yaml:3"), "{page}");
+    assert!(page.contains("Policies: refused, ") && page.contains("broken.yaml:3"), "{page}");
 }
 
 #[test]
@@ -140,7 +140,8 @@ fn what_cannot_be_read_is_exit_2_and_shows_no_secret() {
     let pods = files.file("pods.yaml");
     let (status, _, complaints) = migrate(&["--manifest", path(&pods)]);
     assert!(status == 2 && complaints.contains("`--container NAME`, one of: proxy, limiter"), "{complaints}");
-    assert_eq!(migrate(&["--manifest", path(&pods), "--container", "limiter"]).0, 0);
+    let (status, page, _) = migrate(&["--manifest", path(&pods), "--container", "limiter"]);
+    assert!(status == 1 && page.contains("not read   command starts /bin/rl, not /bin/ratelimit"), "{page}");
 }
 
 /// Equivalent of `set -a; . tollgate.env; tollgate serve`.
@@ -273,13 +274,13 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     assert!(status == 2 && complaints.contains("one of: one/ratelimit, two/ratelimit"), "{complaints}");
     let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--output", path(&output)];
     let (status, page, complaints) = migrate(&chosen);
-    assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
+    assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
     let settings = page.split("\nDifferent in any case").next().unwrap();
     insta::assert_snapshot!(settings.replace(path(files.path()), ""), @r"
     Settings: 7 variables of container ratelimit of Deployment one in /all.yaml
       the same   STATSD_HOST, RUNTIME_WATCH_ROOT, CACHE_KEY_PREFIX, REDIS_SOCKET_TYPE, REDIS_URL
       kept       TOLLGATE_DRAIN_DELAY: read under the same name
-      not read   OTEL_BSP_SCHEDULE_DELAY: only a library of that service reads it
+      no effect  OTEL_BSP_SCHEDULE_DELAY: only a library of that service reads it
       not read   variables of envFrom: ConfigMap absent is not in the manifest
       not read   variables STATSD_* of envFrom: their values are in Secret hidden
       not read   ConfigMap config/logo.png, mounted at /srv/runtime_data/current/config: binaryData
@@ -312,8 +313,11 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     TOLLGATE_DRAIN_DELAY=1s
     # TOLLGATE_HTTP_LISTEN= from PORT: ConfigMap ports, http
     # TOLLGATE_STORE= from REDIS_TLS: Secret redis, tls
-    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which the manifest does not set before
+    # Replace the next value by redis://HOST:PORT, or rediss:// with TLS
     TOLLGATE_STORE=FILL-IN
+    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which the manifest does not set before
+    # Replace the next value by the text before all keys
+    TOLLGATE_REDIS_PREFIX=FILL-IN{
     ");
 }
 
@@ -325,7 +329,7 @@ fn a_secret_with_all_variables_leaves_the_store_open() {
     let (manifest, policy, output) = (files.file("all.yaml"), files.file("policy.yaml"), files.file("own"));
     let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--policy", path(&policy)];
     let (status, page, complaints) = migrate(&[&chosen[..], &["--output", path(&output)]].concat());
-    assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
+    assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
     let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
     let store: Vec<_> = variables.lines().filter(|line| line.starts_with("TOLLGATE_STORE=")).collect();
     assert_eq!(store, ["TOLLGATE_STORE=FILL-IN"], "{variables}");

@@ -10,6 +10,7 @@
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
 //! | `migrate` | `tollgate migrate`: the report, and its files |
 //! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
+//! | `migrate_manifest` | `tollgate migrate`: what is lost, overridden or not read |
 //! | `statistics` | hits of one request that cross a limit |
 //! | `defects` | defects of that service that this one does not have |
 //!
@@ -20,6 +21,7 @@ mod gateway;
 mod logs;
 mod migrate;
 mod migrate_live;
+mod migrate_manifest;
 mod plain;
 mod redis;
 mod statistics;

@@ -76,6 +76,18 @@ async fn rights_that_decisions_lack_are_named_with_the_command_that_gives_them()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_missing_password_is_the_only_finding() {
+    let redis = Redis::start().await;
+    redis.command(&["CONFIG", "SET", "requirepass", "first"]).await;
+    let told = check(&format!("redis://{}", redis.address));
+    assert_eq!(told.status.code(), Some(1), "{}", text(&told));
+    let told = text(&told);
+    let (grade, password) = line(&told, "password");
+    assert!(grade == "problem" && password.contains("--redis-password-file FILE"), "{told}");
+    assert_eq!(told.lines().count(), 2, "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_proxy_that_deals_keys_out_is_seen() {
     let sharded = Sharded::start().await;
     let told = check(&sharded.url());

@@ -137,6 +137,7 @@ pub(super) const HOUSE: &[Row] = &[
     },
     Row { place: "settings/memory", rooms: "", foreign: "std::fs" },
     Row { place: "settings/policy", rooms: "", foreign: "std::fs" },
+    Row { place: "settings/envoyproxy/fates", rooms: "", foreign: "std::sync" },
     // Composes the concrete parts.
     Row {
         place: "app",

@@ -1,21 +1,34 @@
 //! The variables of a container, as Kubernetes sets them.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::config_maps::ConfigMaps;
 use super::given::Given;
-use super::manifest::{Container, array, text, text_at};
+use super::manifest::{Container, text, text_at};
 
 /// The variable of the store.
 const STORE: &str = "REDIS_URL";
 
 /// Collects the variables of a container: `envFrom`, then `env`, which takes precedence.
 pub(super) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, given: &mut Given) {
-    for source in array(found.container, "envFrom") {
+    for source in items(found.container, "envFrom", given) {
         of_source(source, found.namespace, maps, given);
     }
-    for entry in array(found.container, "env") {
-        let Some(name) = text_at(entry, "/name") else { continue };
+    let mut names = BTreeSet::new();
+    for (entry, number) in items(found.container, "env", given).iter().zip(1_u64..) {
+        let name = match name_of(entry) {
+            Ok(name) => name,
+            Err(why) => {
+                given.problems.push(format!("env of the container, item {number}: {why}"));
+                continue;
+            }
+        };
+        if !names.insert(name) {
+            given.notes.push(format!("{name}: several times in env; the last one counts"));
+        }
+        given.keep_secrets_of(text_at(entry, "/value").unwrap_or_default());
         let value = match (entry.get("value"), entry.get("valueFrom")) {
             (None | Some(Value::Null), Some(from)) => of_reference(from, found.namespace, maps),
             (value, _) => expanded(&value.map(text).unwrap_or_default(), given),
@@ -28,6 +41,57 @@ pub(super) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, given: &mut Giv
     // The default of that service would be another Redis.
     if !given.unread_variables.is_empty() && !given.variables.contains_key(STORE) {
         given.refer(STORE, "envFrom, as nothing else sets it".to_owned());
+    }
+}
+
+/// Returns the items of a list; reports a value that is none.
+fn items<'m>(container: &'m Value, list: &str, given: &mut Given) -> &'m [Value] {
+    match container.get(list) {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(items)) => items,
+        Some(other) => {
+            given.problems.push(format!("{list} of the container: expected a list, found {}", shape(other)));
+            &[]
+        }
+    }
+}
+
+/// Returns the name of an item of `env`.
+///
+/// # Errors
+/// The item is not one that Kubernetes accepts. The error has no value, which may be a secret.
+fn name_of(entry: &Value) -> Result<&str, String> {
+    let Some(fields) = entry.as_object() else {
+        return Err(format!("expected a mapping with name and value, found {}", shape(entry)));
+    };
+    let name = text_at(entry, "/name").filter(|name| !name.is_empty());
+    let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
+    if let Some(key) = fields.keys().find(|key| !["name", "value", "valueFrom"].contains(&key.as_str())) {
+        return Err(format!("expected name, value or valueFrom, found `{key}`{of}"));
+    }
+    let (value, from) = (fields.get("value"), fields.get("valueFrom"));
+    match (name, value, from) {
+        (None, _, _) => Err("expected a name, found none".to_owned()),
+        (_, Some(value @ (Value::Array(_) | Value::Object(_))), _) => {
+            Err(format!("expected text as value{of}, found {}", shape(value)))
+        }
+        (_, _, Some(from)) if !from.is_object() && !from.is_null() => {
+            Err(format!("expected a mapping as valueFrom{of}, found {}", shape(from)))
+        }
+        (_, Some(Value::String(value)), Some(Value::Object(_))) if !value.is_empty() => {
+            Err(format!("expected value or valueFrom{of}, found both"))
+        }
+        (Some(name), _, _) => Ok(name),
+    }
+}
+
+/// Returns the kind of a YAML value.
+fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+        Value::String(_) | Value::Bool(_) | Value::Number(_) => "text",
     }
 }
 

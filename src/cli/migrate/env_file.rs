@@ -1,6 +1,16 @@
 //! Env files: `NAME=VALUE` lines that mean the same to Docker, Compose and a shell.
 
+use std::collections::BTreeSet;
+
 use crate::settings::envoyproxy::Variables;
+
+/// The variables of an env file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct EnvFile {
+    pub(super) variables: Variables,
+    /// Names that several lines set; the last one counts.
+    pub(super) repeated: BTreeSet<String>,
+}
 
 /// Parses the lines of an env file.
 ///
@@ -10,17 +20,19 @@ use crate::settings::envoyproxy::Variables;
 ///
 /// # Errors
 /// A line cannot be parsed. The error has its number but not its text, which may contain a secret.
-pub(super) fn parse(text: &str) -> Result<Variables, String> {
-    let mut variables = Variables::new();
+pub(super) fn parse(text: &str) -> Result<EnvFile, String> {
+    let mut file = EnvFile::default();
     for (line, number) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().zip(1_u64..) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let (name, value) = variable(line).map_err(|error| format!("{number}: {error}"))?;
-        variables.insert(name.to_owned(), value);
+        if file.variables.insert(name.to_owned(), value).is_some() {
+            file.repeated.insert(name.to_owned());
+        }
     }
-    Ok(variables)
+    Ok(file)
 }
 
 fn variable(line: &str) -> Result<(&str, String), String> {
@@ -96,7 +108,7 @@ mod tests {
             ("J", "it's"),
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(parse(text), Ok(Variables::from(expected)));
+        assert_eq!(parse(text).map(|file| file.variables), Ok(Variables::from(expected)));
     }
 
     #[test]

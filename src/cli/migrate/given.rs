@@ -25,13 +25,41 @@ pub(super) struct Given {
     pub(super) unread_variables: Vec<String>,
     /// Other parts of the deployment that are not read, each with the reason.
     pub(super) unread: Vec<String>,
+    /// Parts of the deployment that are malformed.
+    pub(super) problems: Vec<String>,
+    /// Remarks on what is read.
+    pub(super) notes: Vec<String>,
+    /// Values that other variables contain by `$(NAME)`, and whose names are those of secrets.
+    pub(super) secrets: Vec<String>,
 }
+
+/// Parts of the names of variables whose values are secrets.
+const SECRET_NAMES: [&str; 6] = ["PASSWORD", "PASSWD", "SECRET", "TOKEN", "CREDENTIAL", "AUTH"];
 
 impl Given {
     /// Sets a variable.
     pub(super) fn set(&mut self, name: &str, value: String) {
         self.references.retain(|(other, _)| other != name);
         self.variables.insert(name.to_owned(), value);
+    }
+
+    /// Keeps the secrets that a value contains by `$(NAME)`, to mask them.
+    pub(super) fn keep_secrets_of(&mut self, value: &str) {
+        for name in value.split("$(").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            let is_secret = SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
+            let secret = self.variables.get(name).filter(|secret| is_secret && !secret.is_empty());
+            self.secrets.extend(secret.cloned());
+        }
+    }
+
+    /// Returns a text with secrets masked.
+    pub(super) fn masked(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+    }
+
+    /// Returns `true` if everything of the deployment is read.
+    pub(super) fn is_read(&self) -> bool {
+        self.unread.is_empty() && self.unread_variables.is_empty()
     }
 
     /// Sets a variable by reference.
@@ -51,6 +79,10 @@ impl Given {
         let mut translation = translate(&self.variables);
         let is_known = |problem: &String| !named(problem).any(|name| self.is_reference(name));
         translation.problems.retain(is_known);
+        // Before the page wraps its lines, which divides texts.
+        for text in translation.problems.iter_mut().chain(&mut translation.notes) {
+            *text = self.masked(text);
+        }
         translation
     }
 
@@ -97,6 +129,7 @@ pub(super) fn of_environment() -> Given {
 pub(super) fn of_env_file(path: &Path) -> Result<Given, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    let variables = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
-    Ok(Given { from: name, variables, ..Given::default() })
+    let file = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
+    let notes = file.repeated.iter().map(|name| format!("{name}: on several lines; the last one counts"));
+    Ok(Given { from: name, variables: file.variables, notes: notes.collect(), ..Given::default() })
 }

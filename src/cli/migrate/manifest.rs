@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::commands;
 use super::config_maps::ConfigMaps;
 use super::container_env;
 use super::given::Given;
@@ -54,6 +55,7 @@ pub(super) fn read(path: &Path, container: Option<&str>) -> Result<Given, String
     let mut given = Given { from: format!("container {own} of {kind} {workload} in {name}"), ..Given::default() };
     container_env::read(found, &maps, &mut given);
     mounts(found, &maps, &mut given);
+    commands::read(found, &mut given);
     Ok(given)
 }
 

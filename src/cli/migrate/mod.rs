@@ -1,6 +1,7 @@
 //! `tollgate migrate`: compares an envoyproxy/ratelimit with Tollgate, on one page.
 
 mod answers;
+mod commands;
 mod config_maps;
 mod container_env;
 mod env_file;
@@ -10,13 +11,14 @@ mod manifest;
 mod own;
 mod page;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use self::given::Given;
 use self::page::Page;
 use super::client_tls::ClientTlsFlags;
-use super::said::{no_answer, say};
+use super::said::{no_answer, try_say};
 use crate::policy::source::files;
 use crate::policy::{self, Loaded, PolicyReport};
 use crate::settings::PolicySettings;
@@ -38,7 +40,8 @@ An env file has one NAME=VALUE per line. Comments, quotes and `export` are read 
 A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
 Other lines are skipped and reported.
 
-Exit status 0: all can stay as it is, or all answers are equal; 1: not all; 2: something cannot be read or reached."
+Exit status 0: all can stay as it is, or all answers are equal; 1: not all, or part of the manifest is `not read`;
+2: a file, or a line of the trace, cannot be read, or a service cannot be reached."
 )]
 pub struct Migrate {
     /// Variables of that service, one NAME=VALUE per line; by default those of this environment
@@ -101,11 +104,14 @@ impl Migrate {
             return live::run(&live::Both { live, against, trace, tls: &self.tls, peek: self.peek });
         }
         match self.page() {
-            Ok((page, is_whole)) => {
-                say(page);
-                if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-            }
-            Err(error) => no_answer(error.trim_end()),
+            Ok((page, is_whole)) => match try_say(page) {
+                // A reader such as `head` may close the pipe.
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => no_answer(format!("standard output: {error}")),
+                Ok(()) | Err(_) if is_whole => ExitCode::SUCCESS,
+                Ok(()) | Err(_) => ExitCode::FAILURE,
+            },
+            // A report on a file begins with the severity.
+            Err(error) => no_answer(error.trim_end().trim_start_matches("error: ")),
         }
     }
 
@@ -116,13 +122,14 @@ impl Migrate {
         let settings = envoyproxy::policies(&translation);
         let policies = self.policies(&given, &translation, settings.as_ref())?;
         let is_whole = translation.problems.is_empty()
+            && given.problems.is_empty()
             && matches!(policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
         let written = match (&self.output, is_whole) {
             (Some(folder), true) => Some(own::write(folder, &given, &translation, settings.as_ref(), &policies)?),
             (Some(_), false) | (None, _) => None,
         };
         let page = Page { given: &given, translation: &translation, policies: &policies, written: written.as_ref() };
-        Ok((page.to_string(), is_whole))
+        Ok((given.masked(&page.to_string()), is_whole && given.is_read()))
     }
 
     fn given(&self) -> Result<Given, String> {

@@ -18,9 +18,23 @@ const OF_PLANE: &str = "TOLLGATE_XDS";
 const OF_FILES: [&str; 4] =
     ["TOLLGATE_POLICY", "TOLLGATE_POLICY_DIALECT", "TOLLGATE_POLICY_DOT_FILES", "TOLLGATE_POLICY_FILE_PREFIX"];
 
-/// The variable of the store, and a value that `serve` refuses until the operator replaces it.
-const STORE: &str = "TOLLGATE_STORE";
-const FILL_IN: &str = "FILL-IN";
+/// Variables whose loss changes decisions or lets calls pass unchecked: each with a value that
+/// `serve` refuses until the operator replaces it, and the format of the value.
+const FILL_IN: [(&str, &str, &str); 12] = [
+    ("TOLLGATE_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
+    ("TOLLGATE_PER_SECOND_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
+    // Every text without an open brace is a valid prefix.
+    ("TOLLGATE_REDIS_PREFIX", "FILL-IN{", "the text before all keys"),
+    ("TOLLGATE_SHADOW_MODE", "FILL-IN", "true or false"),
+    ("TOLLGATE_QUOTA_MODE", "FILL-IN", "true or false"),
+    ("TOLLGATE_MERGE_DOMAINS", "FILL-IN", "true or false"),
+    ("TOLLGATE_FIXED_WINDOW_CHARGE", "FILL-IN", "blamed if the variable there is true, else always"),
+    ("TOLLGATE_XDS", "FILL-IN", "HOST:PORT"),
+    ("TOLLGATE_GRPC_LISTEN", "FILL-IN", "ADDRESS:PORT, such as 0.0.0.0:8081"),
+    ("TOLLGATE_GRPC_TLS_CERT", "FILL-IN", "the path of a PEM file"),
+    ("TOLLGATE_GRPC_TLS_KEY", "FILL-IN", "the path of a PEM file"),
+    ("TOLLGATE_GRPC_TLS_CLIENT_CA", "FILL-IN", "the path of a PEM file"),
+];
 
 /// Paths of the files that were written.
 pub(super) struct OwnSettings {
@@ -139,9 +153,9 @@ impl EnvText {
             let by = if names.contains(name) { String::new() } else { format!("{name}: ") };
             let files = names.last().map(|name| by_file(name)).unwrap_or_default();
             text.open(&format!("{}= from {by}{place}{files}", names.join(", ")));
-        }
-        if is_reference(STORE) {
-            text.fill_in_store();
+            for name in names.iter().filter(|name| text.needs(name)).cloned().collect::<Vec<_>>() {
+                text.fill_in(&name);
+            }
         }
         text
     }
@@ -153,7 +167,8 @@ impl EnvText {
 
     /// Adds a variable, or a comment if its value cannot be written.
     fn own(&mut self, given: &Given, OwnVariable { name, flag, value }: &OwnVariable) {
-        let place = value.as_deref().and_then(|value| given.place_of(value));
+        let value = value.as_ref().filter(|value| given.masked(value) == **value);
+        let place = value.and_then(|value| given.place_of(value));
         match (value, place) {
             (None, _) => self.open(&format!("{name}= a secret, not written here{}", by_file(name))),
             (Some(_), Some(place)) => self.open(&format!("{name}= from {place}{}", by_file(name))),
@@ -162,9 +177,7 @@ impl EnvText {
             )),
             (Some(value), None) => return self.set(name, value),
         }
-        if name == STORE {
-            self.fill_in_store();
-        }
+        self.fill_in(name);
     }
 
     /// Adds a variable, or a comment if programs would read its value in different ways.
@@ -173,6 +186,7 @@ impl EnvText {
             self.lines.push_str(&format!("{name}={value}\n"));
         } else {
             self.open(&format!("{name}= quote this for the program that reads the file: {value}"));
+            self.fill_in(name);
         }
     }
 
@@ -182,13 +196,17 @@ impl EnvText {
         self.lines.push_str(&format!("# {}\n", escaped(text)));
     }
 
-    /// Replaces the store by a value that is refused. Without a store, or with the default of that
-    /// service, counters would be elsewhere without a message.
-    fn fill_in_store(&mut self) {
-        let prefix = format!("{STORE}=");
-        self.lines =
-            self.lines.lines().filter(|line| !line.starts_with(&prefix)).map(|line| format!("{line}\n")).collect();
-        self.lines.push_str(&format!("{STORE}={FILL_IN}\n"));
+    /// Replaces a variable of [`FILL_IN`] by a value that is refused. Without it, the service would
+    /// start and decide in another way, without a message.
+    fn fill_in(&mut self, name: &str) {
+        let Some((_, value, format)) = FILL_IN.iter().find(|(other, _, _)| *other == name) else { return };
+        if self.lines.contains(&format!("\n{name}={value}\n")) {
+            return;
+        }
+        let prefix = format!("{name}=");
+        let others = self.lines.lines().filter(|line| !line.starts_with(&prefix));
+        self.lines = others.map(|line| format!("{line}\n")).collect();
+        self.lines.push_str(&format!("# Replace the next value by {format}\n{name}={value}\n"));
     }
 }
 

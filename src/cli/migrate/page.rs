@@ -6,8 +6,9 @@ use super::MigratedPolicies;
 use super::given::Given;
 use super::own::OwnSettings;
 use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::policy::report::Severity;
 use crate::policy::{Imposes, Loaded, Rule};
-use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, read_by};
+use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, overridden, read_by};
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
@@ -69,22 +70,30 @@ impl Page<'_> {
         }
         // Some notes are on the difference that has just been written.
         let notes = self.translation.notes.iter().filter(|note| !shown.contains(note));
+        let notes = notes.chain(&self.given.notes);
         notes.into_iter().try_for_each(|note| line(f, "note", note))?;
         self.others(f)?;
-        self.translation.problems.iter().try_for_each(|problem| line(f, "problem", problem))
+        let mut problems = self.translation.problems.iter().chain(&self.given.problems);
+        problems.try_for_each(|problem| line(f, "problem", problem))
     }
 
     /// Writes the variables of other names and places.
     fn others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = self.given;
-        let kept: Vec<_> = given.variables.keys().map(String::as_str).filter(|name| is_carried(name)).collect();
+        let overridden = overridden(&given.variables, self.translation);
+        let is_overridden = |name: &str| overridden.iter().any(|(other, _)| other == name);
+        let kept = given.variables.keys().map(String::as_str);
+        let kept: Vec<_> = kept.filter(|name| is_carried(name) && !is_overridden(name)).collect();
         if !kept.is_empty() {
             line(f, "kept", &format!("{}: read under the same name", kept.join(", ")))?;
         }
+        overridden.iter().try_for_each(|(name, by)| line(f, "overridden", &format!("{name}: by {by}")))?;
         let by = |wanted| given.variables.keys().filter(move |name| read_by(name) == wanted);
         let theirs = by(ReadBy::OnlyTheirs).map(|name| format!("{name}: only a library of that service reads it"));
+        bounded(f, "no effect", theirs)?;
+        bounded(f, "not needed", by(ReadBy::GoRuntime).map(|name| format!("{name}: only Go's runtime reads it")))?;
         let unread = given.unread_variables.iter().chain(&given.unread).cloned();
-        bounded(f, "not read", theirs.chain(unread))?;
+        bounded(f, "not read", unread)?;
         let references = given.references.iter();
         bounded(
             f,
@@ -105,7 +114,9 @@ impl Page<'_> {
                 line(f, "problem", why)
             }
             MigratedPolicies::Refused(report) => {
-                writeln!(f, "\nPolicies: {}; that service refuses them too\n", count(report.len(), "problem"))?;
+                let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
+                let least = if report.iter().count() < report.len() { "at least " } else { "" };
+                writeln!(f, "\nPolicies: refused, {least}{}\n", count(errors, "error"))?;
                 write!(f, "{report}")
             }
             MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {
@@ -167,11 +178,14 @@ impl Page<'_> {
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nNext")?;
         let has_policies = matches!(self.policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
-        if !self.translation.problems.is_empty() || !has_policies {
+        if !self.translation.problems.is_empty() || !self.given.problems.is_empty() || !has_policies {
             return writeln!(f, "  1. correct the problems above, and run this again");
         }
         let swap = "swap the image; files, variables and ports stay. Or first write them anew by --output DIR";
         let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], OwnSettings::steps);
+        if !self.given.is_read() {
+            steps.insert(0, "check each line of `not read` above: this report does not cover it".to_owned());
+        }
         steps.push("compare the answers: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE".to_owned());
         steps.iter().zip(1..).try_for_each(|(step, number)| wrapped(f, &format!("  {number}. "), 5, step))
     }

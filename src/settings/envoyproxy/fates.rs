@@ -1,9 +1,12 @@
 //! The effect of each variable that is set, as `tollgate migrate` prints it.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use clap::CommandFactory as _;
 
 use super::table::{IDLE_MEMCACHE, VARIABLES, Variable, Worth};
-use super::{EnvServe, Flag, SECRET, Translation, VariableReader, Variables, is_off};
+use super::{EnvServe, Flag, RESOURCE_ATTRIBUTES, SECRET, Translation, VariableReader, Variables, is_off};
 use crate::settings::PolicySettings;
 use crate::store::redis::without_password;
 
@@ -44,9 +47,16 @@ pub enum ReadBy {
     Tollgate,
     /// A library of envoyproxy/ratelimit.
     OnlyTheirs,
+    /// The runtime of Go in envoyproxy/ratelimit.
+    GoRuntime,
     /// Neither.
     Neither,
 }
+
+/// Variables that tune Go's scheduler, memory and debugging.
+const GO_RUNTIME: [&str; 5] = ["GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK"];
+/// Variables by which Go's libraries connect to collectors and control planes through a proxy.
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
 
 /// Returns the services that read a variable.
 pub fn read_by(name: &str) -> ReadBy {
@@ -54,14 +64,21 @@ pub fn read_by(name: &str) -> ReadBy {
     let is_in_table = VARIABLES.iter().any(|variable| variable.name == name);
     match () {
         () if is_in_table || starts(&["DOG_STATSD_MOGRIFIER_"]) || is_carried(name) => ReadBy::Tollgate,
-        () if starts(&["OTEL_", "GOSTATS_"]) => ReadBy::OnlyTheirs,
+        () if GO_RUNTIME.contains(&name) => ReadBy::GoRuntime,
+        () if starts(&["OTEL_", "GOSTATS_"]) || PROXIES.contains(&name) => ReadBy::OnlyTheirs,
         () => ReadBy::Neither,
     }
 }
 
 /// Returns `true` if Tollgate reads a variable under the same name.
 pub fn is_carried(name: &str) -> bool {
-    name.starts_with("SSL_CERT_") || argument_of(&EnvServe::command(), name).is_some()
+    // Building the command takes too long to do it for each of many variables.
+    static NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+        let command = EnvServe::command();
+        let names = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+        names.map(str::to_owned).collect()
+    });
+    name.starts_with("SSL_CERT_") || NAMES.contains(name)
 }
 
 fn argument_of<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Arg> {
@@ -99,6 +116,25 @@ pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVaria
         carried.push(OwnVariable { name: name.clone(), flag: "", value: (!is_secret).then(|| value.clone()) });
     }
     carried
+}
+
+/// Returns the variables of Tollgate and OpenTelemetry that those of envoyproxy/ratelimit override,
+/// each with what overrides it.
+pub fn overridden(variables: &Variables, translation: &Translation) -> Vec<(String, String)> {
+    let command = EnvServe::command();
+    let reader = VariableReader { variables, translation: Translation::default() };
+    let mut overridden = Vec::new();
+    for name in variables.keys().filter(|name| *name != RESOURCE_ATTRIBUTES && is_carried(name)) {
+        let long = argument_of(&command, name).and_then(clap::Arg::get_long).unwrap_or_default();
+        let Some(flag) = translation.flags.iter().find(|flag| flag.name.strip_prefix("--") == Some(long)) else {
+            continue;
+        };
+        let by = reader.variables_of(flag.name);
+        let is_set = by.split(", ").any(|name| reader.has(name));
+        let by = if is_set { by } else { format!("the default of {by}") };
+        overridden.push((name.clone(), by));
+    }
+    overridden
 }
 
 /// Returns the sources of policies that the flags set; `None` if the flags cannot be parsed.
@@ -209,6 +245,8 @@ mod tests {
         let here = by(&["REDIS_URL", "OTEL_TRACES_SAMPLER", "DOG_STATSD_MOGRIFIER_A_NAME", "TOLLGATE_DRAIN_DELAY"]);
         assert_eq!(here, [ReadBy::Tollgate; 4]);
         assert_eq!(by(&["OTEL_BSP_SCHEDULE_DELAY", "GOSTATS_BATCH_ENABLED"]), [ReadBy::OnlyTheirs; 2]);
+        assert_eq!(by(&["GOMAXPROCS", "GOMEMLIMIT"]), [ReadBy::GoRuntime; 2]);
+        assert_eq!(by(&["HTTPS_PROXY"]), [ReadBy::OnlyTheirs]);
         assert_eq!(by(&["REDIS_ULR", "TOLLGATE_DRAIN"]), [ReadBy::Neither; 2]);
     }
 

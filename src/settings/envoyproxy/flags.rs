@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use super::table::{MEMCACHE, VARIABLES, Variable, Worth};
-use super::{Flag, VariableReader, words};
+use super::{Flag, RESOURCE_ATTRIBUTES, VariableReader, words};
 use crate::store::redis::without_password;
 
 /// Timeout of a decision for callers that set none, which in envoyproxy/ratelimit wait without
@@ -366,12 +366,29 @@ fn tracing(reader: &mut VariableReader<'_>) {
     reader.put("--trace-sampler", "parentbased_traceidratio");
     reader.put("--trace-sampler-arg", reader.text("TRACING_SAMPLING_RATE"));
     reader.put("--service-name", reader.text("TRACING_SERVICE_NAME"));
-    let attributes =
+    resource_attributes(reader);
+}
+
+/// Sets the attributes of the resource. The flags replace OpenTelemetry's own variable, so its
+/// attributes are repeated. An attribute that both set has the value of that service's variable.
+fn resource_attributes(reader: &mut VariableReader<'_>) {
+    let own =
         [("service.namespace", "TRACING_SERVICE_NAMESPACE"), ("service.instance.id", "TRACING_SERVICE_INSTANCE_ID")];
-    for (key, name) in attributes {
-        match reader.text(name) {
-            "" => {}
-            value => reader.put("--resource-attribute", format!("{key}={value}")),
+    let own: Vec<_> = own.into_iter().filter(|(_, name)| reader.has(name)).collect();
+    if own.is_empty() {
+        return;
+    }
+    let common = reader.variables.get(RESOURCE_ATTRIBUTES).map_or("", String::as_str);
+    for attribute in words::list(common).into_iter().map(str::trim).filter(|attribute| !attribute.is_empty()) {
+        match attribute.split_once('=').map(|(key, _)| key.trim()) {
+            None | Some("") => {
+                reader.problem(RESOURCE_ATTRIBUTES, &format!("expected key=value, found `{attribute}`"));
+            }
+            Some(key) if own.iter().any(|(replaced, _)| *replaced == key) => {}
+            Some(_) => reader.put("--resource-attribute", attribute),
         }
+    }
+    for (key, name) in own {
+        reader.put("--resource-attribute", format!("{key}={}", reader.text(name)));
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use self::fates::{
-    Fate, OwnVariable, ReadBy, carried, fates, is_carried, own_names, own_variables, policies, read_by,
+    Fate, OwnVariable, ReadBy, carried, fates, is_carried, overridden, own_names, own_variables, policies, read_by,
 };
 use crate::store::redis::without_password;
 use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, Worth};
@@ -47,6 +47,9 @@ const SECRET: [&str; 4] =
     ["--redis-password", "--sentinel-password", "--per-second-password", "--per-second-sentinel-password"];
 /// The variable that contains tokens.
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
+
+/// The variable of OpenTelemetry that is merged with those of envoyproxy/ratelimit.
+const RESOURCE_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 
 /// Translates variables to flags.
 pub fn translate(variables: &Variables) -> Translation {

@@ -183,7 +183,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("TRACING_SERVICE_NAMESPACE", Text, "", Part("--resource-attribute")),
     v("TRACING_SERVICE_INSTANCE_ID", Text, "", Part("--resource-attribute")),
     v("TRACING_EXPORTER_PROTOCOL", Text, "http", Part("--otlp-protocol --otlp-endpoint")),
-    v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler-arg")),
+    v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler --trace-sampler-arg")),
 ];
 
 const POOL: &str = "requests share a connection a worker and node, and never wait for one";

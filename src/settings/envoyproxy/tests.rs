@@ -103,6 +103,7 @@ const CASES: &[(&str, &str)] = &[
     ("REDIS_PERSECOND_URL=h:2", ""),
     ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SAMPLING_RATE=0.1 TRACING_SERVICE_NAMESPACE=ns", "--otlp-protocol grpc + --otlp-endpoint http://localhost:4317 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 0.1 + --service-name RateLimit + --resource-attribute service.namespace=ns"),
     ("TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "--otlp-protocol grpc + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
+    ("TRACING_ENABLED=true OTEL_RESOURCE_ATTRIBUTES=team=a,service.namespace=b TRACING_SERVICE_NAMESPACE=ns OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", "--otlp-protocol http/protobuf + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit + --resource-attribute team=a + --resource-attribute service.namespace=ns"),
     ("TRACING_ENABLED=true", "--otlp-protocol http/protobuf + --otlp-endpoint http://localhost:4318 + --trace-sampler parentbased_traceidratio + --trace-sampler-arg 1 + --service-name RateLimit"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT=http://h:4317", "--no-spans"),
     ("TRACING_SAMPLING_RATE=0.1", ""),
@@ -202,6 +203,12 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
     assert!(certificate.starts_with("REDIS_TLS_CLIENT_KEY: "), "{certificate}");
     let prefix = problems(&[("CACHE_KEY_PREFIX", "a{b")]);
     assert!(prefix.starts_with("CACHE_KEY_PREFIX: ") && prefix.contains("hash tag that is not closed"), "{prefix}");
+    let metadata = problems(&[
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "h:1"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "hunter2"),
+    ]);
+    assert!(metadata.starts_with("CONFIG_GRPC_XDS_NODE_METADATA: ") && !metadata.contains("hunter2"), "{metadata}");
     let both = problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "h:port"), ("NEAR_LIMIT_RATIO", "7")]);
     let all = problems(&[("PORT", "eighty"), ("NEAR_LIMIT_RATIO", "7")]);
     assert!(all.contains("PORT: ") && all.contains("NEAR_LIMIT_RATIO: ") && !all.contains("http-listen"), "{all}");

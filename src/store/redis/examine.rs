@@ -76,6 +76,9 @@ impl RedisStore {
 
 impl ServerFindings<'_> {
     async fn examine(&mut self, core: &Core) {
+        if self.lacks_password().await {
+            return;
+        }
         self.version().await;
         self.latency().await;
         self.scripts(core).await;
@@ -93,6 +96,21 @@ impl ServerFindings<'_> {
     async fn call(&self, command: &[&str]) -> Result<redis::Value, CallFailure> {
         let (name, arguments) = command.split_first().ok_or(CallFailure::Unavailable)?;
         self.node.call(redis::cmd(name).arg(arguments), within(PATIENCE)).await
+    }
+
+    /// Returns `true` if the server refuses commands before a password is given. Then it refuses
+    /// them all, so other findings would be wrong.
+    async fn lacks_password(&mut self) -> bool {
+        let Err(CallFailure::Refused(text)) = self.call(&["PING"]).await else { return false };
+        if !text.to_ascii_uppercase().contains("NOAUTH") {
+            return false;
+        }
+        let text = format!(
+            "the server requires a password, and none is given ({text}); give it by --redis-password-file FILE or \
+             TOLLGATE_REDIS_PASSWORD, with --redis-user NAME for a user of its own; nothing else was checked"
+        );
+        self.add("password", Grade::Problem, text);
+        true
     }
 
     async fn version(&mut self) {
