@@ -173,7 +173,7 @@ impl PartialEq<CounterKey<'_>> for OwnedKey {
 /// of the matched rule.
 #[derive(Debug, Default)]
 pub struct KeyBuffer {
-    bytes: SmallVec<[u8; 192]>,
+    bytes: SmallVec<[u8; 128]>,
     start: usize,
 }
 

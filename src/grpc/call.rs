@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use futures_util::future::{Either, FutureExt as _, ready};
 use http::{HeaderValue, Request};
 use tonic::Status;
 use tonic::body::Body;
@@ -21,7 +22,7 @@ use super::service::{Rls, budget};
 use crate::spans::Recording;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::stats::Stats;
+use crate::telemetry::stats::{CallTimer, Stats};
 use crate::transport::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 
 /// Path of the method.
@@ -133,45 +134,54 @@ impl CallHead {
 }
 
 /// Answers a call whose body is complete.
-pub(super) async fn answer<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
+pub(super) fn answer<S: Store>(
+    context: Arc<CallContext<S>>,
+    head: CallHead,
+    mut exchange: Exchange,
+) -> impl Future<Output = Answer<Body>> + Send {
     let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
-    let mut exchange = exchange;
     if claims_more_than(&exchange.request, context.max_message) {
         context.metrics.guard.oversized_messages.inc();
     }
-    // Held until the call is answered.
-    let _held = match head.is_gzip().then(|| inflate(&mut exchange.request, &context)) {
-        Some(Err(status)) => return Answer::Response(Box::new(status.into_http())),
-        Some(Ok(held)) => held,
-        None => None,
-    };
+    let held = head.is_gzip().then(|| inflate(&mut exchange.request, &context)).transpose();
     let is_readable = head.encoding.is_none() || head.is_gzip();
-    let answer = if is_readable && is_one_message(&exchange.request, context.max_message) {
-        answer_message(&context, &head, exchange).await
-    } else {
-        Box::pin(answer_by_tonic(&context, &head, exchange)).await
+    let is_one_message = is_readable && is_one_message(&exchange.request, context.max_message);
+    let answered = match held {
+        Err(status) => Either::Left(ready(Answer::Response(Box::new(status.into_http())))),
+        Ok(held) if is_one_message => {
+            Either::Right(Either::Left(answer_message(context, &head, exchange, held.flatten())))
+        }
+        Ok(_) => Either::Right(Either::Right(Box::pin(answer_by_tonic(context, head, exchange)))),
     };
-    timer.into_iter().for_each(crate::telemetry::stats::CallTimer::answered);
-    answer
+    answered.inspect(move |_| timer.into_iter().for_each(CallTimer::answered))
 }
 
-async fn answer_message<S: Store>(context: &CallContext<S>, head: &CallHead, mut exchange: Exchange) -> Answer<Body> {
-    let Exchange { request, answer } = &mut exchange;
-    let message = request.get(PREFIX..).unwrap_or_default();
+/// Answers a call whose body is one message. `held`: the memory of its inflated form.
+fn answer_message<S: Store>(
+    context: Arc<CallContext<S>>,
+    head: &CallHead,
+    mut exchange: Exchange,
+    held: Option<BudgetHold>,
+) -> impl Future<Output = Answer<Body>> + Send + use<S> {
     let mut recording = context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.trace_field(name)));
-    answer.resize(PREFIX, 0);
     let time = head.timeout.as_ref().map(|(_, time)| *time);
-    let answered = context.rls.answer(message, time, &context.rights, recording.as_deref_mut(), answer).await;
-    record_status(recording, answered.as_ref().err());
-    if let Err(status) = answered {
-        return Answer::Response(Box::new(status.into_http()));
+    async move {
+        let Exchange { request, answer } = &mut exchange;
+        let message = request.get(PREFIX..).unwrap_or_default();
+        answer.resize(PREFIX, 0);
+        let answered = context.rls.answer(message, time, &context.rights, recording.as_deref_mut(), answer).await;
+        drop(held);
+        record_status(recording, answered.as_ref().err());
+        if let Err(status) = answered {
+            return Answer::Response(Box::new(status.into_http()));
+        }
+        let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
+        set_length(answer, length);
+        Answer::Message(exchange)
     }
-    let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
-    set_length(answer, length);
-    Answer::Message(exchange)
 }
 
-async fn answer_by_tonic<S: Store>(context: &CallContext<S>, head: &CallHead, exchange: Exchange) -> Answer<Body> {
+async fn answer_by_tonic<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
     context.work.add(GENERAL_WORK);
     if has_more_messages(&exchange.request) {
         let status = Status::internal("a call has one message, found more");

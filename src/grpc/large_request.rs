@@ -1,8 +1,8 @@
-//! Memory budget of requests with many descriptors or entries.
+//! Memory budget of requests with several descriptors or many entries.
 //!
 //! While a store call is pending, a two-byte descriptor takes a thousand times as much memory, so
-//! messages within their bounds could hold gigabytes. The cost of each call covers usual requests;
-//! large ones are also charged to the budget of all clients.
+//! messages within their bounds could hold gigabytes. The cost of each call covers requests of up
+//! to two descriptors; larger ones are also charged to the budget of all clients.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::descriptor::Request;
 use crate::transport::{Budget, BudgetExceeded, BudgetHold};
 
 /// Maximum numbers of descriptors and entries of a request that is not large.
-const USUAL_DESCRIPTORS: usize = 16;
-const USUAL_ENTRIES: usize = 64;
+const USUAL_DESCRIPTORS: usize = 2;
+const USUAL_ENTRIES: usize = 8;
 /// Memory of a descriptor with its check, outcome, status and part of a Redis call, in bytes.
 const OF_DESCRIPTOR: usize = 1536;
 /// Memory of an entry in a list that doubles when full, in bytes.

@@ -38,6 +38,10 @@ const MAX_OTHER_MESSAGE: usize = 4 << 10;
 const SERVICE_COST: usize = 16 << 10;
 const REFLECTION_COST: usize = 160 << 10;
 
+/// Memory of a pending store call of up to two checks in bytes, measured and rounded up: its
+/// encoded request, its replies, its part of a batch.
+const STORE_CALL_COST: usize = 1536;
+
 /// The reflection service rejected the descriptor set.
 #[derive(Debug, thiserror::Error)]
 #[error("reflection: {0}")]
@@ -172,6 +176,8 @@ where
     type Head = CallHead;
     type Unary = F;
     type Body = Body;
+
+    const UNARY_HEAP: usize = STORE_CALL_COST;
 
     fn route(&self, fields: &HeaderFields) -> Route<CallHead> {
         // The query is not part of the method name.

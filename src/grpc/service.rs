@@ -15,7 +15,8 @@ use super::request::{self, RequestBounds, RequestError};
 use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
-use crate::limiter::{self, Limiter, Undecided};
+use crate::descriptor::Request;
+use crate::limiter::{self, Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::spans::{Recording, SpanAttributes, Tracer};
 use crate::store::Store;
@@ -112,63 +113,76 @@ impl<S: Store> Rls<S> {
     /// PERMISSION_DENIED if `rights` do not include the domain, INVALID_ARGUMENT for content that
     /// no proxy sends, INTERNAL if the message is malformed, RESOURCE_EXHAUSTED while large
     /// requests use up their memory budget, UNAVAILABLE if no decision could be made.
-    pub async fn answer(
+    pub fn answer(
         &self,
         message: &[u8],
         time: Option<Duration>,
         rights: &DomainRights,
         mut recording: Option<&mut Recording>,
         answer: &mut (impl BufMut + Send),
-    ) -> Result<Answered, Status> {
+    ) -> impl Future<Output = Result<Answered, Status>> + Send {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
-        let told = recording.as_mut().map(|recording| recording.told());
-        let answered = self.answer_by(message, deadline, rights, told, answer).await;
-        let length = now.elapsed();
-        self.latency.record(length);
-        if let Some((trace, span)) = recording.map(|recording| recording.ids()) {
-            self.latency.remember(length, trace, span);
+        async move {
+            let mut attributes = recording.as_mut().map(|recording| recording.told());
+            let request = self.read(message, rights, attributes.as_deref_mut());
+            let answered = match &request {
+                Ok(request) => self.answer_request(message, request, deadline, attributes, answer).await,
+                Err(status) => Err(status.clone()),
+            };
+            let length = now.elapsed();
+            self.latency.record(length);
+            if let Some((trace, span)) = recording.map(|recording| recording.ids()) {
+                self.latency.remember(length, trace, span);
+            }
+            answered
         }
-        answered
     }
 
-    async fn answer_by(
+    fn read<'a>(
         &self,
-        message: &[u8],
-        deadline: Instant,
+        message: &'a [u8],
         rights: &DomainRights,
-        mut told: Option<&mut SpanAttributes>,
-        answer: &mut (impl BufMut + Send),
-    ) -> Result<Answered, Status> {
+        attributes: Option<&mut SpanAttributes>,
+    ) -> Result<Request<'a>, Status> {
         let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(message, &unreadable))?;
-        if let Some(told) = &mut told {
-            request.domain.clone_into(&mut told.domain);
+        if let Some(attributes) = attributes {
+            request.domain.clone_into(&mut attributes.domain);
         }
         if !rights.include(request.domain) {
             return Err(self.forbidden(request.domain, rights));
         }
-        let _held = large_request::hold(&self.budget, &request)
-            .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
-        let snapshot = self.limiter.snapshot();
-        let decision = self
-            .limiter
-            .decide_timed(&snapshot, &request, deadline, told.as_mut().map(|told| &mut told.store_time))
-            .await;
-        if let Some(log) = &self.request_log {
-            log.log(&snapshot, &request, decision.as_ref());
+        Ok(request)
+    }
+
+    fn answer_request(
+        &self,
+        message: &[u8],
+        request: &Request<'_>,
+        deadline: Instant,
+        mut attributes: Option<&mut SpanAttributes>,
+        answer: &mut (impl BufMut + Send),
+    ) -> impl Future<Output = Result<Answered, Status>> + Send {
+        async move {
+            let _held = large_request::hold(&self.budget, request)
+                .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
+            let snapshot = self.limiter.snapshot();
+            let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
+            let decision = self.limiter.decide_timed(&snapshot, request, deadline, store_time).await;
+            if let Some(log) = &self.request_log {
+                log.log(&snapshot, request, decision.as_ref());
+            }
+            let decision = decision.map_err(|undecided| self.unavailable(&undecided))?;
+            if let Some(attributes) = attributes {
+                describe(&decision, attributes);
+            }
+            response::write(&decision, &self.style, answer);
+            if self.style.dynamic_metadata {
+                let message = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+                response::write_metadata(&metadata::of(&message, &decision), answer);
+            }
+            Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
         }
-        let decision = decision.map_err(|undecided| self.unavailable(&undecided))?;
-        if let Some(told) = told {
-            let path = |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
-            told.rules = decision.statuses().iter().take(MAX_RULES_OF_SPAN).map(path).collect();
-            told.is_over_limit = Some(decision.is_over_limit());
-        }
-        response::write(&decision, &self.style, answer);
-        if self.style.dynamic_metadata {
-            let message = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
-            response::write_metadata(&metadata::of(&message, &decision), answer);
-        }
-        Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
     }
 
     fn forbidden(&self, domain: &str, rights: &DomainRights) -> Status {
@@ -211,6 +225,13 @@ impl<S: Store> Rls<S> {
         }
         Status::unavailable(undecided.to_string())
     }
+}
+
+/// Sets the attributes of a span that describe a decision.
+fn describe(decision: &Decision<'_>, attributes: &mut SpanAttributes) {
+    let path = |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
+    attributes.rules = decision.statuses().iter().take(MAX_RULES_OF_SPAN).map(path).collect();
+    attributes.is_over_limit = Some(decision.is_over_limit());
 }
 
 /// Returns the status for malformed bytes.

@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
-use self::count::RuleCounters;
+use self::count::{RequestTally, RuleCounters};
 use self::decision::Statuses;
 pub use self::decision::{Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::DescriptorTarget;
 pub use self::trial::CandidateResult;
 use self::trial::Trial;
-use crate::algorithm::judge::Few;
+use crate::algorithm::judge::InlineVec;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
-use crate::descriptor::{KeyBuffer, Request};
+use crate::descriptor::{Descriptor, KeyBuffer, Request};
 use crate::journal::Pen;
 use crate::journal::rates::CounterSnapshot;
 use crate::policy::{Policy, PolicySet, Rule};
@@ -69,6 +69,17 @@ pub struct Live {
 struct CountedPolicies {
     policies: PolicySet,
     counters: RuleCounters,
+}
+
+/// A request with the rules that it matches, to be judged by the store.
+struct MatchedRequest<'a> {
+    keys: KeyBuffer,
+    statuses: Statuses<'a>,
+    prior: Prior,
+    in_one_slot: bool,
+    trials: Vec<Trial<'a>>,
+    /// Counts of the request; `None` if it is not counted.
+    tally: Option<RequestTally<'a>>,
 }
 
 /// A snapshot of the active policies, held for the duration of one request.
@@ -161,13 +172,13 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// [`Undecided`]: there is no decision, neither OK nor over limit.
-    pub async fn decide<'a>(
+    pub fn decide<'a>(
         &self,
         snapshot: &'a Snapshot,
         request: &Request<'_>,
         deadline: Instant,
-    ) -> Result<Decision<'a>, Undecided> {
-        self.judge(snapshot, request, deadline, true, None).await
+    ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
+        self.judge(snapshot, request, deadline, true, None)
     }
 
     /// Decides one request, and reports the time spent waiting for the store in `store_time`, which
@@ -175,14 +186,14 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// See [`decide`](Self::decide).
-    pub async fn decide_timed<'a>(
+    pub fn decide_timed<'a>(
         &self,
         snapshot: &'a Snapshot,
         request: &Request<'_>,
         deadline: Instant,
         store_time: Option<&mut Option<Duration>>,
-    ) -> Result<Decision<'a>, Undecided> {
-        self.judge(snapshot, request, deadline, true, store_time).await
+    ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
+        self.judge(snapshot, request, deadline, true, store_time)
     }
 
     /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) judges one that
@@ -190,32 +201,57 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// See [`decide`](Self::decide).
-    pub async fn peek<'a>(
+    pub fn peek<'a>(
         &self,
         snapshot: &'a Snapshot,
         request: &Request<'_>,
         deadline: Instant,
-    ) -> Result<Decision<'a>, Undecided> {
-        self.judge(snapshot, request, deadline, false, None).await
+    ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
+        self.judge(snapshot, request, deadline, false, None)
     }
 
-    async fn judge<'a>(
+    fn judge<'a>(
         &self,
         snapshot: &'a Snapshot,
         request: &Request<'_>,
         deadline: Instant,
         counts: bool,
         store_time: Option<&mut Option<Duration>>,
-    ) -> Result<Decision<'a>, Undecided> {
-        let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
+    ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
+        async move {
+            let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
+            let Some(matched) = self.match_request(live, request, counts) else {
+                return Ok(Decision::unlimited(request.descriptors.len()));
+            };
+            let checks = matched.checks(request);
+            let outcomes = if checks.is_empty() {
+                Outcomes::new()
+            } else {
+                let begun = store_time.map(|time| (time, Instant::now()));
+                let outcomes = self.store.decide(&checks, matched.prior, deadline).await;
+                if let Some((time, begun)) = begun {
+                    *time = Some(begun.elapsed());
+                }
+                outcomes
+            };
+            if counts {
+                self.count_shadow(&checks, &outcomes);
+            }
+            let overall = self.overall(matched.prior, &checks, &outcomes)?;
+            drop(checks);
+            Ok(self.conclude(live, request, matched, overall, outcomes))
+        }
+    }
+
+    /// Matches a request to rules. Returns `None` if its domain has no policy. `counts`: whether the
+    /// decision is counted, and candidates are evaluated beside it.
+    fn match_request<'a>(&self, live: &'a Live, request: &Request<'_>, counts: bool) -> Option<MatchedRequest<'a>> {
         let policy = live.in_force.policies.find(request.domain);
         if policy.is_none() {
             if counts {
                 self.policies.metrics.unknown_domain(request.domain);
             }
-            if live.candidates.is_none() {
-                return Ok(Decision::unlimited(request.descriptors.len()));
-            }
+            live.candidates.as_ref()?;
         }
         let mut keys = KeyBuffer::default();
         let statuses = self.find(policy, request, &mut keys);
@@ -223,25 +259,20 @@ impl<S: Store> Limiter<S> {
         let trials = if counts { Trial::all(live, request, &statuses, &mut keys) } else { Vec::new() };
         let tally = counts.then(|| live.in_force.counters.asked(policy, request, &statuses));
         let in_one_slot = policy.is_some_and(Policy::in_one_slot);
-        let descriptors = statuses.iter().zip(&request.descriptors);
-        let mut checks: Few<Check<'_>> = descriptors
-            .filter_map(|(status, descriptor)| status.check(request, descriptor.hits, &keys, in_one_slot))
-            .collect();
-        let applying = checks.len();
-        checks.extend(trials.iter().filter_map(|trial| trial.check(request, &keys)));
-        let mut outcomes = Outcomes::new();
-        if !checks.is_empty() {
-            let begun = store_time.map(|time| (time, Instant::now()));
-            outcomes = self.store.decide(&checks, prior, deadline).await;
-            if let Some((time, begun)) = begun {
-                *time = Some(begun.elapsed());
-            }
-        }
-        if counts {
-            self.count_shadow(&checks, &outcomes);
-        }
-        let overall = self.overall(prior, &checks, &outcomes)?;
-        drop(checks);
+        Some(MatchedRequest { keys, statuses, prior, in_one_slot, trials, tally })
+    }
+
+    /// Returns the decision, counted and recorded.
+    fn conclude<'a>(
+        &self,
+        live: &'a Live,
+        request: &Request<'_>,
+        matched: MatchedRequest<'a>,
+        overall: Overall,
+        mut outcomes: Outcomes,
+    ) -> Decision<'a> {
+        let MatchedRequest { statuses, trials, tally, .. } = matched;
+        let applying = outcomes.len().saturating_sub(trials.len());
         let tried = CandidateResult::all(trials, &mut outcomes, applying);
         let decision = Decision::new(overall, statuses, outcomes, tried);
         if let Some(tally) = &tally {
@@ -249,7 +280,7 @@ impl<S: Store> Limiter<S> {
             self.note(live, request, &decision);
             self.note_tried(live, request, &decision);
         }
-        Ok(decision)
+        decision
     }
 
     /// Matches the descriptors of a request, and encodes the keys of their counters.
@@ -282,6 +313,17 @@ impl<S: Store> Limiter<S> {
             (Overall::Failed, Some(error)) => Err(Undecided::Store(error.clone())),
             (Overall::Failed | Overall::Admitted | Overall::Denied, _) => Ok(overall),
         }
+    }
+}
+
+impl MatchedRequest<'_> {
+    /// Returns the checks for the store: one for each limit, then one for each candidate.
+    fn checks<'c>(&'c self, request: &'c Request<'_>) -> InlineVec<Check<'c>> {
+        let check = |(status, descriptor): (&'c Status<'_>, &Descriptor<'_>)| {
+            status.check(request, descriptor.hits, &self.keys, self.in_one_slot)
+        };
+        let limits = self.statuses.iter().zip(&request.descriptors).filter_map(check);
+        limits.chain(self.trials.iter().filter_map(|trial| trial.check(request, &self.keys))).collect()
     }
 }
 

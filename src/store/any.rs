@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::Either;
+
 use super::clock::Clock;
 use super::deny_cache::DenyCache;
 use super::lease::Leases;
@@ -27,12 +29,12 @@ pub enum AnyStore<C> {
 }
 
 impl<C: Clock> Store for AnyStore<C> {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
+    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
         match self {
-            Self::Memory(store) => store.decide(checks, prior, deadline).await,
-            Self::Redis(store) => store.decide(checks, prior, deadline).await,
-            Self::Leasing(store) => store.decide(checks, prior, deadline).await,
-            Self::Remembering(store) => store.decide(checks, prior, deadline).await,
+            Self::Memory(store) => Either::Left(Either::Left(store.decide(checks, prior, deadline))),
+            Self::Redis(store) => Either::Left(Either::Right(store.decide(checks, prior, deadline))),
+            Self::Leasing(store) => Either::Right(Either::Left(store.decide(checks, prior, deadline))),
+            Self::Remembering(store) => Either::Right(Either::Right(store.decide(checks, prior, deadline))),
         }
     }
 

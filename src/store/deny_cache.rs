@@ -24,6 +24,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, FutureExt as _};
 use parking_lot::Mutex;
 
 use super::background::Background;
@@ -270,16 +271,15 @@ impl<S: Store> DenyCache<S> {
 }
 
 impl<S: Store> Store for DenyCache<S> {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
+    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
         let asked = Instant::now();
         let known = self.known(checks, asked);
         if known.is_empty() {
-            let outcomes = self.store.decide(checks, prior, deadline).await;
-            self.denials.learn_all(checks, &outcomes, asked);
-            return outcomes;
+            let learn = move |outcomes: &Outcomes| self.denials.learn_all(checks, outcomes, asked);
+            return Either::Left(self.store.decide(checks, prior, deadline).inspect(learn));
         }
         // Boxed to keep the future of the common case small.
-        Box::pin(self.decide_rest(checks, known, prior, asked, deadline)).await
+        Either::Right(Box::pin(self.decide_rest(checks, known, prior, asked, deadline)))
     }
 
     async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {

@@ -7,11 +7,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 use super::clock::SystemClock;
 use super::memory::MemoryStore;
-use super::{Check, Outcomes, Store};
+use super::{Check, Outcomes};
 use crate::algorithm::Limit;
 use crate::algorithm::judge::{Few, JudgedBy};
 use crate::algorithm::verdict::Prior;
@@ -53,14 +52,14 @@ impl Fallback {
     }
 
     /// Decides checks that failed in the store.
-    pub async fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
+    pub fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         self.metrics.local_decisions.inc_by(u64::try_from(checks.len()).unwrap_or(u64::MAX));
         let replicas = self.replicas.count();
         let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
         // Local tallies are never read: those shown are the store's.
         let shares: Few<Check<'_>> =
             checks.iter().zip(&limits).map(|(check, limit)| Check { limit, recorded: &[], ..*check }).collect();
-        let mut outcomes = self.memory.decide(&shares, prior, Instant::now()).await;
+        let mut outcomes = self.memory.decide_now(&shares, prior);
         outcomes.iter_mut().flatten().for_each(|outcome| outcome.by = JudgedBy::Share);
         outcomes
     }

@@ -20,6 +20,9 @@ pub trait Service: Send + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes> + Send + Unpin;
 
+    /// Memory in bytes that a pending unary call allocates besides its future and its message.
+    const UNARY_HEAP: usize = 0;
+
     /// Chooses how a call is read, based on its header list.
     fn route(&self, fields: &HeaderFields) -> Route<Self::Head>;
 

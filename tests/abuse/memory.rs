@@ -8,6 +8,7 @@ use tonic::Code;
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RESET, SETTINGS, WINDOW_UPDATE, fields, frame, headers,
 };
+use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
@@ -58,6 +59,10 @@ impl Measured {
         // Refused while the budget is exhausted, if the call arrives in several pieces.
         let code = other.ask(request(vec![descriptor(&[("other", "ann")])])).await.err().map(|status| status.code());
         assert!(matches!(code, None | Some(Code::ResourceExhausted)), "{code:?}");
+        self.assert_bound(connections, more);
+    }
+
+    fn assert_bound(&self, connections: usize, more: usize) {
         let taken = resident(&self.service).saturating_sub(self.before);
         let bound = BUDGET + connections * CONNECTION + HEAD_ROOM + more;
         println!("{} of {} MiB by {connections} connections", taken / MIB, bound / MIB);
@@ -130,6 +135,20 @@ async fn answers_that_wait_for_the_socket_are_within_the_budget() {
         held.extend(one.await);
     }
     measured.is_bounded_with(100, REFLECTION_ROOM).await;
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_the_store_are_within_the_budget() {
+    for descriptors in [1, 2, 16] {
+        let redis = Redis::start().await;
+        let store = format!("redis://{}", redis.address);
+        let measured = Measured::serve(&["--store", &store, "--store-timeout", "60s"]).await;
+        redis.pause();
+        let users: Vec<_> = (0..descriptors).map(|user| user.to_string()).collect();
+        let message = request(users.iter().map(|user| descriptor(&[("user", user)])).collect());
+        let _held = measured.connections(50, &calls(PATH, &message.encode_to_vec())).await;
+        measured.assert_bound(50, 0);
+    }
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ proptest! {
         let (short, by_tonic) = (context(style.clone(), rights.clone()), context(style, rights));
         for (message, head) in calls {
             let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
-            let expected = parts(ready(answer_by_tonic(&by_tonic, &head, exchange())));
+            let expected = parts(ready(answer_by_tonic(Arc::clone(&by_tonic), head.clone(), exchange())));
             let found = parts(ready(answer(Arc::clone(&short), head, exchange())));
             prop_assert_eq!(found, expected, "{:?}", RateLimitRequest::decode(message.as_slice()));
         }
@@ -179,7 +179,7 @@ fn a_call_that_waits_for_its_store_does_not_grow() {
         size_of::<F>()
     }
     let size = size_of_output(answer::<crate::store::any::AnyStore<crate::store::clock::SystemClock>>);
-    assert!(size <= 3_300, "{size} bytes");
+    assert!(size <= 2_000, "{size} bytes");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_compressed_message_is_answered_like_any_other() {
             let context = context(AnswerStyle::default(), DomainRights::All);
             let exchange = Exchange { request: body.clone(), answer: Vec::new() };
             parts(match by_tonic {
-                true => ready(answer_by_tonic(&context, &head, exchange)),
+                true => ready(answer_by_tonic(context, head.clone(), exchange)),
                 false => ready(answer(context, head.clone(), exchange)),
             })
         });

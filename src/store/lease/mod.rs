@@ -178,25 +178,25 @@ impl<S: Lender> LeaseTable<S> {
 }
 
 impl<S: Lender> Store for Leases<S> {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
-        if checks.iter().all(|check| check.lease.is_none()) {
-            return self.desk.store.decide(checks, prior, deadline).await;
-        }
-        let rest = {
-            let request = TakenOfBlocks::take(self, checks);
-            if request.taken.iter().all(Option::is_some) {
-                return request.finish(prior, &[], Outcomes::new());
+    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
+        let is_leased = checks.iter().any(|check| check.lease.is_some());
+        async move {
+            if is_leased {
+                let request = TakenOfBlocks::take(self, checks);
+                if request.taken.iter().all(Option::is_some) {
+                    return request.finish(prior, &[], Outcomes::new());
+                }
+                if request.taken.iter().any(Option::is_some) {
+                    // Boxed, since every call that waits for the store would carry the lists.
+                    return Box::pin(request.decide_rest(prior, deadline)).await;
+                }
             }
-            let is_any_taken = request.taken.iter().any(Option::is_some);
-            // Boxed, since every call that waits for the store would carry the lists.
-            is_any_taken.then(|| Box::pin(request.decide_rest(prior, deadline)))
-        };
-        if let Some(rest) = rest {
-            return rest.await;
+            let outcomes = self.desk.store.decide(checks, prior, deadline).await;
+            if is_leased {
+                self.learn(checks, &outcomes);
+            }
+            outcomes
         }
-        let outcomes = self.desk.store.decide(checks, prior, deadline).await;
-        self.learn(checks, &outcomes);
-        outcomes
     }
 
     /// Amends the counter only. Blocks that are held are still used to their ends.

@@ -141,7 +141,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    fn decide_now(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
+    /// Decides as [`Store::decide`] does, which needs no waiting here.
+    pub(super) fn decide_now(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         let mut work = self.begin(checks);
         for number in 0..checks.len() {
             work.ask(checks, number);
@@ -158,8 +159,8 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, _: Instant) -> Outcomes {
-        self.decide_now(checks, prior)
+    fn decide(&self, checks: &[Check<'_>], prior: Prior, _: Instant) -> impl Future<Output = Outcomes> + Send {
+        async move { self.decide_now(checks, prior) }
     }
 
     async fn amend(&self, check: &Check<'_>, amendment: Amendment, _: Instant) -> Result<Amended, StoreError> {

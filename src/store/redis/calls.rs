@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::TryFutureExt as _;
 use tokio::time::Instant;
 
 use super::Time;
@@ -124,13 +125,13 @@ impl Core {
     }
 
     /// Calls one slot, and retries if nothing ran.
-    pub(super) async fn ask(
+    pub(super) fn ask(
         &self,
         slot: u16,
         question: Arc<ScriptRequest>,
         deadline: Instant,
-    ) -> Result<ScriptReply, StoreError> {
-        self.run(slot, question, deadline).await.map_err(|failure| {
+    ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send {
+        self.run(slot, question, deadline).map_err(|failure| {
             self.complain_of(&failure);
             StoreError::from(failure)
         })
@@ -138,29 +139,33 @@ impl Core {
 
     /// Calls one slot to make `charges` charges, and counts them as unknown if they may have been
     /// written.
-    pub(super) async fn ask_to_charge(
+    pub(super) fn ask_to_charge(
         &self,
         slot: u16,
         question: Arc<ScriptRequest>,
         charges: u64,
         deadline: Instant,
-    ) -> Result<ScriptReply, StoreError> {
-        let mut under_way = UnknownCharges { metrics: &self.metrics, charges };
-        let said = self.ask(slot, question, deadline).await;
-        if !matches!(said, Err(StoreError::Late | StoreError::Lost)) {
-            under_way.charges = 0;
+    ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send {
+        async move {
+            let mut under_way = UnknownCharges { metrics: &self.metrics, charges };
+            let reply = self.ask(slot, question, deadline).await;
+            if !matches!(reply, Err(StoreError::Late | StoreError::Lost)) {
+                under_way.charges = 0;
+            }
+            reply
         }
-        said
     }
 
-    async fn run(&self, slot: u16, question: Arc<ScriptRequest>, deadline: Instant) -> Reply {
-        let how = How { slot, alone: self.is_sharded(), ..How::default() };
-        let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
-        match node.ask(&question, how, deadline).await {
-            Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
-            // Boxed: otherwise every call that waits for a reply would carry the state of its
-            // retries.
-            reply => Box::pin(self.run_again(node, question, how, reply, deadline)).await,
+    fn run(&self, slot: u16, question: Arc<ScriptRequest>, deadline: Instant) -> impl Future<Output = Reply> + Send {
+        async move {
+            let how = How { slot, alone: self.is_sharded(), ..How::default() };
+            let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
+            match node.ask(&question, how, deadline).await {
+                Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
+                // Boxed: otherwise every call that waits for a reply would carry the state of its
+                // retries.
+                reply => Box::pin(self.run_again(node, question, how, reply, deadline)).await,
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -41,31 +42,39 @@ const PARTIAL: u8 = 4;
 impl RedisStore {
     /// Decides the only check of a request. Returns `None` if its server is down, or if the fast
     /// path does not support the check.
-    pub(super) async fn decide_alone(
+    pub(super) fn decide_alone(
         &self,
         check: &Check<'_>,
         prior: Prior,
         deadline: Instant,
-    ) -> Option<Result<Outcome, StoreError>> {
-        if check.limit.is_ban() {
-            return None;
+    ) -> impl Future<Output = Option<Result<Outcome, StoreError>>> + Send {
+        async move {
+            if check.limit.is_ban() {
+                return None;
+            }
+            let per_second = check.limit.is_of_a_second();
+            let core = self.core_for(per_second);
+            let slot = core.slot(&check.key);
+            if !self.has_begun() {
+                self.begin_alone(per_second, slot, deadline).await;
+            }
+            let question = ScriptRequest::alone(&core.prefix, check, prior, core.given(), core.now())?;
+            if core.is_down(slot) {
+                return None;
+            }
+            let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
+            match core.ask_to_charge(slot, Arc::new(question), charges, deadline).await {
+                Ok(reply) => reply.judged()?.pop().map(|answer| answer.outcome),
+                Err(error) => Some(Err(error)),
+            }
         }
-        let per_second = check.limit.is_of_a_second();
-        let core = self.core_for(per_second);
-        let (prefix, now) = (core.prefix.as_slice(), core.now());
-        let (question, slot) = (ScriptRequest::alone(prefix, check, prior, core.given(), now)?, core.slot(&check.key));
-        if !self.has_begun() {
-            let group = Group { per_second, slot, checks: Few::from_slice(&[0]) };
-            Box::pin(self.begin(&[group], deadline)).await;
-        }
-        if core.is_down(slot) {
-            return None;
-        }
-        let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
-        match core.ask_to_charge(slot, Arc::new(question), charges, deadline).await {
-            Ok(said) => said.judged()?.pop().map(|answer| answer.outcome),
-            Err(error) => Some(Err(error)),
-        }
+    }
+
+    /// Waits until a connection to the server of a slot was attempted. Boxed, since it is only
+    /// needed at startup.
+    fn begin_alone(&self, per_second: bool, slot: u16, deadline: Instant) -> BoxFuture<'_, ()> {
+        let group = Group { per_second, slot, checks: Few::from_slice(&[0]) };
+        Box::pin(async move { self.begin(&[group], deadline).await })
     }
 }
 

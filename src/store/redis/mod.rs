@@ -278,20 +278,26 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: std::time::Instant) -> Outcomes {
-        let deadline = Instant::from_std(deadline);
-        if let [check] = checks
-            && let Some(outcome) = self.decide_alone(check, prior, deadline).await
-        {
-            if self.fallback.is_none() || !plan::is_left(check, &outcome) {
-                return Outcomes::from_iter([outcome]);
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: std::time::Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
+        async move {
+            if let [check] = checks
+                && let Some(outcome) = self.decide_alone(check, prior, deadline.into()).await
+            {
+                if self.fallback.is_none() || !plan::is_left(check, &outcome) {
+                    return Outcomes::from_iter([outcome]);
+                }
+                let mut judged = request::CheckOutcomes::from_iter([Some(outcome)]);
+                self.fall_back(checks, &mut judged, prior);
+                return request::all_of(judged);
             }
-            let mut judged = request::CheckOutcomes::from_iter([Some(outcome)]);
-            Box::pin(self.fall_back(checks, &mut judged, prior)).await;
-            return request::all_of(judged);
+            // Boxed, so that the common path does not carry its state.
+            Box::pin(self.decide_all(checks, prior, deadline.into())).await
         }
-        // Boxed, so that the common path does not carry its state.
-        Box::pin(self.decide_all(checks, prior, deadline)).await
     }
 
     async fn amend(

@@ -167,18 +167,25 @@ impl Node {
     }
 
     /// Sends a request, batched with all others that are made at this time.
-    pub(super) async fn ask(&self, question: &Arc<ScriptRequest>, how: How, deadline: Instant) -> Reply {
-        loop {
-            let link = self.link(deadline).await?;
-            let (asked, replied) = PendingCall::new(Arc::clone(question), how, deadline);
-            self.asked.send(asked).map_err(|_| CallFailure::Unavailable)?;
-            match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
-                Err(CallFailure::NotSent) => {}
-                Err(CallFailure::ReadOnly) => {
-                    self.leave_replica(&link);
-                    return Err(CallFailure::Again);
+    pub(super) fn ask(
+        &self,
+        question: &Arc<ScriptRequest>,
+        how: How,
+        deadline: Instant,
+    ) -> impl Future<Output = Reply> + Send {
+        async move {
+            loop {
+                let link = self.link(deadline).await?;
+                let (asked, replied) = PendingCall::new(Arc::clone(question), how, deadline);
+                self.asked.send(asked).map_err(|_| CallFailure::Unavailable)?;
+                match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
+                    Err(CallFailure::NotSent) => {}
+                    Err(CallFailure::ReadOnly) => {
+                        self.leave_replica(&link);
+                        return Err(CallFailure::Again);
+                    }
+                    reply => return reply,
                 }
-                reply => return reply,
             }
         }
     }
@@ -200,14 +207,16 @@ impl Node {
     }
 
     /// Returns the link if there is one or soon may be, and the node is not known to be down.
-    async fn link(&self, deadline: Instant) -> Result<Arc<NodeLink>, CallFailure> {
-        if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
-            return Err(CallFailure::Unavailable);
-        }
-        match self.link.load_full() {
-            Some(link) => Ok(link),
-            // Boxed: otherwise every call that waits for a reply would carry the timer.
-            None => Box::pin(self.next_link(deadline)).await,
+    fn link(&self, deadline: Instant) -> impl Future<Output = Result<Arc<NodeLink>, CallFailure>> + Send {
+        async move {
+            if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
+                return Err(CallFailure::Unavailable);
+            }
+            match self.link.load_full() {
+                Some(link) => Ok(link),
+                // Boxed: otherwise every call that waits for a reply would carry the timer.
+                None => Box::pin(self.next_link(deadline)).await,
+            }
         }
     }
 

@@ -31,7 +31,7 @@ impl Group {
 
 /// Groups checks by slot, those of one second for `of_a_second` if present. Bans need no counter
 /// and are in no group.
-pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Few<Group> {
+pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Vec<Group> {
     let place = |(number, check): (usize, &Check<'_>)| {
         let own = of_a_second.filter(|_| check.limit.is_of_a_second());
         let (per_second, core) = (own.is_some(), own.unwrap_or(core));
@@ -43,7 +43,7 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
     let mut places: Few<(bool, u16, u64, usize)> = counted.map(place).collect();
     places.sort_unstable();
     let key_of = |number: &usize| checks.get(*number).map(|check| &check.key);
-    let mut groups: Few<Group> = Few::new();
+    let mut groups: Vec<Group> = Vec::new();
     for (per_second, slot, key, number) in places {
         let is_together = |group: &&mut Group| {
             let is_reached = key == 0 || group.checks.first().and_then(key_of) == key_of(&number);

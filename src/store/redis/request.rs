@@ -40,9 +40,9 @@ struct RequestProgress {
     /// Slots that were called, and have not replied yet.
     calls: Vec<SlotCall>,
     /// Slots that have replied.
-    answered: Few<(Group, Answers)>,
+    answered: Vec<(Group, Answers)>,
     /// Slots whose part was passed on by the fast path, with nothing written.
-    passed_on: Few<Group>,
+    passed_on: Vec<Group>,
     /// Set if the only slot decides the request, so that its charges are final.
     is_decided_there: bool,
 }
@@ -55,11 +55,18 @@ struct SlotCall {
 
 impl RedisStore {
     /// Judges any request.
-    pub(super) async fn decide_all(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
-        let mut request = PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
-        request.ask_all(deadline).await;
-        let progress = std::mem::take(&mut request.progress);
-        self.conclude(checks, prior, progress).await
+    pub(super) fn decide_all(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
+        async move {
+            let mut request = PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
+            request.ask_all(deadline).await;
+            let progress = std::mem::take(&mut request.progress);
+            self.conclude(checks, prior, progress)
+        }
     }
 
     /// Calls one slot.
@@ -105,10 +112,10 @@ impl RedisStore {
 
     /// Decides what the store left to this process, and takes back the charges if the request is
     /// not admitted.
-    async fn conclude(&self, checks: &[Check<'_>], prior: Prior, progress: RequestProgress) -> Outcomes {
+    fn conclude(&self, checks: &[Check<'_>], prior: Prior, progress: RequestProgress) -> Outcomes {
         let RequestProgress { mut judged, answered, .. } = progress;
         // Called after all slots have replied: a charge of the fallback is not taken back.
-        self.fall_back(checks, &mut judged, prior).await;
+        self.fall_back(checks, &mut judged, prior);
         let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
             let outcome = outcome.as_ref().map_or(Err(&StoreError::Unavailable), Result::as_ref);
             (check.role, check.verdict(outcome))
@@ -138,7 +145,7 @@ impl RedisStore {
 
     /// Decides in this process the checks that the store failed to judge and whose limit allows it.
     /// `prior` is that of the request, before all its checks.
-    pub(super) async fn fall_back(&self, checks: &[Check<'_>], judged: &mut CheckOutcomes, prior: Prior) {
+    pub(super) fn fall_back(&self, checks: &[Check<'_>], judged: &mut CheckOutcomes, prior: Prior) {
         let Some(fallback) = &self.fallback else { return };
         let wants = |(number, check): (usize, &Check<'_>)| {
             let outcome = judged.get(number).and_then(Option::as_ref);
@@ -154,7 +161,7 @@ impl RedisStore {
         let role = |role| if role == Role::Quota && is_let_pass { Role::QuotaShadow } else { role };
         let of_them = numbers.iter().filter_map(|number| checks.get(*number));
         let of_them: Few<Check<'_>> = of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
-        for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior).await) {
+        for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior)) {
             if let (Some(place), Ok(outcome)) = (judged.get_mut(*number), outcome)
                 && let Some(Err(error)) = place.replace(Ok(outcome))
             {
@@ -169,49 +176,65 @@ impl RedisStore {
         let checks: Few<Check<'_>> = checks.iter().map(OwnedCheck::check).collect();
         progress.hear().await;
         let all_asked = progress.judged.iter().all(Option::is_some);
-        self.conclude(&checks, if all_asked { prior } else { Prior::Denied }, progress).await;
+        self.conclude(&checks, if all_asked { prior } else { Prior::Denied }, progress);
     }
 }
 
 impl PendingRequest<'_> {
     /// Calls all slots that are not down.
     async fn ask_all(&mut self, deadline: Instant) {
-        let Self { store, checks, prior, .. } = *self;
-        let now = store.core.now();
-        let of_ban = |check: &Check<'_>| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok);
-        self.progress.judged = checks.iter().map(of_ban).collect();
+        let Self { store, checks, .. } = *self;
         let groups = plan::groups(checks, &store.core, store.per_second.as_deref());
-        store.begin(&groups, deadline).await;
-        let (down, up): (Few<Group>, Few<Group>) =
-            groups.into_iter().partition(|group| store.core_of(group).is_down(group.slot));
-        for group in &down {
-            self.progress.fail(group, &StoreError::Unavailable);
-            store.core_of(group).routes.doubt();
+        if !store.has_begun() {
+            Box::pin(store.begin(&groups, deadline)).await;
         }
+        let (first, last) = self.rounds(groups);
         // Limits of a second on separate servers are judged first, in half of the time: the other
         // servers then know the result, and their charges are final.
-        let (first, last): (Few<Group>, Few<Group>) = up.into_iter().partition(|group| group.per_second);
-        let more = !last.is_empty();
-        let until = if more { halfway(deadline) } else { deadline };
-        for (groups, more, until) in [(first, more, until), (last, false, deadline)] {
-            if groups.is_empty() {
-                continue;
-            }
-            let judged = &self.progress.judged;
-            // The only call of the last round decides the request, unless a vote has passed, or
-            // this process decides a check after it.
-            let is_partial = more
-                || groups.len() > 1
-                || plan::has_passing_vote(checks, judged)
-                || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
-            let has_fallback = store.fallback.is_some();
-            let prior = plan::prior_of(checks, judged, prior, has_fallback);
-            self.ask(groups, Context { prior, is_partial, has_fallback }, until).await;
+        if !first.is_empty() {
+            let until = if last.is_empty() { deadline } else { halfway(deadline) };
+            self.ask(first, !last.is_empty(), until).await;
+        }
+        if !last.is_empty() {
+            self.ask(last, false, deadline).await;
         }
     }
 
-    /// Calls some slots concurrently.
-    async fn ask(&mut self, groups: Few<Group>, context: Context, deadline: Instant) {
+    /// Judges bans, and returns the slots to call first and those to call after them; a slot whose
+    /// server is down fails.
+    fn rounds(&mut self, mut groups: Vec<Group>) -> (Vec<Group>, Vec<Group>) {
+        let Self { store, checks, .. } = *self;
+        let now = store.core.now();
+        let of_ban = |check: &Check<'_>| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok);
+        self.progress.judged = checks.iter().map(of_ban).collect();
+        groups.retain(|group| {
+            let is_down = store.core_of(group).is_down(group.slot);
+            if is_down {
+                self.progress.fail(group, &StoreError::Unavailable);
+                store.core_of(group).routes.doubt();
+            }
+            !is_down
+        });
+        let first = groups.extract_if(.., |group| group.per_second).collect();
+        (first, groups)
+    }
+
+    /// Returns the context of the next round of calls; `more` if another round follows.
+    fn context(&self, groups: &[Group], more: bool) -> Context {
+        let (checks, judged) = (self.checks, &self.progress.judged);
+        // The only call of the last round decides the request, unless a vote has passed, or this
+        // process decides a check after it.
+        let is_partial = more
+            || groups.len() > 1
+            || plan::has_passing_vote(checks, judged)
+            || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
+        let has_fallback = self.store.fallback.is_some();
+        Context { prior: plan::prior_of(checks, judged, self.prior, has_fallback), is_partial, has_fallback }
+    }
+
+    /// Calls some slots concurrently; `more` if others are called afterwards.
+    async fn ask(&mut self, groups: Vec<Group>, more: bool, deadline: Instant) {
+        let context = self.context(&groups, more);
         let is_local = |check: &Check<'_>| check.limit.on_store_error() == OnStoreError::Local;
         let may_fall_back = context.has_fallback && self.checks.iter().any(is_local);
         self.progress.is_decided_there = !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;

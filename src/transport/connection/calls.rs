@@ -130,7 +130,7 @@ impl<S: Service> Connection<S> {
     /// call completes at once.
     fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
         let is_known = self.streams.contains_key(&stream);
-        let cost = size_of::<CallFuture<S>>().saturating_add(if is_known {
+        let cost = size_of::<CallFuture<S>>().saturating_add(S::UNARY_HEAP).saturating_add(if is_known {
             0
         } else {
             STREAM_COST.saturating_add(exchange.request.len())
