@@ -119,12 +119,12 @@ impl<'w> OverlayEntry<'w> {
     /// Compiles the patterns of all entries, in order.
     pub(super) fn all(overlays: &'w [written::WrittenEntry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
-            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
+            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} overlay items")));
         }
         for silent in overlays.iter().filter(|entry| says_nothing(&entry.layer)) {
-            let warning =
-                Finding::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
-            findings.push(warning.note("it may have options under `rate_limit`, and the switches of a rule"));
+            let warning = Finding::warning(silent.span, "overlay item sets no options");
+            findings
+                .push(warning.note("set options of the limit under `rate_limit`, or switches such as `shadow_mode`"));
         }
         let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
         let entry = |written: &'w written::WrittenEntry| Self {
@@ -157,8 +157,8 @@ impl<'w> OverlayEntry<'w> {
     /// Reports a warning if the entry matched no rule.
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
-            let warning = Finding::warning(self.written.span, "no rule matches this entry of the overlay");
-            findings.push(warning.note("domain, key, value and name are those of the rule itself, as it is written"));
+            let warning = Finding::warning(self.written.span, "overlay item matches no rule");
+            findings.push(warning.note("`domain`, `key`, `value` and `name` match the rule itself, as written"));
         }
     }
 }

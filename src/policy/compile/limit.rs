@@ -83,9 +83,9 @@ pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, repor
         return false;
     };
     if options.hash_key.is_none() {
-        let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
-        let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
-        report(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
+        let error = Finding::error(said.span, "`hash_values` requires a hash key, but none is configured");
+        let way = "set --hash-key-file FILE or TOLLGATE_HASH_KEY, to the same secret on all replicas";
+        report(error.note(way).note("to only validate a policy, use any text of 16 bytes"));
     }
     true
 }
@@ -93,7 +93,7 @@ pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, repor
 fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(Finding)) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        report(Finding::error(replaced.span, format!("the limit `{}` replaces itself", shown(&replaced.value))));
+        report(Finding::error(replaced.span, format!("limit `{}` replaces itself", shown(&replaced.value))));
     }
 }
 
@@ -101,17 +101,19 @@ fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
-            report(Finding::error(unit.span, "a unit beside `unlimited: true`").note("take one of the two out"));
+            report(
+                Finding::error(unit.span, "`unit` and `unlimited: true` cannot be combined").note("remove one of them"),
+            );
         } else {
-            report(Finding::warning(unit.span, "`unit` has no effect beside `unlimited: true`"));
+            report(Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`"));
         }
     }
     if let Some(requests) = &single.requests_per_unit {
-        report(Finding::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
+        report(Finding::warning(requests.span, "`requests_per_unit` has no effect with `unlimited: true`"));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
     for (word, span) in windows.into_iter().chain(layers.of_it_alone()) {
-        report(Finding::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
+        report(Finding::error(span, format!("`{word}` has no effect with `unlimited: true`")));
     }
 }
 
@@ -167,16 +169,16 @@ impl<'w> LimitCompiler<'w, '_> {
         let beside = single.unit.as_ref().map(|unit| ("unit", unit.span));
         let beside = single.requests_per_unit.as_ref().map(|amount| ("requests_per_unit", amount.span)).or(beside);
         if let Some((word, span)) = beside {
-            let error = Finding::error(span, format!("`{word}` beside `windows`"));
-            let error = error.also(windows.span, "the windows").note("make it one of the windows, or take it out");
+            let error = Finding::error(span, format!("`{word}` and `windows` cannot be combined"));
+            let error =
+                error.also(windows.span, "`windows` is here").note("move it to an item of `windows`, or remove it");
             (self.chooser.report)(error);
             return None;
         }
         if self.chooser.algorithm.is_rate() {
             let word = self.chooser.algorithm.word();
-            let note =
-                "windows are for fixed_window, sliding_window and sliding_log; here write requests_per_unit and unit";
-            self.error(windows.span, format!("{word} has one rate and no `windows`"), note);
+            let note = "set `requests_per_unit` and `unit`, or use fixed_window, sliding_window or sliding_log";
+            self.error(windows.span, format!("`windows` does not apply to {word}, which has a single rate"), note);
             return None;
         }
         Some(())
@@ -193,7 +195,7 @@ impl<'w> LimitCompiler<'w, '_> {
     fn unit_of(&mut self, written: &Spanned<String>) -> Option<PeriodUnit> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
-            let error = Finding::error(written.span, format!("`{}` is not a unit", shown(&written.value)));
+            let error = Finding::error(written.span, format!("invalid unit `{}`", shown(&written.value)));
             let words = units::WORDS.iter().map(|(word, ..)| *word);
             (self.chooser.report)(error.suggest(&written.value, words).note(units::ALLOWED));
         }
@@ -209,10 +211,10 @@ impl<'w> LimitCompiler<'w, '_> {
     ) -> Option<PlacedWindow> {
         let requests = amount.requests_per_unit.as_ref();
         if requests.is_none() && listed {
-            self.error(amount.span, "`requests_per_unit` is missing", "each of the windows has one");
+            self.error(amount.span, "`requests_per_unit` is missing", "each item of `windows` requires it");
         } else if requests.is_none() && amount.unit.is_some() {
-            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
-            (self.chooser.report)(warning.note("to ban on purpose, write `requests_per_unit: 0`"));
+            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, so all requests are denied");
+            (self.chooser.report)(warning.note("if this is intended, set `requests_per_unit: 0`"));
         }
         let (unit, unit_span) = (unit?, amount.unit.as_ref()?.span);
         let limit = u32::try_from(requests.map_or(0, |requests| requests.value)).ok()?;
@@ -248,7 +250,7 @@ impl<'w> LimitCompiler<'w, '_> {
         let zone = self.chooser.only("time_zone", &fixed, |options| &options.time_zone);
         let on = switch.filter(|switch| *switch.value);
         if let (None, Some(OptionValue { own: true, span, .. })) = (on, zone) {
-            self.error(span, "`time_zone` without a calendar", "write `calendar: true` beside it");
+            self.error(span, "`time_zone` requires `calendar: true`", "add `calendar: true`, or remove `time_zone`");
         }
         let on = on?;
         let mut fits = true;
@@ -256,8 +258,8 @@ impl<'w> LimitCompiler<'w, '_> {
             let (Some(PeriodUnit { calendar: None, .. }), Some(written)) = (unit, &amount.unit) else { continue };
             fits = false;
             if on.own {
-                let message = format!("a calendar has no windows of `{}`", shown(&written.value));
-                self.error(written.span, message, "with `calendar: true` a unit is day, week, month or year");
+                let message = format!("`calendar` does not support the unit `{}`", shown(&written.value));
+                self.error(written.span, message, "with `calendar: true`, the unit must be day, week, month or year");
             }
         }
         let utc = || Spanned { value: "UTC".to_owned(), span: on.span };
@@ -313,21 +315,23 @@ impl<'w> LimitCompiler<'w, '_> {
             return false;
         };
         let reason = match limit.algorithm() {
-            _ if limit.windows().len() > 1 => Some("a limit of several windows cannot take over one amount and period"),
-            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
-                Some("a calendar's windows cannot take over a period")
+            _ if limit.windows().len() > 1 => {
+                Some("the limit has several windows, but an override has one amount and period")
             }
-            Algorithm::SlidingLog(_) => Some("sliding_log is bounded in its amount, and an override is not"),
+            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
+                Some("calendar windows cannot take the period of an override")
+            }
+            Algorithm::SlidingLog(_) => Some("sliding_log has a maximum amount, which an override may exceed"),
             Algorithm::SlidingWindow(window)
                 if window.estimate() == Estimate::Weighted
                     && !OVERRIDE_GRAIN_US.is_multiple_of(u64::from(window.buckets())) =>
             {
-                Some("with estimate: weighted, buckets must divide 1 s evenly for any override to work")
+                Some("with `estimate: weighted`, `buckets` must divide 1 s evenly")
             }
             Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => None,
         };
         if let (Some(reason), true) = (reason, said.own) {
-            self.error(said.span, format!("`override: inherit` cannot work here: {reason}"), "take `override` out");
+            self.error(said.span, format!("`override: inherit` is not possible: {reason}"), "remove `override`");
         }
         reason.is_none()
     }
@@ -336,7 +340,7 @@ impl<'w> LimitCompiler<'w, '_> {
         let keys = self.chooser.any(|options| &options.record);
         if let Some(keys) = keys.filter(|keys| keys.value.len() > MAX_RECORD) {
             let message = format!("`record` must name at most {MAX_RECORD} keys, found {}", keys.value.len());
-            self.error(keys.span, message, "each is a table of its own beside every counter");
+            self.error(keys.span, message, "each key adds a table to every counter");
         }
         keys.into_iter().flat_map(|said| said.value).map(|key| key.as_bytes().into()).collect()
     }
@@ -346,20 +350,20 @@ impl<'w> LimitCompiler<'w, '_> {
         let (size, ttl) = (written.size.as_ref()?, written.ttl.as_ref()?);
         let good_size = units::lease_size(&size.value);
         if good_size.is_none() {
-            let message = format!("`{}` is not a size", shown(&size.value));
+            let message = format!("invalid lease size `{}`", shown(&size.value));
             self.error(
                 size.span,
                 message,
-                "a size is a part of the limit from 0.01% to 100%, or a number of hits from 1",
+                "expected a percentage of the limit from 0.01% to 100%, or a number of hits from 1",
             );
         }
         let good_ttl = units::duration(&ttl.value).filter(|ttl| Window::new(1, *ttl).is_ok());
         if good_ttl.is_none() {
-            let message = format!("`{}` is not a time that hits can be kept", shown(&ttl.value));
+            let message = format!("invalid lease ttl `{}`", shown(&ttl.value));
             self.error(
                 ttl.span,
                 message,
-                "a ttl is a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
+                "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
             );
         }
         Some(RuleLease { size: good_size?, ttl: good_ttl? })

@@ -84,8 +84,12 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
 fn refuse_second(domain: &str, documents: &[written::WrittenDocument], findings: &mut Findings) {
     let Some((first, others)) = documents.split_first() else { return };
     for other in others {
-        let error = Finding::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
-        findings.push(error.also(first.domain.span, "first here").note("they are added up with --merge-domains"));
+        let error = Finding::error(other.domain.span, format!("duplicate domain `{domain}`"));
+        findings.push(
+            error
+                .also(first.domain.span, "first defined here")
+                .note("use --merge-domains to merge the rules of several documents"),
+        );
     }
 }
 
@@ -143,7 +147,7 @@ impl<'a> DomainCompiler<'a> {
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
-                let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
+                let warning = Finding::warning(span, format!("`replaces` names an unknown limit `{name}`"));
                 let known = self.names.iter().map(String::as_str);
                 self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));
             }
@@ -184,8 +188,9 @@ impl<'a> DomainCompiler<'a> {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
             if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
                 let path = above.readable(&step(&rule.key.value, value));
-                let error = Finding::error(rule.key.span, "two rules for the same key and value");
-                self.findings.push(error.also(first, "first here").note(format!("in {}", in_rule(&path, &self.place))));
+                let error = Finding::error(rule.key.span, "duplicate rule for this key and value");
+                self.findings
+                    .push(error.also(first, "first defined here").note(format!("in {}", in_rule(&path, &self.place))));
             }
         }
     }
@@ -272,9 +277,8 @@ impl<'a> DomainCompiler<'a> {
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
-            let error =
-                Finding::error(share.span, "share_threshold needs a `*` in the value whose counters are shared");
-            report(error.note("without a value too all values have counters of their own: write `value: \"*\"`"));
+            let error = Finding::error(share.span, "`share_threshold` requires a `*` in `value`");
+            report(error.note("without `value`, each value has its own counter; to share one, set `value: \"*\"`"));
         }
         self.names.extend(terms.name.as_deref().map(str::to_owned));
         let replaced = rule.limit.iter().flat_map(|limit| &limit.replaces);

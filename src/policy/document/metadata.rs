@@ -25,7 +25,7 @@ impl DocumentReader<'_> {
                 (!(had_ours && map.is_empty())).then_some(Value::Object(map))
             }
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
-                self.report(Finding::error(node.span, "metadata must be a mapping"));
+                self.wrong_form(node, "`metadata`", "a mapping");
                 None
             }
         }
@@ -65,7 +65,7 @@ impl DocumentReader<'_> {
                     }
                 }
                 NodeContent::List(_) | NodeContent::Map(_) => {
-                    self.report(Finding::error(node.span, "a key of metadata must be text"));
+                    self.wrong_form(node, "a key of `metadata`", "a string");
                 }
             }
         }
@@ -78,14 +78,14 @@ impl DocumentReader<'_> {
             NodeContent::Map(pairs) => self.pairs(pairs, map, false),
             NodeContent::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
             NodeContent::Scalar { .. } => {
-                self.report(Finding::error(node.span, "must be a mapping to merge"));
+                self.wrong_form(node, "the value of `<<`", "a mapping");
                 None
             }
         }
     }
 
     fn twice(&mut self, node: &YamlNode, name: &str) {
-        self.report(Finding::error(node.span, format!("`{}` stands here twice", super::shown(name))));
+        self.report(Finding::error(node.span, format!("duplicate key `{}`", super::shown(name))));
     }
 }
 

@@ -114,7 +114,7 @@ fn what_cannot_work_is_shown_at_its_place() {
         rule("", ""),
     ];
     let report = loaded(&config(broken.into())).unwrap_err().to_string();
-    for part in ["ns/gateway/http:5:13", "`99` is not a unit", "`unknown` is not a unit", "`key` must not be empty"] {
+    for part in ["ns/gateway/http:5:13", "invalid unit `99`", "invalid unit `unknown`", "`key` must not be empty"] {
         assert!(report.contains(part), "{part}\n{report}");
     }
 }
