@@ -119,7 +119,7 @@ impl Core {
         let mut last = self.complained.lock();
         if last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
             *last = Some(Instant::now());
-            tracing::warn!(text, "redis refused");
+            tracing::warn!(text, "Redis refused a command");
         }
     }
 
@@ -209,7 +209,9 @@ impl Core {
                     instants.extend([now, instant]);
                     let mut reaching = ScriptRequest::clone(&question);
                     if !reaching.reach(&instants) {
-                        return Err(CallFailure::Refused("a calendar is missed where none is told".to_owned()));
+                        return Err(CallFailure::Refused(
+                            "script requests a calendar window, but the limit has no calendar".to_owned(),
+                        ));
                     }
                     question = Arc::new(reaching);
                 }

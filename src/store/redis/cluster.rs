@@ -34,13 +34,13 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
         match told.max_by_key(|(standing, _)| *standing) {
             Some((_, map)) => {
                 if complained {
-                    info!(masters = map.masters.len(), "the Cluster's nodes are known");
+                    info!(masters = map.masters.len(), "Cluster nodes discovered");
                 }
                 complained = false;
                 routes.replace(map);
             }
             None if !complained => {
-                warn!("no node tells the Cluster's slots; trying on");
+                warn!("no node reports the Cluster slots; retrying");
                 complained = true;
             }
             None => {}

@@ -289,12 +289,12 @@ impl Node {
     /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
     /// was one.
     async fn probe_until_heard(&self, link: &NodeLink, address: &str) -> bool {
-        warn!(address, "redis does not answer in time; its limits are answered by on_store_error until it does");
+        warn!(address, "Redis timed out; on_store_error applies until it responds");
         let mut wait = FIRST_WAIT;
         for _ in 0..PROBES {
             if link.answers(PROBE_TIMEOUT).await {
                 self.close_breaker();
-                info!(address, "redis answers again");
+                info!(address, "Redis responds again");
                 return true;
             }
             tokio::time::sleep(jittered(wait)).await;
@@ -338,7 +338,7 @@ async fn keep(node: Weak<Node>, connector: Connector) {
         match connector.connect().await {
             Ok(link) => {
                 if complaint.take().is_some() {
-                    info!(address, "redis is reached");
+                    info!(address, "connected to Redis");
                 }
                 wait = FIRST_WAIT;
                 if let Some(node) = node.upgrade() {
@@ -351,7 +351,7 @@ async fn keep(node: Weak<Node>, connector: Connector) {
                 // The process warns of these once, regardless of the number of connections.
                 let is_told = matches!(error, ConnectError::Replica | ConnectError::Forbidden { .. });
                 if !is_told && complaint.as_ref() != Some(&reason) {
-                    warn!(address, error = reason, "redis cannot be reached; trying on");
+                    warn!(address, error = reason, "Redis unreachable; retrying");
                     complaint = Some(reason);
                 }
                 if let Some(node) = node.upgrade() {

@@ -31,7 +31,7 @@ fn config(access: &Access) -> Result<ClientConfig, ConnectError> {
     }
     let Some(verifier) = ServerVerifier::new(trusted, access.any_hostname).map_err(said)? else {
         let place = access.ca.as_ref().map_or_else(|| "the system".to_owned(), |path| path.display().to_string());
-        return Err(ConnectError::Tls(format!("no certificate of an authority in {place}")));
+        return Err(ConnectError::Tls(format!("no CA certificate in {place}")));
     };
     let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     match &access.certificate {
