@@ -61,7 +61,7 @@ impl Allowance {
             return Err(form());
         }
         if let Some(domain) = domains.iter().find(|domain| domain.trim_end_matches('*').contains('*')) {
-            return Err(format!("a domain has `*` at its end only, found `{domain}`"));
+            return Err(format!("`*` is allowed only at the end of a domain, found `{domain}`"));
         }
         Ok(Self { client: ClientPattern::parse(name.trim()).ok_or_else(form)??, domains })
     }

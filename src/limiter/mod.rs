@@ -81,7 +81,7 @@ pub enum Undecided {
     #[error("no policy is loaded yet")]
     NoPolicy,
     /// The store failed for a limit whose `on_store_error` is `error`.
-    #[error("the store could not decide: {0}")]
+    #[error("no decision: {0}")]
     Store(StoreError),
 }
 
