@@ -76,9 +76,9 @@ fn what_that_service_refuses_is_refused() {
         ("domain: d\ndescriptors: [{key: k, shadow_mode: 1}]\n", "true or false"),
         ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, replaces: [{name: ''}]}}]\n", "must not be empty"),
         ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, name: n, replaces: [{name: n}]}}]\n", "itself"),
-        ("domain: d\ndescriptors: [{key: k, value: v, share_threshold: true}]\n", "needs a `*`"),
-        ("domain: d\ndescriptors:\n\t- key: k\n", "not YAML"),
-        ("domain: d\ndescriptors: [{key: k, metadata: text}]\n", "metadata must be a mapping"),
+        ("domain: d\ndescriptors: [{key: k, value: v, share_threshold: true}]\n", "requires a `*`"),
+        ("domain: d\ndescriptors:\n\t- key: k\n", "invalid YAML"),
+        ("domain: d\ndescriptors: [{key: k, metadata: text}]\n", "`metadata` must be a mapping"),
     ];
     for (text, why) in cases {
         let report = theirs(text).err().unwrap_or_else(|| panic!("{text}")).to_string();

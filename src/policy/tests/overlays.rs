@@ -158,7 +158,7 @@ fn an_entry_that_no_rule_matches_is_warned_of() {
 fn an_entry_that_says_nothing_is_warned_of() {
     let loaded = load_all(&[POLICY, "overlay:\n- key: user\n"]).unwrap();
     let warnings = loaded.warnings.to_string();
-    assert!(warnings.contains("b.yaml:2:3") && warnings.contains("says nothing"), "{warnings}");
+    assert!(warnings.contains("b.yaml:2:3") && warnings.contains("sets no options"), "{warnings}");
 }
 
 #[test]
