@@ -8,12 +8,12 @@ pub mod any;
 mod background;
 pub mod clock;
 pub mod deny_cache;
+mod duplicates;
 pub mod fallback;
 pub mod lease;
 pub mod memory;
 mod owned;
 pub mod redis;
-mod repeats;
 
 use std::future::Future;
 use std::time::Instant;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Time;
-use super::answer::ScriptReply;
 use super::batch::{How, Reply};
+use super::decode::ScriptReply;
+use super::encode::ScriptRequest;
 use super::failure::CallFailure;
 use super::key::key_of;
 use super::node::Node;
-use super::question::ScriptRequest;
 use super::routes::Routes;
 use super::slot::slot_of;
 use crate::algorithm::judge::Few;

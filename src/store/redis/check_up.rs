@@ -74,12 +74,12 @@ pub(super) async fn eviction_policy(node: &Node) -> Option<String> {
     match setting(node, "maxmemory-policy").await {
         Some(policy) => Some(policy),
         // CONFIG is forbidden by many cloud providers.
-        None => told(node, "memory", "maxmemory_policy").await,
+        None => info_field(node, "memory", "maxmemory_policy").await,
     }
 }
 
 /// Returns a field of a server's `INFO`.
-pub(super) async fn told(node: &Node, section: &str, name: &str) -> Option<String> {
+pub(super) async fn info_field(node: &Node, section: &str, name: &str) -> Option<String> {
     let mut command = redis::cmd("INFO");
     command.arg(section);
     let reply = node.call(&command, within(PATIENCE)).await.ok()?;

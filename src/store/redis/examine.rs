@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::RedisStore;
 use super::calls::{Core, within};
-use super::check_up::{eviction_policy, setting, told};
+use super::check_up::{eviction_policy, info_field, setting};
 use super::failure::CallFailure;
 use super::node::Node;
 use crate::store::StoreError;
@@ -114,8 +114,8 @@ impl ServerFindings<'_> {
     }
 
     async fn version(&mut self) {
-        let redis = told(self.node, "server", "redis_version").await;
-        let valkey = told(self.node, "server", "valkey_version").await;
+        let redis = info_field(self.node, "server", "redis_version").await;
+        let valkey = info_field(self.node, "server", "valkey_version").await;
         let (name, version) = match (valkey, redis) {
             (Some(version), _) => ("Valkey", version),
             (None, Some(version)) => ("Redis", version),
@@ -221,7 +221,7 @@ impl ServerFindings<'_> {
     }
 
     async fn persistence(&mut self) {
-        let appends = told(self.node, "persistence", "aof_enabled").await;
+        let appends = info_field(self.node, "persistence", "aof_enabled").await;
         let saves = setting(self.node, "save").await;
         match (appends.as_deref(), saves.as_deref()) {
             (Some("1"), _) => self.add("persistence", Grade::Good, "append-only file"),

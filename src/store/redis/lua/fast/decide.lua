@@ -2,7 +2,7 @@
 -- charge modes.
 --
 -- KEYS    the counters of the checks, in order; a key may occur again in another request. For a
---   Cluster node that is known to refuse the keys of other nodes (see RedisStore), keys of other
+--   Cluster node that is known to refuse the keys of other nodes (see `foreign_slots.rs`), keys of other
 --   slots than the first one's come after ARGV[3] instead: the node refuses foreign keys one by
 --   one, and the request is passed on.
 -- ARGV[1] and ARGV[2] as in ../counter.lua.
