@@ -81,7 +81,7 @@ impl fmt::Display for Window {
     /// Formats in words: `100 hits in 1m`, `1 hit in each calendar day of Europe/Berlin`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
-            0 => f.write_str("nothing (a ban)")?,
+            0 => f.write_str("0 hits (ban)")?,
             1 => f.write_str("1 hit")?,
             limit => write!(f, "{limit} hits")?,
         }

@@ -1,7 +1,7 @@
 //! Warnings for limits that work but are probably a mistake.
 
 use super::layers::Layers;
-use super::limit::Terms;
+use super::limit::CompiledLimit;
 use crate::algorithm::lease::{LEAST, NEAR};
 use crate::algorithm::{Algorithm, Limit};
 use crate::policy::document::written;
@@ -9,7 +9,12 @@ use crate::policy::report::{Finding, SourceSpan};
 use crate::policy::rule::{Imposes, RuleLease};
 
 /// Reports warnings that can be derived from a single rule.
-pub(super) fn give(rule: &written::WrittenRule, layers: &Layers<'_>, terms: &Terms, report: &mut dyn FnMut(Finding)) {
+pub(super) fn give(
+    rule: &written::WrittenRule,
+    layers: &Layers<'_>,
+    terms: &CompiledLimit,
+    report: &mut dyn FnMut(Finding),
+) {
     if let Some(name) = rule.limit.as_ref().and_then(|limit| limit.name.as_ref())
         && name.value.contains(['"', '\\'])
     {
@@ -26,7 +31,7 @@ pub(super) fn give(rule: &written::WrittenRule, layers: &Layers<'_>, terms: &Ter
         let way = "if the cost is known only after the response, set `charge: afterwards`";
         report(warning.note(why).note(way));
     }
-    let written = layers.said(|options| &options.lease).filter(|said| said.own);
+    let written = layers.option(|options| &options.lease).filter(|option| option.own);
     if let (Some(written), Some(lease), Imposes::Limit(limit)) = (written, &terms.lease, &terms.imposes) {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
         of_lease(written.span, lease, limit, is_vote).into_iter().for_each(report);

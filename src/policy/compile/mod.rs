@@ -7,6 +7,7 @@
 //! | `limit` | a `rate_limit`: its windows and options |
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
 //! | `options` | which option applies to which algorithm |
+//! | `positions` | the word of a limit that an error refers to |
 //! | `identity` | identities of counters, and the version of a policy set |
 //! | `unreachable`, `advice` | warnings for rules that work but are probably a mistake |
 
@@ -15,6 +16,7 @@ mod identity;
 mod layers;
 mod limit;
 mod options;
+mod positions;
 pub(super) mod units;
 mod unreachable;
 
@@ -30,7 +32,7 @@ use super::{CompileOptions, Loaded, Policy, PolicyReport, PolicySet, Source, doc
 use crate::descriptor::Keyed;
 use identity::{Path, Version};
 use layers::{Layers, OverlayEntry};
-use limit::Terms;
+use limit::CompiledLimit;
 
 /// Maximum number of rules in a policy set, at 2.9 kB each while they are compiled (measured). More
 /// point to a program that generates files without a bound.
@@ -167,7 +169,7 @@ impl<'a> DomainCompiler<'a> {
 
     /// Compiles the rules of one level.
     fn level(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) -> Level {
-        self.refuse_twice(siblings, above);
+        self.refuse_duplicates(siblings, above);
         self.find_unreachable(siblings, above);
         let mut children = Vec::with_capacity(siblings.len());
         for (rule, defaults) in siblings {
@@ -182,7 +184,7 @@ impl<'a> DomainCompiler<'a> {
         Level::new(&children, &self.rules)
     }
 
-    fn refuse_twice(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
+    fn refuse_duplicates(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
         let mut seen = HashMap::with_capacity(siblings.len());
         for (rule, _) in siblings {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
@@ -261,7 +263,7 @@ impl<'a> DomainCompiler<'a> {
         }
     }
 
-    fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> Terms {
+    fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> CompiledLimit {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
@@ -271,7 +273,7 @@ impl<'a> DomainCompiler<'a> {
             None => {
                 // The options of the rule apply to its candidate even if the rule has no limit.
                 let hashes_values = rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
-                Terms { hashes_values, ..Terms::default() }
+                CompiledLimit { hashes_values, ..CompiledLimit::default() }
             }
         };
         advice::give(rule, layers, &terms, &mut report);
@@ -304,7 +306,7 @@ fn is_wild(rule: &written::WrittenRule) -> bool {
     rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
-fn extras(rule: &written::WrittenRule, terms: &Terms, candidate: Option<Rule>) -> Option<Box<Extras>> {
+fn extras(rule: &written::WrittenRule, terms: &CompiledLimit, candidate: Option<Rule>) -> Option<Box<Extras>> {
     let has_any = rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
     has_any.then(|| {
         let limit = rule.limit.as_ref();

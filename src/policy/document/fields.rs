@@ -101,7 +101,7 @@ impl<'a> DocumentReader<'a> {
         let level = fields.level;
         let Some(word) = level.word(text) else {
             let finding = match self.dialect {
-                PolicyDialect::Envoyproxy if is_theirs(text) => {
+                PolicyDialect::Envoyproxy if is_of_envoyproxy(text) => {
                     Finding::warning(key, format!("key `{text}` is ignored {}", level.place()))
                 }
                 PolicyDialect::Envoyproxy | PolicyDialect::Tollgate => unknown(text, key, level),
@@ -279,8 +279,8 @@ fn plain(node: &YamlNode) -> Option<&str> {
 }
 
 /// Returns `true` if envoyproxy/ratelimit has the word, which it accepts at any level.
-fn is_theirs(text: &str) -> bool {
-    WORDS.iter().any(|word| word.name == text && word.is_theirs())
+fn is_of_envoyproxy(text: &str) -> bool {
+    WORDS.iter().any(|word| word.name == text && word.is_of_envoyproxy())
 }
 
 fn unknown(text: &str, key: SourceSpan, level: DocumentLevel) -> Finding {

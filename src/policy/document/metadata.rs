@@ -11,7 +11,7 @@ use super::yaml::{NodeContent, NodeId, YamlNode};
 use crate::policy::report::Finding;
 
 /// The key of the metadata that holds options for Tollgate.
-pub(super) const OURS: &str = "tollgate";
+pub(super) const TOLLGATE: &str = "tollgate";
 
 impl DocumentReader<'_> {
     /// Returns the rule's metadata, without the options for Tollgate.
@@ -21,7 +21,7 @@ impl DocumentReader<'_> {
         match &node.content {
             NodeContent::Map(_) => {
                 let Value::Object(mut map) = self.json(id)? else { return None };
-                let had_ours = map.shift_remove(OURS).is_some();
+                let had_ours = map.shift_remove(TOLLGATE).is_some();
                 (!(had_ours && map.is_empty())).then_some(Value::Object(map))
             }
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
@@ -56,7 +56,7 @@ impl DocumentReader<'_> {
                 NodeContent::Scalar { text, plain } => {
                     let name = if *plain { key_text(text) } else { text.clone() };
                     match map.get(&name) {
-                        Some(_) if own => self.twice(node, &name),
+                        Some(_) if own => self.report_duplicate(node, &name),
                         Some(_) => {}
                         None => {
                             let value = self.json(*value)?;
@@ -84,7 +84,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    fn twice(&mut self, node: &YamlNode, name: &str) {
+    fn report_duplicate(&mut self, node: &YamlNode, name: &str) {
         self.report(Finding::error(node.span, format!("duplicate key `{}`", super::shown(name))));
     }
 }

@@ -129,13 +129,13 @@ fn roots(
         findings.push(Finding::error(span, "file contains no policy").note(POLICY_START));
     }
     let mut reader = DocumentReader { tree, dialect, findings, budget, path: String::new() };
-    let read = reader.those_read(&written);
+    let read = reader.documents_to_read(&written);
     read.iter().filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None }).collect()
 }
 
 impl DocumentReader<'_> {
     /// Returns the documents of a file that the dialect reads.
-    fn those_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
+    fn documents_to_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
         let Some((first, others)) = documents.split_first() else { return documents };
         if self.dialect == PolicyDialect::Tollgate {
             return documents;
@@ -208,7 +208,7 @@ impl DocumentReader<'_> {
         let limit = self.section(fields, "rate_limit", DocumentLevel::Limit).map(|found| self.limit(&found));
         let candidate = self.section(fields, "candidate", DocumentLevel::Candidate).map(|found| self.limit(&found));
         let switches = self.switches(fields);
-        let (metadata, layer) = (self.metadata(fields), self.said_in_metadata(fields));
+        let (metadata, layer) = (self.metadata(fields), self.options_in_metadata(fields));
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
         Some(WrittenRule { key: key?, value, limit, candidate, switches, metadata, layer, children })
     }

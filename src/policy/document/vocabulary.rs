@@ -202,7 +202,7 @@ fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
 }
 
 /// Words of envoyproxy/ratelimit, including those without effect there.
-const THEIRS: [&str; 16] = [
+const ENVOYPROXY_WORDS: [&str; 16] = [
     "domain",
     "key",
     "value",
@@ -223,8 +223,8 @@ const THEIRS: [&str; 16] = [
 
 impl Word {
     /// Returns `true` if envoyproxy/ratelimit has the word too.
-    pub(super) fn is_theirs(&self) -> bool {
-        THEIRS.contains(&self.name)
+    pub(super) fn is_of_envoyproxy(&self) -> bool {
+        ENVOYPROXY_WORDS.contains(&self.name)
     }
 }
 

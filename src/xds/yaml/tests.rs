@@ -101,7 +101,12 @@ fn an_unlimited_rule_has_no_unit_and_one_with_a_unit_is_refused() {
         loaded(&config(vec![RateLimitDescriptor { rate_limit: Some(limit), ..rule("k", "") }]))
     };
     assert_eq!(unlimited(RateLimitUnit::Unknown).unwrap().rules().next().unwrap().imposes(), &Imposes::Unlimited);
-    assert!(unlimited(RateLimitUnit::Day).unwrap_err().to_string().contains("a unit beside `unlimited: true`"));
+    assert!(
+        unlimited(RateLimitUnit::Day)
+            .unwrap_err()
+            .to_string()
+            .contains("`unit` and `unlimited: true` cannot be combined")
+    );
 }
 
 #[test]
