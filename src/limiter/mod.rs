@@ -9,7 +9,7 @@ mod count;
 mod decision;
 mod entries;
 mod modes;
-mod noting;
+mod recording;
 mod target;
 mod trial;
 
@@ -246,8 +246,8 @@ impl<S: Store> Limiter<S> {
         let decision = Decision::new(overall, statuses, outcomes, tried);
         if let Some(tally) = &tally {
             live.in_force.counters.decided(&decision, tally);
-            self.note(live, request, &decision);
-            self.note_tried(live, request, &decision);
+            self.record_denials(live, request, &decision);
+            self.record_candidate_denials(live, request, &decision);
         }
         Ok(decision)
     }
