@@ -266,7 +266,7 @@ fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
         start_error(&flags)
     };
     let all = told(&path("absent"), &path("empty"), &path("tls.key"));
-    for part in ["absent: cannot be read", "empty: no private key", "tls.key: no certificate"] {
+    for part in ["absent: failed to read", "empty: invalid PEM private key", "tls.key: no PEM certificate found"] {
         assert!(all.contains(part), "{part} is not in\n{all}");
     }
     let all = told(&path("tls.crt"), &path("other.key"), &path("tls.crt"));

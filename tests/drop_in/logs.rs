@@ -84,7 +84,7 @@ async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
         ("user=ann", "user", "1 per 365d", "OVER_LIMIT", "OVER_LIMIT"),
         ("watched=x", "watched", "0 per 365d", "OK: over limit in shadow mode", "OVER_LIMIT"),
         ("free=x", "free", "", "unlimited", "OVER_LIMIT"),
-        ("depth=x", "depth", "", "no limit: the rule has none, or is replaced", "OVER_LIMIT"),
+        ("depth=x", "depth", "", "no limit: the rule has no limit or is replaced", "OVER_LIMIT"),
         ("unknown=x", "", "", "no limit: no rule matches", "OVER_LIMIT"),
     ] {
         let expected = [("descriptor", text), ("decision", decision), ("request", overall)];
