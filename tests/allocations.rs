@@ -45,7 +45,7 @@ fn descriptors_beyond_the_bound_are_counted_without_memory() {
     let mut read = None;
     let allocated = measure(|| read = Some(request::read(&message, &bounds))).bytes_max;
     let error = read.unwrap().unwrap_err().to_string();
-    assert_eq!(error, "a request has at most 64 descriptors (--max-descriptors), found 1048576");
+    assert_eq!(error, "a request must have at most 64 descriptors (--max-descriptors), found 1048576");
     assert!(allocated < 4_096, "{allocated} bytes");
 }
 

@@ -35,7 +35,7 @@ async fn more_entries_than_the_bound_are_refused() {
 #[tokio::test]
 async fn more_entries_together_than_the_bound_are_refused() {
     let full = vec![descriptor(&[("user", "ann"); 1_000]); 66];
-    refused(request(full), "65536 entries together (--max-request-entries), found 66000 up to descriptor 65").await;
+    refused(request(full), "65536 entries in total (--max-request-entries), found 66000 up to descriptor 65").await;
 }
 
 #[tokio::test]
@@ -49,11 +49,15 @@ async fn bounds_are_what_flags_say_and_a_refusal_is_counted_and_logged_once_in_a
     for beyond in [vec![ann; 3], vec![wide(4)], vec![wide(2), wide(3)]] {
         assert_eq!(client.ask(request(beyond)).await.unwrap_err().code(), Grpc::InvalidArgument);
     }
-    service.wait_for_message("requests refused as invalid; most proxies let such requests pass");
+    service.wait_for_message("invalid requests rejected; most proxies admit a request after this error");
     assert_eq!(Web::new(service.http).metric("tollgate_invalid_requests_total").await, 3);
     assert!(service.terminate().success());
     let lines = service.process.log();
-    assert_eq!(lines.iter().filter(|line| line.contains("refused as invalid")).count(), 1, "the next is 10 s later");
+    assert_eq!(
+        lines.iter().filter(|line| line.contains("invalid requests rejected")).count(),
+        1,
+        "the next is 10 s later"
+    );
 }
 
 #[tokio::test]

@@ -127,10 +127,10 @@ impl Limit {
             Amendment::Reset => self.reset(state, now)?,
             Amendment::Refund(hits) => self.refund(state, hits.into(), now)?,
             Amendment::Grant { hits, length } => {
-                let at = now.max(state.next_mark());
+                let at = now.max(state.next_mutation());
                 let grant = Grant { left: hits.into(), until: at + length };
-                state.extend(self, |extended| extended.grant = (hits > 0).then_some(Granted { grant, at }));
-                state.settle(self, at);
+                state.attach(self, |extended| extended.grant = (hits > 0).then_some(Granted { grant, at }));
+                state.compact(self, at);
                 hits > 0 || before.grant.is_some()
             }
         };
@@ -145,7 +145,7 @@ impl Limit {
         let until = self.matters_until(state)?;
         *state = self.unused();
         if until > now {
-            state.extend(self, |extended| extended.reset = Some(ResetMark { at: now, until }));
+            state.attach(self, |extended| extended.reset = Some(ResetMark { at: now, until }));
         }
         Ok(true)
     }
@@ -236,19 +236,19 @@ impl State {
     }
 
     /// Returns the first instant after both the grant and the reset.
-    fn next_mark(&self) -> Timestamp {
-        let mark = self.extended().map(Extended::mark);
-        mark.map_or(Timestamp::EPOCH, |mark| mark + Micros::new(1))
+    fn next_mutation(&self) -> Timestamp {
+        let last = self.extended().map(Extended::last_mutation);
+        last.map_or(Timestamp::EPOCH, |last| last + Micros::new(1))
     }
 
     /// Returns `true` if a charge was made before a reset.
-    pub(super) fn is_void(&self, receipt: Receipt) -> bool {
+    pub(super) fn is_invalidated_by_reset(&self, receipt: Receipt) -> bool {
         let reset = self.extended().and_then(|extended| extended.reset);
         reset.is_some_and(|reset| receipt.at <= reset.at)
     }
 
     /// Changes the grant, reset or tallies, extending a plain counter first.
-    pub(super) fn extend(&mut self, limit: &Limit, change: impl FnOnce(&mut Extended)) {
+    pub(super) fn attach(&mut self, limit: &Limit, change: impl FnOnce(&mut Extended)) {
         let mut extended = match std::mem::replace(self, limit.unused()).0 {
             Inner::Extended(extended) => extended,
             plain @ (Inner::FixedWindow(_) | Inner::SlidingWindow(_) | Inner::SlidingLog(_) | Inner::Gcra(_)) => {
@@ -261,7 +261,7 @@ impl State {
 
     /// Drops an expired grant and reset, and becomes plain if nothing is left beside the state.
     /// Called with every write.
-    pub(super) fn settle(&mut self, limit: &Limit, now: Timestamp) {
+    pub(super) fn compact(&mut self, limit: &Limit, now: Timestamp) {
         let Inner::Extended(extended) = &mut self.0 else { return };
         extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);
@@ -273,11 +273,11 @@ impl State {
 
 impl Extended {
     pub(super) fn last(&self) -> Timestamp {
-        self.state.last().max(self.mark())
+        self.state.last().max(self.last_mutation())
     }
 
     /// Returns the later of the instants of the grant and the reset.
-    fn mark(&self) -> Timestamp {
+    fn last_mutation(&self) -> Timestamp {
         let grant = self.grant.map_or(Timestamp::EPOCH, |granted| granted.at);
         grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.at))
     }

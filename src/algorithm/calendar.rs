@@ -112,7 +112,7 @@ impl Calendar {
 
 /// An error for a time zone that is not in the compiled-in IANA database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no time zone is called `{0}`; names are those of the IANA data base, such as Europe/Berlin")]
+#[error("unknown time zone `{0}`, expected a name from the IANA database such as Europe/Berlin")]
 pub struct UnknownZone(pub String);
 
 #[cfg(test)]

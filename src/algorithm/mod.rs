@@ -263,7 +263,7 @@ impl Limit {
                 now
             }
         };
-        state.settle(self, now);
+        state.compact(self, now);
         Ok(Receipt { at, hits, of_grant })
     }
 
@@ -277,7 +277,7 @@ impl Limit {
         let took =
             with_algorithm!(&self.algorithm, inner, |limit, counter| hits > 0 && limit.refund(counter, hits, now))?;
         if took {
-            state.settle(self, now);
+            state.compact(self, now);
         }
         Ok(took)
     }
@@ -290,13 +290,13 @@ impl Limit {
         let now = state.clamp(now);
         let took = match receipt.of_grant {
             true => state.give_back_to_grant(receipt, now),
-            false if state.is_void(receipt) => false,
+            false if state.is_invalidated_by_reset(receipt) => false,
             false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
                 limit.take_back(counter, receipt, now)
             })?,
         };
         if took {
-            state.settle(self, now);
+            state.compact(self, now);
         }
         Ok(took)
     }

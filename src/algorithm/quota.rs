@@ -81,7 +81,7 @@ impl fmt::Display for Window {
     /// Formats in words: `100 hits in 1m`, `1 hit in each calendar day of Europe/Berlin`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
-            0 => f.write_str("nothing (a ban)")?,
+            0 => f.write_str("0 hits (ban)")?,
             1 => f.write_str("1 hit")?,
             limit => write!(f, "{limit} hits")?,
         }
@@ -98,7 +98,7 @@ impl fmt::Display for Window {
 pub enum QuotaError {
     #[error("unit must be from {MIN_PERIOD} to {MAX_PERIOD}, found {found}")]
     Period { found: Micros },
-    #[error("windows must be from 1 to {MAX_WINDOWS}, found {found}")]
+    #[error("`windows` must have from 1 to {MAX_WINDOWS} items, found {found}")]
     Windows { found: usize },
     #[error("buckets must be from 1 to {MAX_BUCKETS}, found {found}")]
     Buckets { found: u32 },
@@ -107,10 +107,10 @@ pub enum QuotaError {
     #[error("with estimate: weighted, buckets must divide the unit evenly, found {buckets} buckets in {period}")]
     UnevenBuckets { buckets: u32, period: Micros },
     #[error(
-        "sliding_log keeps every hit and allows at most {MAX_LOG_LIMIT} requests_per_unit, found {found}; sliding_window has no such bound"
+        "sliding_log stores every hit and supports at most {MAX_LOG_LIMIT} requests_per_unit, found {found}; use sliding_window"
     )]
     LogLimit { found: u32 },
-    #[error("sliding_log cannot be charged {charge}, which has no bound; use sliding_window")]
+    #[error("sliding_log does not support `charge: {charge}`, which has no bound; use sliding_window")]
     LogCharge { charge: &'static str },
     #[error("burst must be at least 1, found 0")]
     NoBurst,

@@ -62,7 +62,7 @@ impl Limit {
         if is_nothing || (!may_grow && state.tallies().is_empty()) {
             return false;
         }
-        state.extend(self, |Extended { tallies, .. }| {
+        state.attach(self, |Extended { tallies, .. }| {
             entries.iter().for_each(|entry| tallies.add(entry, charged, denied, may_grow));
         });
         true
@@ -71,7 +71,7 @@ impl Limit {
     /// Subtracts the hits of an undone charge from the tallies of its entries.
     pub fn untally(&self, state: &mut State, entries: &[Vec<u8>], charged: u64) {
         if !entries.is_empty() && !state.tallies().is_empty() {
-            state.extend(self, |Extended { tallies, .. }| {
+            state.attach(self, |Extended { tallies, .. }| {
                 entries.iter().for_each(|entry| tallies.take_off(entry, charged));
             });
         }

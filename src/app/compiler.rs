@@ -71,8 +71,8 @@ mod tests {
         assert!((430_000..450_000).contains(&policies.memory()), "{}", policies.memory());
         compiler.load(&source(100), &options, on_trial).unwrap();
         let report = compiler.load(&source(150), &options, in_force).unwrap_err().to_string();
-        assert!(report.contains("policies take more than 31") && report.contains("1048576"), "{report}");
-        assert!(report.contains("--policy-memory-max") && report.contains("in force or on trial"), "{report}");
+        assert!(report.contains("policies need more than 31") && report.contains("1048576"), "{report}");
+        assert!(report.contains("--policy-memory-max") && report.contains("active and candidate"), "{report}");
         // A smaller set fits. Then the large one fits again, since the old set is gone.
         compiler.load(&source(1), &options, on_trial).unwrap();
         compiler.load(&source(150), &options, in_force).unwrap();

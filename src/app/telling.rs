@@ -14,7 +14,7 @@ use super::serving::WorkerService;
 use crate::admin::desk::Others;
 use crate::journal::{Journal, PeerDenials};
 use crate::store::StoreError;
-use crate::store::redis::{Left, RedisStore};
+use crate::store::redis::{PublishedDenials, RedisStore};
 
 /// Interval at which denials are published; other processes lag behind by no more.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ impl Telling {
         let denials = self.journal.read();
         for minute in minutes {
             let Some(text) = denials.tell(minute).filter(|text| told.get(&minute) != Some(text)) else { continue };
-            match store.leave(&self.id, minute, &text).await {
+            match store.publish_denials(&self.id, minute, &text).await {
                 Ok(()) => drop(told.insert(minute, text)),
                 // The reason, a refusal or an unreachable store, is already in the log.
                 Err(error) => debug!(%error, "what was denied was not left for other processes"),
@@ -114,7 +114,7 @@ impl Telling {
             return Ok(());
         }
         let (at, last) = (Instant::now(), *Journal::minutes().end());
-        let left = store.left(wanted.iter().copied()).await?;
+        let left = store.fetch_denials(wanted.iter().copied()).await?;
         let own = Arc::clone(&self.id);
         // Parses on a blocking thread: the reply may have megabytes, and this thread serves probes.
         let parsed = tokio::task::spawn_blocking(move || parse(left, &own)).await.unwrap_or_default();
@@ -136,7 +136,7 @@ impl Telling {
 }
 
 /// Parses the denials of all processes except `own`, with their minutes.
-fn parse(left: Vec<Left>, own: &str) -> Vec<(u64, String, Option<PeerDenials>)> {
+fn parse(left: Vec<PublishedDenials>, own: &str) -> Vec<(u64, String, Option<PeerDenials>)> {
     let others = left.into_iter().filter(|left| *left.by != *own);
-    others.map(|Left { by, minute, text }| (minute, by, PeerDenials::read(minute, &text))).collect()
+    others.map(|PublishedDenials { by, minute, text }| (minute, by, PeerDenials::read(minute, &text))).collect()
 }

@@ -184,7 +184,7 @@ fn answer_message<S: Store>(
 async fn answer_by_tonic<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
     context.work.add(GENERAL_WORK);
     if has_more_messages(&exchange.request) {
-        let status = Status::internal("a call has one message, found more");
+        let status = Status::internal("expected one message, found more");
         return Answer::Response(Box::new(status.into_http()));
     }
     let mut request =

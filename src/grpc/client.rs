@@ -41,11 +41,11 @@ impl ClientTls {
             self.identity.iter().fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
         let config = self.name.iter().fold(config, |config, name| config.domain_name(name));
         let own = self.authorities.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
-        let own = own.collect::<Result<Vec<_>, _>>().map_err(|error| format!("no certificate in PEM: {error}"))?;
+        let own = own.collect::<Result<Vec<_>, _>>().map_err(|error| format!("invalid PEM certificate: {error}"))?;
         // Minimal images have no system certificates; configured ones suffice.
         let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
-        let verifier =
-            ServerVerifier::new(trusted, false)?.ok_or("no certificate of an authority, nor of the system")?;
+        let verifier = ServerVerifier::new(trusted, false)?
+            .ok_or("no trusted CA certificate: none configured, and none found on the system")?;
         endpoint.tls_config_with_verifier(config, Arc::new(verifier)).map_err(|error| cause(&error))
     }
 }
@@ -67,9 +67,9 @@ impl Header {
         let (name, value) = text.split_once('=').ok_or("expected name=value, found no `=`")?;
         let name = name.trim().to_lowercase();
         let key = AsciiMetadataKey::from_bytes(name.as_bytes());
-        let key = key.map_err(|_| format!("expected the name of a header, found `{name}`"))?;
+        let key = key.map_err(|_| format!("invalid header name `{name}`"))?;
         let mut value = AsciiMetadataValue::try_from(value)
-            .map_err(|_| format!("the value of `{name}` has characters that no header may have"))?;
+            .map_err(|_| format!("invalid character in the value of header `{name}`"))?;
         value.set_sensitive(true);
         Ok(Self { name: key, value })
     }
@@ -105,7 +105,7 @@ pub enum ClientError {
     #[error("{:?}: {}", .0.code(), .0.message())]
     Answer(Box<tonic::Status>),
     /// The connection broke, is none of gRPC, or no answer came in time.
-    #[error("no answer: {0}")]
+    #[error("no response: {0}")]
     NoAnswer(String),
 }
 

@@ -22,7 +22,7 @@ pub enum JsonError {
     #[error("{0}")]
     Message(#[from] prost::DecodeError),
     /// The descriptor set has no message type of this name.
-    #[error("the protocol has no message {0}")]
+    #[error("unknown protobuf message {0}")]
     Unknown(&'static str),
 }
 

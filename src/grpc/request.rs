@@ -71,7 +71,7 @@ pub enum RequestError {
     #[error("{0}")]
     Malformed(#[from] DecodeError),
     /// A length exceeds the rest of the message.
-    #[error("a field of the message is cut short")]
+    #[error("truncated message: a field exceeds its end")]
     CutShort,
     /// The domain is not UTF-8.
     #[error("domain must be UTF-8")]
@@ -89,12 +89,14 @@ pub enum InvalidRequest {
     NoDomain,
     #[error("descriptors must not be empty")]
     NoDescriptors,
-    #[error("a request has at most {allowed} descriptors (--max-descriptors), found {found}")]
+    #[error("a request must have at most {allowed} descriptors (--max-descriptors), found {found}")]
     Descriptors { found: usize, allowed: usize },
-    #[error("a descriptor has at most {allowed} entries (--max-entries), found {found} in descriptor {descriptor}")]
+    #[error(
+        "a descriptor must have at most {allowed} entries (--max-entries), found {found} in descriptor {descriptor}"
+    )]
     Entries { descriptor: usize, found: usize, allowed: usize },
     #[error(
-        "all descriptors have at most {allowed} entries together (--max-request-entries), found {found} up to \
+        "a request must have at most {allowed} entries in total (--max-request-entries), found {found} up to \
          descriptor {descriptor}"
     )]
     AllEntries { descriptor: usize, found: usize, allowed: usize },

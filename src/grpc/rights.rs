@@ -35,12 +35,12 @@ pub enum DomainRights {
     #[default]
     All,
     /// Only these domains.
-    These(Arc<These>),
+    Only(Arc<AllowedDomains>),
 }
 
 /// The domains of a client, and the client's identity.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct These {
+pub struct AllowedDomains {
     domains: Vec<Box<str>>,
     /// Names in the certificate, for logs.
     client: Vec<Box<str>>,
@@ -61,7 +61,7 @@ impl Allowance {
             return Err(form());
         }
         if let Some(domain) = domains.iter().find(|domain| domain.trim_end_matches('*').contains('*')) {
-            return Err(format!("a domain has `*` at its end only, found `{domain}`"));
+            return Err(format!("`*` is allowed only at the end of a domain, found `{domain}`"));
         }
         Ok(Self { client: ClientPattern::parse(name.trim()).ok_or_else(form)??, domains })
     }
@@ -123,26 +123,26 @@ impl DomainRights {
             return Self::All;
         }
         let client = names::names(certificate).map(|name| name.text().into()).collect();
-        Self::These(Arc::new(These { domains, client, peer }))
+        Self::Only(Arc::new(AllowedDomains { domains, client, peer }))
     }
 
     /// Returns the client's address, if the rights are restricted and it has one.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::All => None,
-            Self::These(these) => these.peer,
+            Self::Only(allowed) => allowed.peer,
         }
     }
 
     /// Returns rights to no domain.
     pub(super) fn none() -> Self {
-        Self::These(Arc::default())
+        Self::Only(Arc::default())
     }
 
     /// Returns `true` if the rights include a domain.
     pub(super) fn include(&self, domain: &str) -> bool {
-        let Self::These(these) = self else { return true };
-        these.domains.iter().any(|own| match own.strip_suffix('*') {
+        let Self::Only(allowed) = self else { return true };
+        allowed.domains.iter().any(|own| match own.strip_suffix('*') {
             Some(beginning) => domain.starts_with(beginning),
             None => domain == &**own,
         })
@@ -153,8 +153,8 @@ impl fmt::Display for DomainRights {
     /// Writes the names of the client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::All => f.write_str("anybody"),
-            Self::These(these) => f.write_str(&these.client.join(", ")),
+            Self::All => f.write_str("any client"),
+            Self::Only(allowed) => f.write_str(&allowed.client.join(", ")),
         }
     }
 }

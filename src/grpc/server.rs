@@ -208,7 +208,7 @@ where
         let status = match refusal {
             Refusal::BodyTooLarge => {
                 self.metrics.guard.oversized_messages.inc();
-                Status::out_of_range(format!("a message has at most {} bytes", self.bounds.max_bytes))
+                Status::out_of_range(format!("message exceeds the limit of {} bytes", self.bounds.max_bytes))
             }
             Refusal::BodyTooSlow => {
                 self.metrics.guard.slow_calls.inc();
@@ -230,5 +230,5 @@ fn is_unknown_method(headers: &HeaderMap) -> bool {
 }
 
 fn too_slow(timeout: Duration) -> Status {
-    Status::deadline_exceeded(format!("the message did not come within {timeout:?}"))
+    Status::deadline_exceeded(format!("message not received within {timeout:?}"))
 }

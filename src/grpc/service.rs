@@ -191,9 +191,9 @@ impl<S: Store> Rls<S> {
         if let Some(times) = self.forbidden.times() {
             let client = rights.to_string();
             let client = excerpt(&client, MAX_SHOWN);
-            warn!(domain = &*domain, client = &*client, peer = ?rights.peer(), times, "--allow: a client asked for a domain that is not its own");
+            warn!(domain = &*domain, client = &*client, peer = ?rights.peer(), times, "client requested a domain that --allow does not grant");
         }
-        Status::permission_denied(format!("domain \"{domain}\" is not one that this client may ask for"))
+        Status::permission_denied(format!("client has no permission for domain \"{domain}\""))
     }
 
     fn refusal(&self, message: &[u8], unreadable: &RequestError) -> Status {
@@ -208,7 +208,7 @@ impl<S: Store> Rls<S> {
             RequestError::Invalid(invalid) => {
                 self.metrics.invalid_request();
                 if let Some(times) = self.invalid.times() {
-                    warn!(reason = %invalid, times, "requests refused as invalid; most proxies let such requests pass");
+                    warn!(reason = %invalid, times, "invalid requests rejected; most proxies admit a request after this error");
                 }
                 Status::invalid_argument(invalid.to_string())
             }

@@ -9,7 +9,7 @@ mod count;
 mod decision;
 mod entries;
 mod modes;
-mod noting;
+mod recording;
 mod target;
 mod trial;
 
@@ -92,7 +92,7 @@ pub enum Undecided {
     #[error("no policy is loaded yet")]
     NoPolicy,
     /// The store failed for a limit whose `on_store_error` is `error`.
-    #[error("the store could not decide: {0}")]
+    #[error("no decision: {0}")]
     Store(StoreError),
 }
 
@@ -277,8 +277,8 @@ impl<S: Store> Limiter<S> {
         let decision = Decision::new(overall, statuses, outcomes, tried);
         if let Some(tally) = &tally {
             live.in_force.counters.decided(&decision, tally);
-            self.note(live, request, &decision);
-            self.note_tried(live, request, &decision);
+            self.record_denials(live, request, &decision);
+            self.record_candidate_denials(live, request, &decision);
         }
         decision
     }

@@ -1,6 +1,6 @@
 mod candidates;
-mod noting;
 mod peek;
+mod recording;
 mod statistics;
 
 use std::sync::Arc;

@@ -44,12 +44,12 @@ pub enum NoCounter {
 impl fmt::Display for NoCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Domain { domain, known } => write!(f, "no policy for domain `{domain}`; domains here: {known}"),
+            Self::Domain { domain, known } => write!(f, "no policy for domain `{domain}` (domains: {known})"),
             Self::Rule { at, known } => {
-                write!(f, "no rule for this descriptor, nothing stands for {at}; rules there: {known}")
+                write!(f, "no rule for this descriptor: no match for {at} (rules: {known})")
             }
-            Self::Path { path, known } => write!(f, "no rule `{path}`; rules with a limit here: {known}"),
-            Self::Limit { path, known } => write!(f, "rule `{path}` has no limit; rules below it: {known}"),
+            Self::Path { path, known } => write!(f, "no rule `{path}` (rules with a limit: {known})"),
+            Self::Limit { path, known } => write!(f, "rule `{path}` has no limit (rules below it: {known})"),
         }
     }
 }
@@ -105,7 +105,7 @@ impl Policy {
             Some(Entry { key, value }) => {
                 format!("`{}={}`", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
             }
-            None => "no entries".to_owned(),
+            None => "an empty descriptor".to_owned(),
         };
         let below = above.map(|rule| format!(" below `{}`", rule.path())).unwrap_or_default();
         let level = above.map_or(&self.top, |rule| &rule.children);

@@ -295,7 +295,7 @@ descriptors:
         no store  error: the call fails, and the caller's own failure mode decides
         lease     none: no block of hits would be worth it; see `tollgate check`
         "##);
-        assert!(explained("day=1").0.contains("nothing (a ban) in each calendar day of Europe/Berlin"));
+        assert!(explained("day=1").0.contains("0 hits (ban) in each calendar day of Europe/Berlin"));
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct Expected {
     pub remaining: Option<u64>,
     /// Time until a denied request may be retried.
     pub retry_after: Option<Wait>,
-    /// Time until the counter is as if never used.
+    /// Time until the counter resets.
     pub reset_after: Option<Wait>,
     /// Path of the rule; empty for no rule.
     pub rule: Option<String>,

@@ -28,8 +28,8 @@ use futures_util::future::{Either, FutureExt as _};
 use parking_lot::Mutex;
 
 use super::background::Background;
+use super::duplicates::are_alone;
 use super::owned::OwnedCheck;
-use super::repeats::are_alone;
 use super::{Check, Lender, Lent, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};

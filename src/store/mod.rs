@@ -8,12 +8,12 @@ pub mod any;
 mod background;
 pub mod clock;
 pub mod deny_cache;
+mod duplicates;
 pub mod fallback;
 pub mod lease;
 pub mod memory;
 mod owned;
 pub mod redis;
-mod repeats;
 
 use std::future::Future;
 use std::time::Instant;
@@ -60,22 +60,22 @@ impl Check<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no room for a new counter.
-    #[error("the store has no room for another counter")]
+    #[error("store full, no new counter can be created")]
     NoRoom,
     /// The counter's state is of another algorithm or format.
-    #[error("the counter's state cannot be read")]
+    #[error("counter state unreadable: unknown format")]
     Unreadable,
     /// The store cannot be reached; nothing was sent to it.
-    #[error("the store cannot be reached")]
+    #[error("store unavailable")]
     Unavailable,
     /// No reply arrived in time; the request may have been executed.
-    #[error("the store did not answer in time")]
+    #[error("store timed out")]
     Late,
     /// The connection broke before the reply; the request may have been executed.
-    #[error("the connection to the store broke")]
+    #[error("connection to the store lost")]
     Lost,
     /// The store refused; the log has the reason.
-    #[error("the store refused")]
+    #[error("store refused the request")]
     Refused,
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The client reset the stream, or its connection ended.
-    #[error("the client cancelled the call")]
+    #[error("call cancelled by the client")]
     Cancelled,
 }
 

@@ -73,7 +73,7 @@ impl Drop for BudgetHold {
 
 /// The budget, or the share of one connection, is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("clients hold as much memory as they may")]
+#[error("memory limit for clients reached")]
 pub struct BudgetExceeded;
 
 impl Budget {

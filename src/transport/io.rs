@@ -81,7 +81,7 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
         let mut interrupt = interrupt;
         poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end.map(Some)),
-            Poll::Pending if self.connection.has_shaken_hands() => Poll::Ready(Ok(None)),
+            Poll::Pending if self.connection.has_completed_handshake() => Poll::Ready(Ok(None)),
             Poll::Pending => interrupt.as_mut().poll(cx).map(|()| Ok(Some(ConnectionEnd::HandshakeTimeout))),
         })
         .await

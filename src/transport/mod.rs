@@ -15,10 +15,11 @@
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
 //! | `stream`, `slots`, `body`, `service` | a call: state, future, body, trait that answers it |
-//! | `budget`, `strikes`, `registry` | bounds: memory, abuse, connections |
+//! | `budget`, `abuse`, `registry` | bounds: memory, abuse, connections |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
+mod abuse;
 mod body;
 mod budget;
 mod connection;
@@ -34,7 +35,6 @@ mod service;
 mod slots;
 pub mod socket;
 mod stream;
-mod strikes;
 pub mod tls;
 
 pub use self::body::{BodyError, RequestBody};

@@ -310,7 +310,7 @@ impl Registry {
         self.metrics.guard.cut(cut);
         if let Some(times) = self.refused.times() {
             let kind = cut.name();
-            warn!(kind, times, "connections of gRPC beyond a bound were closed at once, since no other one is idle");
+            warn!(kind, times, "gRPC connections rejected: limit reached, and no other connection is idle");
         }
     }
 }

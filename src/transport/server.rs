@@ -205,11 +205,11 @@ impl TransportServer {
             // Not a warning: scanners and HTTP/1 health checks end like this, too.
             ConnectionEnd::Error(reason) => {
                 self.metrics.guard.cut(Cut::Protocol);
-                return debug!(?reason, ?client.address, "client broke the protocol");
+                return debug!(?reason, ?client.address, "protocol error");
             }
-            ConnectionEnd::HandshakeTimeout => return debug!(?client.address, "client did not speak HTTP/2 in time"),
+            ConnectionEnd::HandshakeTimeout => return debug!(?client.address, "HTTP/2 handshake timed out"),
             ConnectionEnd::GraceExceeded => {
-                return debug!(?client.address, "calls were under way at the end of the grace period");
+                return debug!(?client.address, "calls in progress at the end of the grace period");
             }
             ConnectionEnd::ResetFlood => Cut::GivenUp,
             ConnectionEnd::Flood => Cut::Flood,
@@ -219,9 +219,9 @@ impl TransportServer {
         self.metrics.guard.cut(cut);
         let kind = cut.name();
         if let Some(times) = self.warned.times() {
-            warn!(kind, ?client.address, times, "connection closed for its client's behaviour");
+            warn!(kind, ?client.address, times, "connection closed due to client behavior");
         } else {
-            debug!(kind, ?client.address, "connection closed for its client's behaviour");
+            debug!(kind, ?client.address, "connection closed due to client behavior");
         }
     }
 }

@@ -18,14 +18,14 @@ type Resources = BTreeMap<String, HeldResource>;
 
 /// The state of an incremental subscription.
 ///
-/// A rejected change is kept in `told`, since the control plane does not send it again: the next
+/// A rejected change is kept in `received`, since the control plane does not send it again: the next
 /// response may add what it lacked. A new stream starts with the versions in force, so there the
 /// control plane does send it again.
 #[derive(Debug)]
 pub(super) struct Delta {
     node: Node,
     in_force: Resources,
-    told: Resources,
+    received: Resources,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl HeldResource {
 
 impl Delta {
     pub(super) fn new(node: Node) -> Self {
-        Self { node, in_force: Resources::new(), told: Resources::new() }
+        Self { node, in_force: Resources::new(), received: Resources::new() }
     }
 
     fn request(&self) -> DeltaDiscoveryRequest {
@@ -58,18 +58,18 @@ impl Delta {
     }
 
     /// Adds the changes of a response.
-    fn hear(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), StreamFailure> {
+    fn receive(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), StreamFailure> {
         for name in removed {
-            self.told.remove(name);
+            self.received.remove(name);
         }
         for Resource { name, version, resource } in resources {
             // A resource without content is only confirmed to exist.
             let Some(any) = resource else { continue };
             let content = resource::read(&any, &mut MAX_BYTES.clone());
-            self.told.insert(name, HeldResource { version, content });
+            self.received.insert(name, HeldResource { version, content });
         }
-        let bytes = self.told.values().map(HeldResource::bytes).fold(0, usize::saturating_add);
-        match (self.told.len(), bytes) {
+        let bytes = self.received.values().map(HeldResource::bytes).fold(0, usize::saturating_add);
+        match (self.received.len(), bytes) {
             (count, _) if count > MAX_RESOURCES => {
                 Err(StreamFailure::TooMuch(format!("more than {MAX_RESOURCES} resources")))
             }
@@ -82,7 +82,7 @@ impl Delta {
 
     /// Returns all resources received, as one configuration.
     fn update(&self) -> Update {
-        self.told.values().map(|held| held.content.clone()).collect()
+        self.received.values().map(|held| held.content.clone()).collect()
     }
 }
 
@@ -91,7 +91,7 @@ impl XdsProtocol for Delta {
     type Response = DeltaDiscoveryResponse;
 
     fn open(&mut self) -> DeltaDiscoveryRequest {
-        self.told.clone_from(&self.in_force);
+        self.received.clone_from(&self.in_force);
         let versions = self.in_force.iter().map(|(name, held)| (name.clone(), held.version.clone()));
         DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..self.request() }
     }
@@ -104,11 +104,11 @@ impl XdsProtocol for Delta {
         if response.type_url != TYPE_URL {
             return Ok(None);
         }
-        self.hear(response.resources, &response.removed_resources)?;
+        self.receive(response.resources, &response.removed_resources)?;
         let error_detail = apply(self.update()).err().map(|reason| refusal(&reason));
         let is_refusal = error_detail.is_some();
         if !is_refusal {
-            self.in_force.clone_from(&self.told);
+            self.in_force.clone_from(&self.received);
         }
         let request = DeltaDiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
         Ok(Some(Acknowledgement { request, is_refusal }))

@@ -87,11 +87,11 @@ enum StreamFailure {
     File { path: String, error: std::io::Error },
     #[error("cannot connect: {0}")]
     Connect(String),
-    #[error("no connection within {0:?}")]
+    #[error("connection timed out after {0:?}")]
     Late(Duration),
     #[error("{:?}: {}{}", .0.code(), .0.message(), cause(.0))]
     Stream(#[from] Box<Status>),
-    #[error("the control plane ended the stream")]
+    #[error("stream closed by the control plane")]
     Ended,
     #[error("{0}")]
     TooMuch(String),
@@ -178,7 +178,7 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
             }
             let wait = backoff.next();
             if let Err(error) = end {
-                warn!(control_plane = %self.plane.target, %error, ?wait, "no policies from the control plane; what is in force stays, and where nothing is yet calls are UNAVAILABLE");
+                warn!(control_plane = %self.plane.target, %error, ?wait, "no policies from the control plane, retrying; active policies stay in force, and without any, calls return UNAVAILABLE");
             }
             sleep(wait).await;
             self.metrics.xds_reconnects.inc();

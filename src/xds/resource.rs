@@ -17,7 +17,7 @@ pub(super) const MAX_BYTES: usize = 256 * 1024 * 1024;
 /// Reads all resources of a response.
 pub(super) fn read_all(resources: &[Any]) -> Update {
     if resources.len() > MAX_RESOURCES {
-        return Err(format!("at most {MAX_RESOURCES} resources, found {}", resources.len()));
+        return Err(format!("expected at most {MAX_RESOURCES} resources, found {}", resources.len()));
     }
     let mut room = MAX_BYTES;
     resources.iter().map(|any| read(any, &mut room)).collect()
@@ -28,8 +28,8 @@ pub(super) fn read(any: &Any, room: &mut usize) -> Result<Source, String> {
     if any.type_url != TYPE_URL {
         return Err(format!("expected a resource of type {TYPE_URL}, found `{}`", any.type_url.escape_debug()));
     }
-    let config = RateLimitConfig::decode(any.value.as_slice())
-        .map_err(|error| format!("a resource is not a RateLimitConfig: {error}"))?;
+    let config =
+        RateLimitConfig::decode(any.value.as_slice()).map_err(|error| format!("invalid RateLimitConfig: {error}"))?;
     let source = yaml::source(&config, *room).ok_or_else(|| format!("more than {MAX_BYTES} bytes of policies"))?;
     *room = room.saturating_sub(source.text.len());
     Ok(source)

@@ -21,7 +21,7 @@ const MAX_NAME: usize = 200;
 pub(super) fn source(config: &RateLimitConfig, room: usize) -> Option<Source> {
     let name = [&config.name, &config.domain].into_iter().find(|name| !name.is_empty());
     let printable = |letter: char| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter };
-    let name = name.map_or("a resource without a name", |name| name).chars().take(MAX_NAME).map(printable).collect();
+    let name = name.map_or("unnamed resource", |name| name).chars().take(MAX_NAME).map(printable).collect();
     let mut page = ConfigDocument { text: String::new(), room };
     page.line(0, &format!("domain: {}", quoted(&config.domain)));
     page.descriptors(0, &config.descriptors);

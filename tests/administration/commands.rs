@@ -31,8 +31,8 @@ async fn denials_and_top_tell_who_was_denied() {
     assert!(text(&none).starts_with("nobody was denied there; denials are known since"), "{}", text(&none));
     assert!(text(&none).contains(" UTC, of this process alone"), "{}", text(&none));
     for (flags, reason) in [
-        (["--domain", "shop"], "no policy for domain `shop`; domains here: test"),
-        (["--rule", "plan"], "no rule `plan`; rules with a limit here: user"),
+        (["--domain", "shop"], "no policy for domain `shop` (domains: test)"),
+        (["--rule", "plan"], "no rule `plan` (rules with a limit: user)"),
         (["--until", "2020-01-01T00:00:00Z"], "denials are kept for 15 minutes; it is "),
         (["--since", "2100-01-01T00:00:00Z"], "is not yet: it is "),
     ] {

@@ -60,7 +60,7 @@ async fn lines_of_json_have_the_names_and_levels_of_that_service() {
     at.0.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert_eq!(at.1, "info");
     client.ask(request(vec![])).await.unwrap_err();
-    let refused = "requests refused as invalid; most proxies let such requests pass";
+    let refused = "invalid requests rejected; most proxies admit a request after this error";
     let warning = line(&mut process, refused, |line| Some(line.clone()));
     assert_eq!((&warning["level"], &warning["times"]), (&"warning".into(), &1.into()), "{warning}");
     for line in process.log() {
@@ -84,7 +84,7 @@ async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
         ("user=ann", "user", "1 per 365d", "OVER_LIMIT", "OVER_LIMIT"),
         ("watched=x", "watched", "0 per 365d", "OK: over limit in shadow mode", "OVER_LIMIT"),
         ("free=x", "free", "", "unlimited", "OVER_LIMIT"),
-        ("depth=x", "depth", "", "no limit: the rule has none, or is replaced", "OVER_LIMIT"),
+        ("depth=x", "depth", "", "no limit: the rule has no limit or is replaced", "OVER_LIMIT"),
         ("unknown=x", "", "", "no limit: no rule matches", "OVER_LIMIT"),
     ] {
         let expected = [("descriptor", text), ("decision", decision), ("request", overall)];
@@ -95,5 +95,5 @@ async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
     }
     let elsewhere = tollgate::grpc::proto::RateLimitRequest { domain: "other".to_owned(), ..request(vec![user()]) };
     client.ask(elsewhere).await.unwrap();
-    line(&mut process, "request", |line| (line["decision"] == "no limit: no policy has this domain").then_some(()));
+    line(&mut process, "request", |line| (line["decision"] == "no limit: no policy for this domain").then_some(()));
 }

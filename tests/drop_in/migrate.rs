@@ -73,8 +73,8 @@ fn a_manifest_is_one_page() {
 
     Policies: 1 file of /data/ratelimit/config, 1 rule, 1 limit
       the same   every rule and limit
-      warning    ConfigMap ratelimit-config/config.yaml:5:5: `unit` means nothing in an item of
-                 descriptors and is passed over
+      warning    ConfigMap ratelimit-config/config.yaml:5:5: key `unit` is ignored in an item of
+                 `descriptors`
 
     Different in any case
       counters   start at zero at the switch: Redis keys are others. Both services can share a Redis

@@ -109,7 +109,7 @@ async fn a_cluster_is_reached_by_tls() {
 #[tokio::test]
 async fn without_the_certificate_that_is_demanded_it_is_unready() {
     let (tls, redis) = encrypted(Clients::Certified).await;
-    refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "redis cannot be reached").await;
+    refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "Redis unreachable").await;
 }
 
 #[tokio::test]

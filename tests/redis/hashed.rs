@@ -140,7 +140,7 @@ fn without_a_key_the_start_says_what_to_do_and_a_short_one_is_not_shown() {
         (told.status.success(), String::from_utf8(told.stderr).unwrap())
     };
     let (started, told) = serve(&[]);
-    assert!(!started && told.contains("needs a key") && told.contains("--hash-key-file"), "{told}");
+    assert!(!started && told.contains("requires a hash key") && told.contains("--hash-key-file"), "{told}");
     policies.write("key", "short-secret");
     let short = policies.file("key");
     for flags in [["--hash-key-file", short.to_str().unwrap()], ["--hash-key", "short-secret"]] {

@@ -123,6 +123,6 @@ fn a_candidate_has_no_words_for_what_has_a_part_in_the_answer() {
     let (code, _, err) = run(&["check", policies.path().to_str().unwrap()]);
     assert_eq!(code, 1);
     for word in ["on_store_error", "name", "shadow_mode"] {
-        assert!(err.contains(&format!("`{word}` does not belong in candidate")), "{err}");
+        assert!(err.contains(&format!("`{word}` is not allowed in `candidate`")), "{err}");
     }
 }

@@ -87,7 +87,7 @@ fn rules_that_come_go_or_move_say_what_their_descriptors_hit_instead() {
         counters        start anew: everybody has all of it again
     - edge: rule `user=mallory` is gone
         who             user=mallory
-        limit           no more: nothing (a ban) in 1m
+        limit           no more: 0 hits (ban) in 1m
         algorithm       no more: fixed_window
         charge          no more: always
         on_store_error  no more: error

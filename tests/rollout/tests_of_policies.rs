@@ -66,7 +66,7 @@ fn tests_that_cannot_be_read_end_with_2_and_every_mistake_in_its_place() {
     let (code, out, err, policies) = tested(&wrong);
     assert_eq!((code, out.as_str()), (2, ""));
     let file = policies.file("policy.test.yaml");
-    for part in [":5:26", "unknown word `tims`", "did you mean `times`?", ":6:59", "`soon` is not a length of time"] {
+    for part in [":5:26", "unknown key `tims`", "did you mean `times`?", ":6:59", "invalid duration `soon`"] {
         assert!(err.contains(part), "`{part}` is not in\n{err}");
     }
     assert!(err.contains(&format!("{}:5:26", file.display())), "{err}");
@@ -79,7 +79,7 @@ fn a_policy_that_cannot_be_read_ends_with_2_and_so_does_a_folder_without_tests()
     std::fs::remove_file(policies.file("policy.test.yaml")).unwrap();
     let (code, _, err) = run(&["test", policies.path().to_str().unwrap()]);
     assert_eq!(code, 2);
-    assert!(err.contains("no *.test.yaml or *.test.yml is here"), "{err}");
+    assert!(err.contains("no *.test.yaml or *.test.yml files found"), "{err}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ async fn a_bad_change_is_refused_and_what_came_with_it_is_not_lost() {
     let bad = json!({ "name": "bad", "domain": "bad", "descriptors": broken()["descriptors"].clone() });
     plane.serve("2", &[other(1), daily("user", 5), bad]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
-    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("`unknown` is not a unit"), "{refused}");
+    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("invalid unit `unknown`"), "{refused}");
     comes_to(&service, None).await;
     plane.serve("3", &[other(1), daily("user", 5)]);
     comes_to(&service, Some(5)).await;

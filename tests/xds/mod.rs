@@ -85,7 +85,7 @@ async fn a_bad_change_is_refused_with_the_reason_and_the_running_policies_stay()
     assert_eq!((&refused["version_info"], &refused["response_nonce"]), (&json!("1"), &json!("2")));
     assert_eq!(refused["error_detail"]["code"], 3);
     let reason = refused["error_detail"]["message"].as_str().unwrap();
-    assert!(reason.contains("`unknown` is not a unit") && reason.contains("test:5:13"), "{reason}");
+    assert!(reason.contains("invalid unit `unknown`") && reason.contains("test:5:13"), "{reason}");
     service.process.wait_for_line("that it refuses, where and why", |line| line.contains("test:5:13").then_some(()));
     comes_to(&service, Some(5)).await;
     assert_eq!(metric(&service, "tollgate_policy_loads_total{kind=\"refused\"}").await, 1);
@@ -101,7 +101,7 @@ async fn what_cannot_be_unpacked_is_refused() {
     comes_to(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 6), json!({ "broken": "other" })]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
-    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("not a RateLimitConfig"), "{refused}");
+    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("invalid RateLimitConfig"), "{refused}");
     comes_to(&service, Some(5)).await;
 }
 

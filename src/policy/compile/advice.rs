@@ -1,7 +1,7 @@
 //! Warnings for limits that work but are probably a mistake.
 
 use super::layers::Layers;
-use super::limit::Terms;
+use super::limit::CompiledLimit;
 use crate::algorithm::lease::{LEAST, NEAR};
 use crate::algorithm::{Algorithm, Limit};
 use crate::policy::document::written;
@@ -9,21 +9,29 @@ use crate::policy::report::{Finding, SourceSpan};
 use crate::policy::rule::{Imposes, RuleLease};
 
 /// Reports warnings that can be derived from a single rule.
-pub(super) fn give(rule: &written::WrittenRule, layers: &Layers<'_>, terms: &Terms, report: &mut dyn FnMut(Finding)) {
+pub(super) fn give(
+    rule: &written::WrittenRule,
+    layers: &Layers<'_>,
+    terms: &CompiledLimit,
+    report: &mut dyn FnMut(Finding),
+) {
     if let Some(name) = rule.limit.as_ref().and_then(|limit| limit.name.as_ref())
         && name.value.contains(['"', '\\'])
     {
-        let warning = Finding::warning(name.span, "a quote or backslash in the name of a limit");
-        report(warning.note("proxies put the name between quotes in a header, as it is"));
+        let warning = Finding::warning(name.span, "limit name contains a quote or a backslash");
+        report(warning.note("proxies quote the name in a header without escaping it"));
     }
     let key = &rule.key.value;
     if let Some(written) = rule.limit.as_ref().filter(|_| terms.imposes.looks_postpaid(key, terms.name.as_deref())) {
-        let warning = Finding::warning(written.span, "this looks paid afterwards, and is charged only when admitted");
-        let why = "a peek nearly always passes, and a later charge that does not fit is lost";
-        let way = "where the cost is known only when the response is done, write `charge: afterwards`";
+        let warning = Finding::warning(
+            written.span,
+            "the cost of these hits may be known only after the response, but `charge` is `admitted`",
+        );
+        let why = "a peek is almost always admitted, and a later charge that exceeds the limit is not counted";
+        let way = "if the cost is known only after the response, set `charge: afterwards`";
         report(warning.note(why).note(way));
     }
-    let written = layers.said(|options| &options.lease).filter(|said| said.own);
+    let written = layers.option(|options| &options.lease).filter(|option| option.own);
     if let (Some(written), Some(lease), Imposes::Limit(limit)) = (written, &terms.lease, &terms.imposes) {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
         of_lease(written.span, lease, limit, is_vote).into_iter().for_each(report);
@@ -31,24 +39,25 @@ pub(super) fn give(rule: &written::WrittenRule, layers: &Layers<'_>, terms: &Ter
 }
 
 fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -> Option<Finding> {
-    let useless = Finding::warning(span, "this lease has no effect");
+    let useless = Finding::warning(span, "lease has no effect");
     if is_vote {
-        return Some(useless.note("a limit in quota mode is judged with the others, where all of them are"));
+        return Some(useless.note("limits in quota mode are always evaluated together, in the store"));
     }
     if limit.is_ban() {
-        return Some(useless.note("a ban admits nothing that could be taken in advance"));
+        return Some(useless.note("a ban (`requests_per_unit: 0`) has no hits to lease"));
     }
     if lease.of(limit).largest(limit).is_none() {
         let (most, wanted) = (limit.at_once(), lease.of(limit).hits);
-        let why = format!("no block has fewer than {LEAST} hits, or more than 1/{NEAR} of those that are left");
-        return Some(useless.note(format!("{why}; the size is {wanted}, and at most {most} are left")));
+        let why = format!("a lease has at least {LEAST} hits and at most 1/{NEAR} of the remaining hits");
+        let found = format!("the size of this lease is {wanted}, and at most {most} hits remain");
+        return Some(useless.note(why).note(found));
     }
     let shortest = limit.windows().iter().map(|window| window.period()).min()?;
-    let warning = Finding::warning(span, "the ttl of this lease is no shorter than the period");
+    let warning = Finding::warning(span, "lease `ttl` is not shorter than the period of the limit");
     let note = match limit.algorithm() {
-        Algorithm::FixedWindow(_) => "a block ends with its window all the same",
+        Algorithm::FixedWindow(_) => "a lease ends with its window at the latest",
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {
-            "the limit holds in any period less the ttl: here in none"
+            "with a lease, the limit applies to the period minus the ttl, which leaves nothing here"
         }
     };
     (lease.ttl >= shortest).then(|| warning.note(note))

@@ -21,7 +21,7 @@ struct Layer<'w> {
     options: Option<&'w Options>,
     switches: Option<&'w Switches>,
     /// Set for the rule itself and its metadata, which apply to this rule only.
-    of_it_alone: bool,
+    of_rule_alone: bool,
     /// Set when the options have to apply: those of the rule alone, and of the layer that chooses
     /// its algorithm.
     own: bool,
@@ -54,7 +54,7 @@ impl<'w> Layers<'w> {
         let entries = overlays.iter().filter(|entry| entry.matches(rule));
         let entries = entries.map(|entry| of_layer(&entry.written.layer, false));
         let all = std::iter::once(itself).chain(metadata).chain(entries).chain([(Some(defaults), None, false)]);
-        let layer = |(options, switches, of_it_alone)| Layer { options, switches, of_it_alone, own: of_it_alone };
+        let layer = |(options, switches, of_rule_alone)| Layer { options, switches, of_rule_alone, own: of_rule_alone };
         let mut layers = Self(all.map(layer).collect());
         let chooses = |layer: &&mut Layer<'_>| layer.options.is_some_and(|options| options.algorithm.is_some());
         if let Some(chooser) = layers.0.iter_mut().find(chooses).filter(|layer| layer.switches.is_some()) {
@@ -65,13 +65,13 @@ impl<'w> Layers<'w> {
 
     /// Returns the layers of a candidate limit: the limit itself and the defaults of the file.
     pub(super) fn of_candidate(limit: &'w written::WrittenLimit, defaults: &'w Options) -> Self {
-        let layer = |options, own| Layer { options: Some(options), switches: None, of_it_alone: own, own };
+        let layer = |options, own| Layer { options: Some(options), switches: None, of_rule_alone: own, own };
         Self([layer(&limit.options, true), layer(defaults, false)].into_iter().collect())
     }
 
     /// Returns an option from the first layer that sets it.
-    pub(super) fn said<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
-        self.0.iter().find_map(|layer| said(get(layer.options?).as_ref(), layer.own))
+    pub(super) fn option<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
+        self.0.iter().find_map(|layer| option_value(get(layer.options?).as_ref(), layer.own))
     }
 
     /// Returns the positions of an option in all layers in which it has to apply.
@@ -83,8 +83,8 @@ impl<'w> Layers<'w> {
     }
 
     /// Returns the options set for this rule only, by name.
-    pub(super) fn of_it_alone(&self) -> impl Iterator<Item = (&'static str, SourceSpan)> {
-        self.0.iter().filter(|layer| layer.of_it_alone).filter_map(|layer| layer.options).flat_map(options::written)
+    pub(super) fn own_options(&self) -> impl Iterator<Item = (&'static str, SourceSpan)> {
+        self.0.iter().filter(|layer| layer.of_rule_alone).filter_map(|layer| layer.options).flat_map(options::written)
     }
 
     /// Returns a switch from the first layer that sets it.
@@ -92,16 +92,16 @@ impl<'w> Layers<'w> {
         &self,
         get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>,
     ) -> Option<OptionValue<'w, bool>> {
-        self.0.iter().find_map(|layer| said(get(layer.switches?).as_ref(), layer.of_it_alone))
+        self.0.iter().find_map(|layer| option_value(get(layer.switches?).as_ref(), layer.of_rule_alone))
     }
 
     /// Returns `true` if a switch is on.
     pub(super) fn is_on(&self, get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>) -> bool {
-        self.switch(get).is_some_and(|said| *said.value)
+        self.switch(get).is_some_and(|option| *option.value)
     }
 }
 
-fn said<T>(option: Option<&Spanned<T>>, own: bool) -> Option<OptionValue<'_, T>> {
+fn option_value<T>(option: Option<&Spanned<T>>, own: bool) -> Option<OptionValue<'_, T>> {
     option.map(|option| OptionValue { value: &option.value, span: option.span, own })
 }
 
@@ -119,12 +119,12 @@ impl<'w> OverlayEntry<'w> {
     /// Compiles the patterns of all entries, in order.
     pub(super) fn all(overlays: &'w [written::WrittenEntry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
-            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} entries of overlays")));
+            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} overlay items")));
         }
-        for silent in overlays.iter().filter(|entry| says_nothing(&entry.layer)) {
-            let warning =
-                Finding::warning(silent.span, "this entry of the overlay says nothing of the rules it matches");
-            findings.push(warning.note("it may have options under `rate_limit`, and the switches of a rule"));
+        for empty in overlays.iter().filter(|entry| sets_nothing(&entry.layer)) {
+            let warning = Finding::warning(empty.span, "overlay item sets no options");
+            findings
+                .push(warning.note("set options of the limit under `rate_limit`, or switches such as `shadow_mode`"));
         }
         let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
         let entry = |written: &'w written::WrittenEntry| Self {
@@ -157,13 +157,13 @@ impl<'w> OverlayEntry<'w> {
     /// Reports a warning if the entry matched no rule.
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
-            let warning = Finding::warning(self.written.span, "no rule matches this entry of the overlay");
-            findings.push(warning.note("domain, key, value and name are those of the rule itself, as it is written"));
+            let warning = Finding::warning(self.written.span, "overlay item matches no rule");
+            findings.push(warning.note("`domain`, `key`, `value` and `name` match the rule itself, as written"));
         }
     }
 }
 
-fn says_nothing(layer: &written::WrittenLayer) -> bool {
+fn sets_nothing(layer: &written::WrittenLayer) -> bool {
     let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } = &layer.switches;
     let switches = [shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric];
     options::written(&layer.options).next().is_none() && switches.into_iter().all(Option::is_none)

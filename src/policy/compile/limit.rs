@@ -1,12 +1,13 @@
 //! Compiler of a `rate_limit`: its windows and options.
 
 use super::layers::{Layers, OptionValue};
-use super::options::Chooser;
+use super::options::OptionResolver;
+use super::positions::{OptionPositions, PlacedWindow};
 use super::units::{self, PeriodUnit};
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::quota::{QuotaError, Window};
+use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
@@ -25,7 +26,7 @@ const OVERRIDE_GRAIN_US: u64 = 1_000_000;
 
 /// A compiled limit with its options.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct CompiledLimit {
     pub(super) imposes: Imposes,
     /// Name of the algorithm as written; empty without a limit.
     pub(super) algorithm: &'static str,
@@ -36,7 +37,7 @@ pub(super) struct Terms {
     pub(super) lease: Option<RuleLease>,
 }
 
-impl Default for Terms {
+impl Default for CompiledLimit {
     fn default() -> Self {
         let (name, record, hashes_values) = (None, Box::default(), false);
         let inherits_override = false;
@@ -50,42 +51,42 @@ pub(super) fn compile<'w>(
     layers: &Layers<'w>,
     options: &CompileOptions,
     report: &mut dyn FnMut(Finding),
-) -> Terms {
+) -> CompiledLimit {
     check_names(limit, report);
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
     if limit.unlimited.as_ref().is_some_and(|unlimited| unlimited.value) {
         check_unlimited(limit, layers, report);
-        return Terms { imposes: Imposes::Unlimited, name, ..Terms::default() };
+        return CompiledLimit { imposes: Imposes::Unlimited, name, ..CompiledLimit::default() };
     }
-    let algorithm = layers.said(|options| &options.algorithm);
+    let algorithm = layers.option(|options| &options.algorithm);
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
-    let mut compiler = LimitCompiler { limit, options, chooser: Chooser { layers, algorithm, report } };
+    let mut compiler = LimitCompiler { limit, options, resolver: OptionResolver { layers, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
-        return Terms::default();
+        return CompiledLimit::default();
     }
     let imposes =
         compiler.windows().and_then(|windows| compiler.limit(windows)).map_or(Imposes::Nothing, Imposes::Limit);
-    Terms {
+    CompiledLimit {
         inherits_override: compiler.inherits(&imposes),
         imposes,
         algorithm: algorithm.word(),
         name,
         record: compiler.record(),
-        hashes_values: hashes_values(layers, options, compiler.chooser.report),
+        hashes_values: hashes_values(layers, options, compiler.resolver.report),
         lease: compiler.lease(),
     }
 }
 
 /// Returns `true` if values are hashed. Reports an error if there is no key for it.
 pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, report: &mut dyn FnMut(Finding)) -> bool {
-    let Some(said) = layers.said(|options| &options.hash_values).filter(|said| *said.value) else {
+    let Some(option) = layers.option(|options| &options.hash_values).filter(|option| *option.value) else {
         return false;
     };
     if options.hash_key.is_none() {
-        let error = Finding::error(said.span, "`hash_values` needs a key, and there is none");
-        let way = "give --hash-key-file FILE or TOLLGATE_HASH_KEY, the same secret to all replicas";
-        report(error.note(way).note("where a file is only checked, any text of 16 bytes will do"));
+        let error = Finding::error(option.span, "`hash_values` requires a hash key, but none is configured");
+        let way = "set --hash-key-file FILE or TOLLGATE_HASH_KEY, to the same secret on all replicas";
+        report(error.note(way).note("to only validate a policy, use any text of 16 bytes"));
     }
     true
 }
@@ -93,7 +94,7 @@ pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, repor
 fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(Finding)) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        report(Finding::error(replaced.span, format!("the limit `{}` replaces itself", shown(&replaced.value))));
+        report(Finding::error(replaced.span, format!("limit `{}` replaces itself", shown(&replaced.value))));
     }
 }
 
@@ -101,36 +102,31 @@ fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
-            report(Finding::error(unit.span, "a unit beside `unlimited: true`").note("take one of the two out"));
+            report(
+                Finding::error(unit.span, "`unit` and `unlimited: true` cannot be combined").note("remove one of them"),
+            );
         } else {
-            report(Finding::warning(unit.span, "`unit` has no effect beside `unlimited: true`"));
+            report(Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`"));
         }
     }
     if let Some(requests) = &single.requests_per_unit {
-        report(Finding::warning(requests.span, "`requests_per_unit` has no effect beside `unlimited: true`"));
+        report(Finding::warning(requests.span, "`requests_per_unit` has no effect with `unlimited: true`"));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
-    for (word, span) in windows.into_iter().chain(layers.of_it_alone()) {
-        report(Finding::error(span, format!("`{word}` has no effect beside `unlimited: true`")));
+    for (word, span) in windows.into_iter().chain(layers.own_options()) {
+        report(Finding::error(span, format!("`{word}` has no effect with `unlimited: true`")));
     }
-}
-
-/// A window, with the positions of its words.
-struct PlacedWindow {
-    window: Window,
-    amount: SourceSpan,
-    unit: SourceSpan,
 }
 
 struct LimitCompiler<'w, 'r> {
     limit: &'w written::WrittenLimit,
     options: &'r CompileOptions,
-    chooser: Chooser<'w, 'r>,
+    resolver: OptionResolver<'w, 'r>,
 }
 
 impl<'w> LimitCompiler<'w, '_> {
     fn error(&mut self, span: SourceSpan, message: impl Into<String>, note: &str) {
-        (self.chooser.report)(Finding::error(span, message).note(note));
+        (self.resolver.report)(Finding::error(span, message).note(note));
     }
 
     /// Checks the units and the lease of a limit that could not be read in full.
@@ -167,16 +163,16 @@ impl<'w> LimitCompiler<'w, '_> {
         let beside = single.unit.as_ref().map(|unit| ("unit", unit.span));
         let beside = single.requests_per_unit.as_ref().map(|amount| ("requests_per_unit", amount.span)).or(beside);
         if let Some((word, span)) = beside {
-            let error = Finding::error(span, format!("`{word}` beside `windows`"));
-            let error = error.also(windows.span, "the windows").note("make it one of the windows, or take it out");
-            (self.chooser.report)(error);
+            let error = Finding::error(span, format!("`{word}` and `windows` cannot be combined"));
+            let error =
+                error.also(windows.span, "`windows` is here").note("move it to an item of `windows`, or remove it");
+            (self.resolver.report)(error);
             return None;
         }
-        if self.chooser.algorithm.is_rate() {
-            let word = self.chooser.algorithm.word();
-            let note =
-                "windows are for fixed_window, sliding_window and sliding_log; here write requests_per_unit and unit";
-            self.error(windows.span, format!("{word} has one rate and no `windows`"), note);
+        if self.resolver.algorithm.is_rate() {
+            let word = self.resolver.algorithm.word();
+            let note = "set `requests_per_unit` and `unit`, or use fixed_window, sliding_window or sliding_log";
+            self.error(windows.span, format!("`windows` does not apply to {word}, which has a single rate"), note);
             return None;
         }
         Some(())
@@ -193,9 +189,9 @@ impl<'w> LimitCompiler<'w, '_> {
     fn unit_of(&mut self, written: &Spanned<String>) -> Option<PeriodUnit> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
-            let error = Finding::error(written.span, format!("`{}` is not a unit", shown(&written.value)));
+            let error = Finding::error(written.span, format!("invalid unit `{}`", shown(&written.value)));
             let words = units::WORDS.iter().map(|(word, ..)| *word);
-            (self.chooser.report)(error.suggest(&written.value, words).note(units::ALLOWED));
+            (self.resolver.report)(error.suggest(&written.value, words).note(units::ALLOWED));
         }
         unit
     }
@@ -209,10 +205,10 @@ impl<'w> LimitCompiler<'w, '_> {
     ) -> Option<PlacedWindow> {
         let requests = amount.requests_per_unit.as_ref();
         if requests.is_none() && listed {
-            self.error(amount.span, "`requests_per_unit` is missing", "each of the windows has one");
+            self.error(amount.span, "`requests_per_unit` is missing", "each item of `windows` requires it");
         } else if requests.is_none() && amount.unit.is_some() {
-            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
-            (self.chooser.report)(warning.note("to ban on purpose, write `requests_per_unit: 0`"));
+            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, so all requests are denied");
+            (self.resolver.report)(warning.note("if this is intended, set `requests_per_unit: 0`"));
         }
         let (unit, unit_span) = (unit?, amount.unit.as_ref()?.span);
         let limit = u32::try_from(requests.map_or(0, |requests| requests.value)).ok()?;
@@ -224,14 +220,14 @@ impl<'w> LimitCompiler<'w, '_> {
         if let (Some(zone), Some(calendar)) = (zone, unit.calendar) {
             match Calendar::new(calendar, &zone.value) {
                 Ok(calendar) => return Some(placed(Window::on_calendar(limit, calendar))),
-                Err(error) => (self.chooser.report)(Finding::error(zone.span, error.to_string())),
+                Err(error) => (self.resolver.report)(Finding::error(zone.span, error.to_string())),
             }
             return None;
         }
         match Window::new(limit, unit.period) {
             Ok(window) => Some(placed(window)),
             Err(error) => {
-                (self.chooser.report)(Finding::error(unit_span, error.to_string()));
+                (self.resolver.report)(Finding::error(unit_span, error.to_string()));
                 None
             }
         }
@@ -244,11 +240,11 @@ impl<'w> LimitCompiler<'w, '_> {
         units: &[Option<PeriodUnit>],
     ) -> Option<Spanned<String>> {
         let fixed = [AlgorithmWord::FixedWindow];
-        let switch = self.chooser.only("calendar", &fixed, |options| &options.calendar);
-        let zone = self.chooser.only("time_zone", &fixed, |options| &options.time_zone);
+        let switch = self.resolver.only("calendar", &fixed, |options| &options.calendar);
+        let zone = self.resolver.only("time_zone", &fixed, |options| &options.time_zone);
         let on = switch.filter(|switch| *switch.value);
         if let (None, Some(OptionValue { own: true, span, .. })) = (on, zone) {
-            self.error(span, "`time_zone` without a calendar", "write `calendar: true` beside it");
+            self.error(span, "`time_zone` requires `calendar: true`", "add `calendar: true`, or remove `time_zone`");
         }
         let on = on?;
         let mut fits = true;
@@ -256,8 +252,8 @@ impl<'w> LimitCompiler<'w, '_> {
             let (Some(PeriodUnit { calendar: None, .. }), Some(written)) = (unit, &amount.unit) else { continue };
             fits = false;
             if on.own {
-                let message = format!("a calendar has no windows of `{}`", shown(&written.value));
-                self.error(written.span, message, "with `calendar: true` a unit is day, week, month or year");
+                let message = format!("`calendar` does not support the unit `{}`", shown(&written.value));
+                self.error(written.span, message, "with `calendar: true`, the unit must be day, week, month or year");
             }
         }
         let utc = || Spanned { value: "UTC".to_owned(), span: on.span };
@@ -267,15 +263,15 @@ impl<'w> LimitCompiler<'w, '_> {
     fn limit(&mut self, windows: Vec<PlacedWindow>) -> Option<Limit> {
         use AlgorithmWord::{Gcra as GcraWord, SlidingWindow as SlidingWord, TokenBucket};
         let rates = [GcraWord, TokenBucket];
-        let burst = self.chooser.only("burst", &rates, |options| &options.burst);
-        let max_debt = self.chooser.only("max_debt", &rates, |options| &options.max_debt);
-        let buckets = self.chooser.only("buckets", &[SlidingWord], |options| &options.buckets);
-        let estimate = self.chooser.only("estimate", &[SlidingWord], |options| &options.estimate);
-        let charge = self.chooser.any(|options| &options.charge);
-        let on_store_error = self.chooser.any(|options| &options.on_store_error).map(|said| *said.value);
+        let burst = self.resolver.only("burst", &rates, |options| &options.burst);
+        let max_debt = self.resolver.only("max_debt", &rates, |options| &options.max_debt);
+        let buckets = self.resolver.only("buckets", &[SlidingWord], |options| &options.buckets);
+        let estimate = self.resolver.only("estimate", &[SlidingWord], |options| &options.estimate);
+        let charge = self.resolver.any(|options| &options.charge);
+        let on_store_error = self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
         let made = windows.iter().map(|placed| placed.window.clone()).collect::<Vec<_>>();
-        let narrow = |said: OptionValue<'_, u64>| u32::try_from(*said.value).unwrap_or(u32::MAX);
-        let word = self.chooser.algorithm;
+        let narrow = |option: OptionValue<'_, u64>| u32::try_from(*option.value).unwrap_or(u32::MAX);
+        let word = self.resolver.algorithm;
         let algorithm = match word {
             AlgorithmWord::FixedWindow => FixedWindow::new(made).map(Algorithm::FixedWindow),
             AlgorithmWord::SlidingWindow => {
@@ -297,102 +293,73 @@ impl<'w> LimitCompiler<'w, '_> {
         let mode = charge.map_or(usual, |charge| *charge.value);
         let made = algorithm.and_then(|algorithm| Limit::new(algorithm, mode, on_store_error.unwrap_or_default()));
         let places = OptionPositions {
-            burst: burst.map(|said| said.span),
-            max_debt: max_debt.map(|said| said.span),
-            buckets: buckets.map(|said| said.span),
-            estimate: estimate.map(|said| said.span),
-            charge: charge.map(|said| said.span),
+            burst: burst.map(|option| option.span),
+            max_debt: max_debt.map(|option| option.span),
+            buckets: buckets.map(|option| option.span),
+            estimate: estimate.map(|option| option.span),
+            charge: charge.map(|option| option.span),
         };
-        made.map_err(|error| (self.chooser.report)(places.finding(&error, self.limit, &windows))).ok()
+        made.map_err(|error| (self.resolver.report)(places.finding(&error, self.limit, &windows))).ok()
     }
 
     /// Returns `true` if `override: inherit` is set and can work. Reports an error if the rule
     /// itself sets it and it cannot.
     fn inherits(&mut self, imposes: &Imposes) -> bool {
-        let (Some(said), Imposes::Limit(limit)) = (self.chooser.any(|options| &options.inherit), imposes) else {
+        let (Some(option), Imposes::Limit(limit)) = (self.resolver.any(|options| &options.inherit), imposes) else {
             return false;
         };
         let reason = match limit.algorithm() {
-            _ if limit.windows().len() > 1 => Some("a limit of several windows cannot take over one amount and period"),
-            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
-                Some("a calendar's windows cannot take over a period")
+            _ if limit.windows().len() > 1 => {
+                Some("the limit has several windows, but an override has one amount and period")
             }
-            Algorithm::SlidingLog(_) => Some("sliding_log is bounded in its amount, and an override is not"),
+            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
+                Some("calendar windows cannot take the period of an override")
+            }
+            Algorithm::SlidingLog(_) => Some("sliding_log has a maximum amount, which an override may exceed"),
             Algorithm::SlidingWindow(window)
                 if window.estimate() == Estimate::Weighted
                     && !OVERRIDE_GRAIN_US.is_multiple_of(u64::from(window.buckets())) =>
             {
-                Some("with estimate: weighted, buckets must divide 1 s evenly for any override to work")
+                Some("with `estimate: weighted`, `buckets` must divide 1 s evenly")
             }
             Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => None,
         };
-        if let (Some(reason), true) = (reason, said.own) {
-            self.error(said.span, format!("`override: inherit` cannot work here: {reason}"), "take `override` out");
+        if let (Some(reason), true) = (reason, option.own) {
+            self.error(option.span, format!("`override: inherit` is not possible: {reason}"), "remove `override`");
         }
         reason.is_none()
     }
 
     fn record(&mut self) -> Box<[Box<[u8]>]> {
-        let keys = self.chooser.any(|options| &options.record);
+        let keys = self.resolver.any(|options| &options.record);
         if let Some(keys) = keys.filter(|keys| keys.value.len() > MAX_RECORD) {
             let message = format!("`record` must name at most {MAX_RECORD} keys, found {}", keys.value.len());
-            self.error(keys.span, message, "each is a table of its own beside every counter");
+            self.error(keys.span, message, "each key adds a table to every counter");
         }
-        keys.into_iter().flat_map(|said| said.value).map(|key| key.as_bytes().into()).collect()
+        keys.into_iter().flat_map(|option| option.value).map(|key| key.as_bytes().into()).collect()
     }
 
     fn lease(&mut self) -> Option<RuleLease> {
-        let written = self.chooser.any(|options| &options.lease)?.value;
+        let written = self.resolver.any(|options| &options.lease)?.value;
         let (size, ttl) = (written.size.as_ref()?, written.ttl.as_ref()?);
         let good_size = units::lease_size(&size.value);
         if good_size.is_none() {
-            let message = format!("`{}` is not a size", shown(&size.value));
+            let message = format!("invalid lease size `{}`", shown(&size.value));
             self.error(
                 size.span,
                 message,
-                "a size is a part of the limit from 0.01% to 100%, or a number of hits from 1",
+                "expected a percentage of the limit from 0.01% to 100%, or a number of hits from 1",
             );
         }
         let good_ttl = units::duration(&ttl.value).filter(|ttl| Window::new(1, *ttl).is_ok());
         if good_ttl.is_none() {
-            let message = format!("`{}` is not a time that hits can be kept", shown(&ttl.value));
+            let message = format!("invalid lease ttl `{}`", shown(&ttl.value));
             self.error(
                 ttl.span,
                 message,
-                "a ttl is a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
+                "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
             );
         }
         Some(RuleLease { size: good_size?, ttl: good_ttl? })
-    }
-}
-
-/// Positions of the options of a limit.
-struct OptionPositions {
-    burst: Option<SourceSpan>,
-    max_debt: Option<SourceSpan>,
-    buckets: Option<SourceSpan>,
-    estimate: Option<SourceSpan>,
-    charge: Option<SourceSpan>,
-}
-
-impl OptionPositions {
-    /// Returns the error at the word that has to change.
-    fn finding(&self, error: &QuotaError, limit: &written::WrittenLimit, windows: &[PlacedWindow]) -> Finding {
-        let unit_of = |found| windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit);
-        let span = match error {
-            QuotaError::Period { found } => unit_of(*found),
-            QuotaError::Windows { .. } => limit.windows.as_ref().map(|windows| windows.span),
-            QuotaError::Buckets { .. } => self.buckets,
-            QuotaError::BucketWidth { period, .. } => self.buckets.or_else(|| unit_of(*period)),
-            QuotaError::UnevenBuckets { .. } => self.buckets.or(self.estimate),
-            QuotaError::LogLimit { found } => {
-                windows.iter().find(|placed| placed.window.limit() == *found).map(|placed| placed.amount)
-            }
-            QuotaError::LogCharge { .. } => self.charge,
-            QuotaError::NoBurst => self.burst,
-            QuotaError::BurstTooSlow { period, .. } => self.burst.or_else(|| unit_of(*period)),
-            QuotaError::Debt { .. } => self.max_debt,
-        };
-        Finding::error(span.unwrap_or(limit.span), error.to_string())
     }
 }

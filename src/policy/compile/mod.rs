@@ -7,6 +7,7 @@
 //! | `limit` | a `rate_limit`: its windows and options |
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
 //! | `options` | which option applies to which algorithm |
+//! | `positions` | the word of a limit that an error refers to |
 //! | `identity` | identities of counters, and the version of a policy set |
 //! | `unreachable`, `advice` | warnings for rules that work but are probably a mistake |
 
@@ -15,6 +16,7 @@ mod identity;
 mod layers;
 mod limit;
 mod options;
+mod positions;
 pub(super) mod units;
 mod unreachable;
 
@@ -30,7 +32,7 @@ use super::{CompileOptions, Loaded, Policy, PolicyReport, PolicySet, Source, doc
 use crate::descriptor::Keyed;
 use identity::{Path, Version};
 use layers::{Layers, OverlayEntry};
-use limit::Terms;
+use limit::CompiledLimit;
 
 /// Maximum number of rules in a policy set, at 2.9 kB each while they are compiled (measured). More
 /// point to a program that generates files without a bound.
@@ -84,8 +86,12 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
 fn refuse_second(domain: &str, documents: &[written::WrittenDocument], findings: &mut Findings) {
     let Some((first, others)) = documents.split_first() else { return };
     for other in others {
-        let error = Finding::error(other.domain.span, format!("domain `{domain}` stands in two documents"));
-        findings.push(error.also(first.domain.span, "first here").note("they are added up with --merge-domains"));
+        let error = Finding::error(other.domain.span, format!("duplicate domain `{domain}`"));
+        findings.push(
+            error
+                .also(first.domain.span, "first defined here")
+                .note("use --merge-domains to merge the rules of several documents"),
+        );
     }
 }
 
@@ -143,7 +149,7 @@ impl<'a> DomainCompiler<'a> {
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
-                let warning = Finding::warning(span, format!("no limit of this policy is called `{name}`"));
+                let warning = Finding::warning(span, format!("`replaces` names an unknown limit `{name}`"));
                 let known = self.names.iter().map(String::as_str);
                 self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));
             }
@@ -163,7 +169,7 @@ impl<'a> DomainCompiler<'a> {
 
     /// Compiles the rules of one level.
     fn level(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) -> Level {
-        self.refuse_twice(siblings, above);
+        self.refuse_duplicates(siblings, above);
         self.find_unreachable(siblings, above);
         let mut children = Vec::with_capacity(siblings.len());
         for (rule, defaults) in siblings {
@@ -178,14 +184,15 @@ impl<'a> DomainCompiler<'a> {
         Level::new(&children, &self.rules)
     }
 
-    fn refuse_twice(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
+    fn refuse_duplicates(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
         let mut seen = HashMap::with_capacity(siblings.len());
         for (rule, _) in siblings {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
             if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
                 let path = above.readable(&step(&rule.key.value, value));
-                let error = Finding::error(rule.key.span, "two rules for the same key and value");
-                self.findings.push(error.also(first, "first here").note(format!("in {}", in_rule(&path, &self.place))));
+                let error = Finding::error(rule.key.span, "duplicate rule for this key and value");
+                self.findings
+                    .push(error.also(first, "first defined here").note(format!("in {}", in_rule(&path, &self.place))));
             }
         }
     }
@@ -256,7 +263,7 @@ impl<'a> DomainCompiler<'a> {
         }
     }
 
-    fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> Terms {
+    fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> CompiledLimit {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
@@ -266,15 +273,14 @@ impl<'a> DomainCompiler<'a> {
             None => {
                 // The options of the rule apply to its candidate even if the rule has no limit.
                 let hashes_values = rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
-                Terms { hashes_values, ..Terms::default() }
+                CompiledLimit { hashes_values, ..CompiledLimit::default() }
             }
         };
         advice::give(rule, layers, &terms, &mut report);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
-            let error =
-                Finding::error(share.span, "share_threshold needs a `*` in the value whose counters are shared");
-            report(error.note("without a value too all values have counters of their own: write `value: \"*\"`"));
+            let error = Finding::error(share.span, "`share_threshold` requires a `*` in `value`");
+            report(error.note("without `value`, each value has its own counter; to share one, set `value: \"*\"`"));
         }
         self.names.extend(terms.name.as_deref().map(str::to_owned));
         let replaced = rule.limit.iter().flat_map(|limit| &limit.replaces);
@@ -300,7 +306,7 @@ fn is_wild(rule: &written::WrittenRule) -> bool {
     rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
-fn extras(rule: &written::WrittenRule, terms: &Terms, candidate: Option<Rule>) -> Option<Box<Extras>> {
+fn extras(rule: &written::WrittenRule, terms: &CompiledLimit, candidate: Option<Rule>) -> Option<Box<Extras>> {
     let has_any = rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
     has_any.then(|| {
         let limit = rule.limit.as_ref();

@@ -8,7 +8,7 @@ use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_
 use crate::policy::report::{Finding, SourceSpan, Spanned};
 
 /// A resolver of the options of one limit.
-pub(super) struct Chooser<'w, 'r> {
+pub(super) struct OptionResolver<'w, 'r> {
     pub(super) layers: &'r Layers<'w>,
     pub(super) algorithm: AlgorithmWord,
     pub(super) report: &'r mut dyn FnMut(Finding),
@@ -25,10 +25,10 @@ impl AlgorithmWord {
     }
 }
 
-impl<'w> Chooser<'w, '_> {
+impl<'w> OptionResolver<'w, '_> {
     /// Returns an option that every algorithm has.
     pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
-        self.layers.said(get)
+        self.layers.option(get)
     }
 
     /// Returns an option that only `algorithms` have. Reports an error if it is set for this rule

@@ -28,7 +28,7 @@ const SUFFIXES: [(&str, u64); 5] =
     [("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", DAY * 1_000_000)];
 
 /// Description of the valid values of `unit`.
-pub(super) const ALLOWED: &str = "a unit is second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m";
+pub(super) const ALLOWED: &str = "expected second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m";
 
 /// Parses a unit such as `minute`, in any case, or `15m`.
 pub(super) fn unit(text: &str) -> Option<PeriodUnit> {

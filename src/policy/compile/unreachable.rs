@@ -41,9 +41,9 @@ impl DomainCompiler<'_> {
             if let Some(rival) = rivals.iter().find(|rival| rival.covers(rule)) {
                 let value = rule.value.as_ref().map(|value| value.value.as_str());
                 let path = above.readable(&step(&rule.key.value, value));
-                let warning = Finding::warning(rule.key.span, "this rule can never match");
-                let warning = warning.also(rival.rule.key.span, "takes everything that it would match");
-                let order = "order: exact key and value, then rules with `*` as written, then the key alone";
+                let warning = Finding::warning(rule.key.span, "unreachable rule: another rule matches first");
+                let warning = warning.also(rival.rule.key.span, "matches everything that the rule would match");
+                let order = "matching order: exact key and value, then rules with `*` as written, then the key alone";
                 self.findings.push(warning.note(order).note(format!("in {}", in_rule(&path, &self.place))));
             }
         }

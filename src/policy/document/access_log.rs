@@ -10,7 +10,7 @@ use crate::policy::{PolicyReport, Source};
 
 /// Reads a mapping.
 pub(in crate::policy) fn read(source: &Source) -> Result<AccessLogMap, PolicyReport> {
-    document(source, "a map of an access log", |reader, root| reader.access_log(root))
+    document(source, "an access log mapping", |reader, root| reader.access_log(root))
 }
 
 impl DocumentReader<'_> {

@@ -83,11 +83,11 @@ impl DocumentBudget {
             self.is_exceeded = true;
             let Self { held, max, .. } = self;
             let rest = max.saturating_sub(*held);
-            let error = Finding::error(span, format!("policies take more than {rest} bytes of memory"));
+            let error = Finding::error(span, format!("policies need more than {rest} bytes of memory"));
             findings.push(error.note(match held {
-                0 => "--policy-memory-max allows more".to_owned(),
+                0 => "raise --policy-memory-max to allow more".to_owned(),
                 _ => format!(
-                    "of the {max} bytes of --policy-memory-max, which allows more, {held} are taken by those in force or on trial"
+                    "active and candidate policies use {held} of the {max} bytes of --policy-memory-max; raise it to allow more"
                 ),
             }));
         }

@@ -55,7 +55,7 @@ impl<'a> DocumentReader<'a> {
     pub(super) fn fields(&mut self, id: NodeId, level: DocumentLevel) -> Option<MappingFields> {
         let node = self.node(id)?;
         let NodeContent::Map(pairs) = &node.content else {
-            self.wrong_form(node, level.name(), "a mapping of words to values");
+            self.wrong_form(node, level.name(), "a mapping");
             return None;
         };
         let span = pairs.first().and_then(|(key, _)| self.node(*key)).map_or(node.span, |key| key.span);
@@ -77,7 +77,7 @@ impl<'a> DocumentReader<'a> {
             match &key.content {
                 NodeContent::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
                 NodeContent::Scalar { text, .. } => self.word(text, key.span, *value, fields, merged),
-                NodeContent::List(_) | NodeContent::Map(_) => self.wrong_form(key, "a key", "a word"),
+                NodeContent::List(_) | NodeContent::Map(_) => self.wrong_form(key, "a key", "a string"),
             }
         }
         for merge in merges {
@@ -91,7 +91,9 @@ impl<'a> DocumentReader<'a> {
         match &node.content {
             NodeContent::Map(pairs) => self.collect(pairs, fields, true),
             NodeContent::List(items) if lists => items.iter().for_each(|item| self.merge(*item, fields, false)),
-            NodeContent::List(_) | NodeContent::Scalar { .. } => self.wrong_form(node, "what `<<` merges", "a mapping"),
+            NodeContent::List(_) | NodeContent::Scalar { .. } => {
+                self.wrong_form(node, "the value of `<<`", "a mapping")
+            }
         }
     }
 
@@ -99,8 +101,8 @@ impl<'a> DocumentReader<'a> {
         let level = fields.level;
         let Some(word) = level.word(text) else {
             let finding = match self.dialect {
-                PolicyDialect::Envoyproxy if is_theirs(text) => {
-                    Finding::warning(key, format!("`{text}` means nothing {} and is passed over", level.place()))
+                PolicyDialect::Envoyproxy if is_of_envoyproxy(text) => {
+                    Finding::warning(key, format!("key `{text}` is ignored {}", level.place()))
                 }
                 PolicyDialect::Envoyproxy | PolicyDialect::Tollgate => unknown(text, key, level),
             };
@@ -109,14 +111,14 @@ impl<'a> DocumentReader<'a> {
         match fields.found.iter_mut().find(|field| field.name == word.name) {
             Some(_) if merged => {}
             Some(first) if !first.merged && self.dialect == PolicyDialect::Envoyproxy => {
-                let warning = Finding::warning(first.key, format!("`{text}` stands here twice; the last counts"));
-                let warning = warning.also(key, "the last");
+                let warning = Finding::warning(first.key, format!("duplicate key `{text}`, the last value is used"));
+                let warning = warning.also(key, "last value");
                 *first = Field { name: word.name, key, value, merged };
                 self.report(warning);
             }
             Some(first) if !first.merged => {
-                let error = Finding::error(key, format!("`{}` stands here twice", word.name));
-                let error = error.also(first.key, "first here");
+                let error = Finding::error(key, format!("duplicate key `{}`", word.name));
+                let error = error.also(first.key, "first defined here");
                 self.report(error);
             }
             Some(_) | None => fields.found.push(Field { name: word.name, key, value, merged }),
@@ -125,9 +127,9 @@ impl<'a> DocumentReader<'a> {
 
     pub(super) fn wrong_form(&mut self, node: &YamlNode, what: &str, wanted: &str) {
         let found = match &node.content {
-            NodeContent::Scalar { text, plain: true } if scalar::is_null(text) => "nothing".to_owned(),
+            NodeContent::Scalar { text, plain: true } if scalar::is_null(text) => "no value".to_owned(),
             NodeContent::Scalar { text, plain: true } => format!("`{}`", shown(text)),
-            NodeContent::Scalar { text, plain: false } => format!("the text `{}`", shown(text)),
+            NodeContent::Scalar { text, plain: false } => format!("the string `{}`", shown(text)),
             NodeContent::List(_) => "a list".to_owned(),
             NodeContent::Map(_) => "a mapping".to_owned(),
         };
@@ -143,7 +145,7 @@ impl<'a> DocumentReader<'a> {
     pub(super) fn text_at(&mut self, id: NodeId, what: &str) -> Option<Spanned<String>> {
         let node = self.node(id)?;
         let NodeContent::Scalar { text, .. } = &node.content else {
-            self.wrong_form(node, what, "text");
+            self.wrong_form(node, what, "a string");
             return None;
         };
         if text.len() > MAX_TEXT_BYTES {
@@ -168,7 +170,7 @@ impl<'a> DocumentReader<'a> {
     pub(super) fn texts(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<Vec<String>>> {
         let node = self.node(fields.get(self, word)?)?;
         let NodeContent::List(items) = &node.content else {
-            self.wrong_form(node, &format!("`{word}`"), "a list of texts");
+            self.wrong_form(node, &format!("`{word}`"), "a list of strings");
             return None;
         };
         let mut value = Vec::new();
@@ -277,18 +279,18 @@ fn plain(node: &YamlNode) -> Option<&str> {
 }
 
 /// Returns `true` if envoyproxy/ratelimit has the word, which it accepts at any level.
-fn is_theirs(text: &str) -> bool {
-    WORDS.iter().any(|word| word.name == text && word.is_theirs())
+fn is_of_envoyproxy(text: &str) -> bool {
+    WORDS.iter().any(|word| word.name == text && word.is_of_envoyproxy())
 }
 
 fn unknown(text: &str, key: SourceSpan, level: DocumentLevel) -> Finding {
     let places: Vec<_> = level.elsewhere(text).map(DocumentLevel::place).collect();
     if !places.is_empty() {
-        let error = Finding::error(key, format!("`{text}` does not belong {}", level.place()));
-        return error.note(format!("it belongs {}", places.join(" or ")));
+        let error = Finding::error(key, format!("key `{text}` is not allowed {}", level.place()));
+        return error.note(format!("it is allowed {}", places.join(" or ")));
     }
     let words = level.words().map(|word| word.name);
-    Finding::error(key, format!("unknown word `{}`", shown(text))).suggest(text, words.clone()).note(format!(
+    Finding::error(key, format!("unknown key `{}`", shown(text))).suggest(text, words.clone()).note(format!(
         "allowed {}: {}",
         level.place(),
         words.collect::<Vec<_>>().join(", ")

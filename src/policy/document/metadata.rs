@@ -11,7 +11,7 @@ use super::yaml::{NodeContent, NodeId, YamlNode};
 use crate::policy::report::Finding;
 
 /// The key of the metadata that holds options for Tollgate.
-pub(super) const OURS: &str = "tollgate";
+pub(super) const TOLLGATE: &str = "tollgate";
 
 impl DocumentReader<'_> {
     /// Returns the rule's metadata, without the options for Tollgate.
@@ -21,11 +21,11 @@ impl DocumentReader<'_> {
         match &node.content {
             NodeContent::Map(_) => {
                 let Value::Object(mut map) = self.json(id)? else { return None };
-                let had_ours = map.shift_remove(OURS).is_some();
+                let had_ours = map.shift_remove(TOLLGATE).is_some();
                 (!(had_ours && map.is_empty())).then_some(Value::Object(map))
             }
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
-                self.report(Finding::error(node.span, "metadata must be a mapping"));
+                self.wrong_form(node, "`metadata`", "a mapping");
                 None
             }
         }
@@ -56,7 +56,7 @@ impl DocumentReader<'_> {
                 NodeContent::Scalar { text, plain } => {
                     let name = if *plain { key_text(text) } else { text.clone() };
                     match map.get(&name) {
-                        Some(_) if own => self.twice(node, &name),
+                        Some(_) if own => self.report_duplicate(node, &name),
                         Some(_) => {}
                         None => {
                             let value = self.json(*value)?;
@@ -65,7 +65,7 @@ impl DocumentReader<'_> {
                     }
                 }
                 NodeContent::List(_) | NodeContent::Map(_) => {
-                    self.report(Finding::error(node.span, "a key of metadata must be text"));
+                    self.wrong_form(node, "a key of `metadata`", "a string");
                 }
             }
         }
@@ -78,14 +78,14 @@ impl DocumentReader<'_> {
             NodeContent::Map(pairs) => self.pairs(pairs, map, false),
             NodeContent::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
             NodeContent::Scalar { .. } => {
-                self.report(Finding::error(node.span, "must be a mapping to merge"));
+                self.wrong_form(node, "the value of `<<`", "a mapping");
                 None
             }
         }
     }
 
-    fn twice(&mut self, node: &YamlNode, name: &str) {
-        self.report(Finding::error(node.span, format!("`{}` stands here twice", super::shown(name))));
+    fn report_duplicate(&mut self, node: &YamlNode, name: &str) {
+        self.report(Finding::error(node.span, format!("duplicate key `{}`", super::shown(name))));
     }
 }
 

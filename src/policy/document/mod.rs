@@ -40,6 +40,9 @@ use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERR
 use written::{Options, Root, WrittenDocument, WrittenLease, WrittenLimit, WrittenRule, WrittenWindow};
 use yaml::{NodeContent, NodeId, Tree};
 
+/// Note for files without a policy.
+const POLICY_START: &str = "a policy starts with `domain: NAME`";
+
 /// Maximum number of rule levels. Envoy sends descriptors of a handful of entries.
 pub(super) const MAX_DEPTH: usize = 32;
 
@@ -78,8 +81,8 @@ pub(super) fn read(
     let roots = roots((file, is_whole), &tree, dialect, budget, findings);
     if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
         let span = super::report::SourceSpan { file, ..Default::default() };
-        let error = Finding::error(span, "the file holds no policy").whole_file();
-        findings.replace_since(&mark, error.note("a policy begins with `domain: NAME`; the file's text is not shown"));
+        let error = Finding::error(span, "file contains no policy").whole_file();
+        findings.replace_since(&mark, error.note(POLICY_START).note("the content of the file is not shown"));
     }
     roots
 }
@@ -123,23 +126,23 @@ fn roots(
         let span = super::report::SourceSpan { file, ..Default::default() };
         // Not treated as a policy without rules: a file that is being written is empty for a
         // moment.
-        findings.push(Finding::error(span, "the file holds no policy").note("a policy begins with `domain: NAME`"));
+        findings.push(Finding::error(span, "file contains no policy").note(POLICY_START));
     }
     let mut reader = DocumentReader { tree, dialect, findings, budget, path: String::new() };
-    let read = reader.those_read(&written);
+    let read = reader.documents_to_read(&written);
     read.iter().filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None }).collect()
 }
 
 impl DocumentReader<'_> {
     /// Returns the documents of a file that the dialect reads.
-    fn those_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
+    fn documents_to_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
         let Some((first, others)) = documents.split_first() else { return documents };
         if self.dialect == PolicyDialect::Tollgate {
             return documents;
         }
         for other in others {
             let Some(span) = self.node(*other).map(|other| other.span) else { continue };
-            self.report(Finding::warning(span, "passed over: only the first document of a file is read"));
+            self.report(Finding::warning(span, "only the first document of a file is read, this one is ignored"));
         }
         std::slice::from_ref(first)
     }
@@ -205,7 +208,7 @@ impl DocumentReader<'_> {
         let limit = self.section(fields, "rate_limit", DocumentLevel::Limit).map(|found| self.limit(&found));
         let candidate = self.section(fields, "candidate", DocumentLevel::Candidate).map(|found| self.limit(&found));
         let switches = self.switches(fields);
-        let (metadata, layer) = (self.metadata(fields), self.said_in_metadata(fields));
+        let (metadata, layer) = (self.metadata(fields), self.options_in_metadata(fields));
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
         Some(WrittenRule { key: key?, value, limit, candidate, switches, metadata, layer, children })
     }

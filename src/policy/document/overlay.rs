@@ -2,7 +2,7 @@
 //! rule.
 
 use super::fields::{DocumentReader, MappingFields};
-use super::metadata::OURS;
+use super::metadata::TOLLGATE;
 use super::vocabulary::DocumentLevel;
 use super::written::{Switches, WrittenEntry, WrittenLayer};
 use super::yaml::{NodeContent, NodeId};
@@ -47,8 +47,8 @@ impl DocumentReader<'_> {
     }
 
     /// Returns the options for Tollgate in the metadata of a rule.
-    pub(super) fn said_in_metadata(&mut self, fields: &MappingFields) -> Option<Box<WrittenLayer>> {
-        let ours = self.child(fields.get(self, "metadata")?, OURS)?;
+    pub(super) fn options_in_metadata(&mut self, fields: &MappingFields) -> Option<Box<WrittenLayer>> {
+        let ours = self.child(fields.get(self, "metadata")?, TOLLGATE)?;
         let fields = self.fields(ours, DocumentLevel::Tollgate)?;
         Some(Box::new(self.layer(&fields)))
     }

@@ -14,11 +14,11 @@ use crate::policy::{PolicyDialect, PolicyReport, Source};
 /// Default start of a test: the beginning of a minute, hour, day, month and year. In microseconds.
 const NEW_YEAR: u64 = 1_767_225_600_000_000;
 /// Description of the valid durations.
-const LENGTHS: &str = "a length is a whole number of us, ms, s, m, h or d such as 250ms or 15m";
+const LENGTHS: &str = "expected a whole number of us, ms, s, m, h or d such as 250ms or 15m";
 
 /// Reads a file of tests.
 pub(in crate::policy) fn read(source: &Source) -> Result<Trials, PolicyReport> {
-    document(source, "a file of tests", |reader, root| reader.trials(root, source))
+    document(source, "a test file", |reader, root| reader.trials(root, source))
 }
 
 /// Reads the only document of a file.
@@ -41,7 +41,7 @@ pub(super) fn document<T>(
         }
         roots => {
             if findings.errors() == 0 {
-                let message = format!("{what} is one document, found {}", roots.len());
+                let message = format!("{what} must have exactly one document, found {}", roots.len());
                 findings.push(Finding::error(SourceSpan::default(), message));
             }
             None
@@ -74,13 +74,14 @@ impl DocumentReader<'_> {
     fn step(&mut self, fields: &MappingFields, source: &Source) -> Option<TestStep> {
         let (at, after) = (self.instant(fields), self.length(fields, "after"));
         if let (Some(at), Some(after)) = (&at, &after) {
-            let error = Finding::error(after.span, "`after` beside `at`").also(at.span, "the moment");
-            self.report(error.note("a step is asked at a moment or some time after the one before"));
+            let error = Finding::error(after.span, "`after` and `at` cannot be combined").also(at.span, "`at` is here");
+            self.report(error.note("set the time of the step, or its time since the previous step"));
         }
         let (hits, refund) = (self.count(fields, "hits"), self.count(fields, "refund"));
         if let (Some(hits), Some(refund)) = (&hits, &refund) {
-            let error = Finding::error(refund.span, "`refund` beside `hits`").also(hits.span, "the hits");
-            self.report(error.note("a step takes hits or gives some back"));
+            let error =
+                Finding::error(refund.span, "`refund` and `hits` cannot be combined").also(hits.span, "`hits` is here");
+            self.report(error.note("a step either charges hits or refunds them"));
         }
         let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
         let hits = match (hits.map(narrow), refund.map(narrow)) {
@@ -113,7 +114,7 @@ impl DocumentReader<'_> {
         let written = self.maps(fields, "each", DocumentLevel::Expected);
         if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors) {
             let found = written.value.len();
-            let message = format!("`each` must have an item for each descriptor: {descriptors}, found {found}");
+            let message = format!("`each` must have one item per descriptor: expected {descriptors}, found {found}");
             self.report(Finding::error(written.span, message));
         }
         let one_by_one = ["remaining", "retry_after", "reset_after", "rule"];
@@ -121,8 +122,9 @@ impl DocumentReader<'_> {
             && let Some((word, id)) = one_by_one.iter().find_map(|word| Some((*word, fields.get(self, word)?)))
             && let Some(node) = self.node(id)
         {
-            let error = Finding::error(node.span, format!("`{word}` of which of the {descriptors} descriptors?"));
-            self.report(error.note("write it in the items of `each`"));
+            let error =
+                Finding::error(node.span, format!("`{word}` is ambiguous in a step with {descriptors} descriptors"));
+            self.report(error.note("set it in the items of `each`"));
         }
         let written = written.map(|written| written.value);
         written.iter().flatten().filter_map(|fields| self.expected(fields)).collect()
@@ -134,8 +136,8 @@ impl DocumentReader<'_> {
         let (retry_after, reset_after) = (self.wait(fields, "retry_after"), self.wait(fields, "reset_after"));
         let rule = self.text(fields, "rule").map(|rule| rule.value);
         if let (Some(Spanned { value: Code::Ok, span }), Some(_)) = (&code, retry_after) {
-            let error = Finding::error(*span, "`retry_after` is what a denied request is told");
-            self.report(error.note("with it write `expect: over_limit`"));
+            let error = Finding::error(*span, "`retry_after` requires `expect: over_limit`");
+            self.report(error.note("only a denied request has a time to retry"));
         }
         let rule = rule.map(|rule| if rule == "none" { String::new() } else { rule });
         Some(Expected { code: code?.value, remaining, retry_after, reset_after, rule })
@@ -145,8 +147,8 @@ impl DocumentReader<'_> {
         let text = self.some_text(fields, "at")?;
         let instant = text.value.parse::<jiff::Timestamp>().ok();
         let Some(us) = instant.and_then(|instant| u64::try_from(instant.as_microsecond()).ok()) else {
-            let error = Finding::error(text.span, format!("`{}` is not a moment", shown(&text.value)));
-            self.report(error.note("a moment is written as 2026-11-21T12:00:00Z"));
+            let error = Finding::error(text.span, format!("invalid time `{}`", shown(&text.value)));
+            self.report(error.note("expected a time such as 2026-11-21T12:00:00Z"));
             return None;
         };
         Some(Spanned { value: Timestamp::from_micros(us), span: text.span })
@@ -161,7 +163,7 @@ impl DocumentReader<'_> {
         let text = self.some_text(fields, word)?;
         let us = text.value.strip_suffix("us").and_then(|us| us.parse().ok()).map(Micros::new);
         let Some(value) = us.or_else(|| units::duration(&text.value)) else {
-            let error = Finding::error(text.span, format!("`{}` is not a length of time", shown(&text.value)));
+            let error = Finding::error(text.span, format!("invalid duration `{}`", shown(&text.value)));
             self.report(error.note(LENGTHS));
             return None;
         };

@@ -121,7 +121,7 @@ impl Builder {
             Event::MappingStart(_, anchor, _) => self.begin(anchor, span, true),
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.alias(anchor, span),
-            Event::UnresolvedAlias(_) => Err(Finding::error(span, "no anchor has this name")),
+            Event::UnresolvedAlias(_) => Err(Finding::error(span, "unknown anchor")),
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Ok(()),
             Event::DocumentStart(..) => {
                 self.anchors.clear();
@@ -171,14 +171,14 @@ impl Builder {
         }
         self.expanded = self.expanded.saturating_add(1);
         if self.expanded > MAX_EXPANDED {
-            return Err(Finding::error(span, format!("more than {MAX_EXPANDED} nodes, with every alias written out")));
+            return Err(Finding::error(span, format!("more than {MAX_EXPANDED} nodes with all aliases expanded")));
         }
         Ok(())
     }
 
     fn alias(&mut self, anchor: usize, span: SourceSpan) -> Result<(), Finding> {
         let Some(id) = self.anchors.get(&anchor).copied() else {
-            return Err(Finding::error(span, "an alias inside of what it names"));
+            return Err(Finding::error(span, "alias to a node that contains it"));
         };
         let size = self.tree.node(id).map_or(0, |node| node.size);
         self.expanded = self.expanded.saturating_add(size);
@@ -189,8 +189,8 @@ impl Builder {
         if self.aliased <= allowed {
             return Ok(());
         }
-        let error = Finding::error(span, format!("aliases add more than {allowed} nodes to the {written} written"));
-        Err(error.note(format!("allowed: {FREE_ALIASED}, and {ALIASED_PER_NODE} for each node that is written before")))
+        let error = Finding::error(span, format!("aliases add more than {allowed} nodes to {written} nodes"));
+        Err(error.note(format!("allowed: {FREE_ALIASED}, plus {ALIASED_PER_NODE} for each node before the alias")))
     }
 
     /// Returns the nodes, bytes and levels of a node with this content.
@@ -218,7 +218,7 @@ impl Builder {
         let offset = error.marker().byte_offset().unwrap_or(text.len());
         let start = u32::try_from(offset).unwrap_or(u32::MAX);
         let span = SourceSpan { file: self.file, start, end: start.saturating_add(1) };
-        Finding::error(span, format!("not YAML: {}", error.info())).note("the rest of this file was not looked at")
+        Finding::error(span, format!("invalid YAML: {}", error.info())).note("the rest of this file was not checked")
     }
 }
 

@@ -69,11 +69,11 @@ pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
         // Not treated as a request to lift all limits: a volume that is not mounted looks like
         // this.
         let wanted = if which.tests { "*.test.yaml or *.test.yml" } else { "*.yaml or *.yml" };
-        reading.report.push_unreadable(&path.display().to_string(), format!("no {wanted} is here"));
+        reading.report.push_unreadable(&path.display().to_string(), format!("no {wanted} files found"));
     }
     overlays.iter().for_each(|path| reading.path(path));
     if reading.folders > MAX_FOLDERS {
-        reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} folders"));
+        reading.report.push_unreadable("", format!("more than {MAX_FOLDERS} directories"));
     }
     if reading.report.is_empty() { Ok(reading.sources) } else { Err(reading.report) }
 }
@@ -114,7 +114,7 @@ impl FileReading<'_> {
             return;
         }
         if depth > MAX_DEPTH {
-            return self.refuse(path, format!("folders are nested more than {MAX_DEPTH} levels deep"));
+            return self.refuse(path, format!("directories are nested more than {MAX_DEPTH} levels deep"));
         }
         let children = fs::read_dir(path).and_then(|items| items.map(|item| Ok(item?.path())).collect());
         let mut children: Vec<PathBuf> = match children {
@@ -175,7 +175,7 @@ impl FileReading<'_> {
     }
 
     fn fail(&mut self, path: &Path, error: &io::Error) {
-        self.refuse(path, format!("cannot be read: {error}"));
+        self.refuse(path, format!("failed to read: {error}"));
     }
 
     fn refuse(&mut self, path: &Path, message: String) {

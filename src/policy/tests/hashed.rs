@@ -109,7 +109,7 @@ fn other_keys_begin_anew_and_a_comparison_says_so() {
 #[test]
 fn without_a_key_there_are_no_hashes() {
     let told = errors(&[TEXT]);
-    assert!(told.contains("`hash_values` needs a key") && told.contains("--hash-key-file"), "{told}");
+    assert!(told.contains("`hash_values` requires a hash key") && told.contains("--hash-key-file"), "{told}");
     assert!(told.contains("a.yaml:4:"), "{told}");
     let off = TEXT.replace("hash_values: true", "hash_values: false");
     assert!(load_all(&[&off]).is_ok());

@@ -153,7 +153,7 @@ fn rules_nest_to_a_bound() {
     assert_eq!(policies(&nested(32)).rules().count(), 32);
     assert!(errors(&[&nested(33)]).contains("nested more than 32 levels deep"));
     assert!(errors(&[&nested(100)]).contains("nested more than 128 levels deep"));
-    assert!(errors(&[&nested(200)]).contains("not YAML: recursion limit exceeded"));
+    assert!(errors(&[&nested(200)]).contains("invalid YAML: recursion limit exceeded"));
 }
 
 #[test]

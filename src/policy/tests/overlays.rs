@@ -101,7 +101,7 @@ fn counters_that_an_overlay_shares_are_shared() {
 #[test]
 fn what_does_not_apply_is_passed_over_unless_it_stands_beside_the_algorithm() {
     let overlay = "overlay: [{rate_limit: {burst: 2, share: 1}}]";
-    assert!(errors(&[POLICY, overlay]).contains("unknown word `share`"));
+    assert!(errors(&[POLICY, overlay]).contains("unknown key `share`"));
     overlaid(POLICY, "overlay:\n- rate_limit: {burst: 2, on_store_error: allow}\n- share_threshold: true\n");
 
     let beside = "overlay:\n- key: user\n  rate_limit: {algorithm: sliding_log, burst: 2}\n";
@@ -131,13 +131,13 @@ fn metadata_has_to_apply_and_is_not_given_to_callers() {
 
     assert!(errors(&[&rule("{rate_limit: {burst: 5}}")]).contains("`burst` does not apply to fixed_window"));
     let report = errors(&[&rule("{algorithm: gcra}")]);
-    assert!(report.contains("a.yaml:5:16") && report.contains("does not belong in tollgate of metadata"), "{report}");
+    assert!(report.contains("a.yaml:5:16") && report.contains("is not allowed in `metadata.tollgate`"), "{report}");
 }
 
 #[test]
 fn amounts_are_not_for_overlays() {
     let report = errors(&[POLICY, "overlay:\n- key: user\n  rate_limit: {unit: day}\n"]);
-    assert!(report.contains("`unit` does not belong in rate_limit of an overlay"), "{report}");
+    assert!(report.contains("`unit` is not allowed in `rate_limit` of an overlay"), "{report}");
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn an_entry_that_no_rule_matches_is_warned_of() {
     let overlay = "overlay:\n- key: usr\n  rate_limit: {algorithm: gcra}\n- key: user\n  shadow_mode: true\n";
     let loaded = load_all(&[POLICY, overlay]).unwrap();
     insta::assert_snapshot!(loaded.warnings.to_string(), @r"
-    warning: no rule matches this entry of the overlay
+    warning: overlay item matches no rule
      --> b.yaml:2:3
       |
     2 | - key: usr
       |   ^^^
-      = domain, key, value and name are those of the rule itself, as it is written
+      = `domain`, `key`, `value` and `name` match the rule itself, as written
     ");
 }
 
@@ -158,11 +158,11 @@ fn an_entry_that_no_rule_matches_is_warned_of() {
 fn an_entry_that_says_nothing_is_warned_of() {
     let loaded = load_all(&[POLICY, "overlay:\n- key: user\n"]).unwrap();
     let warnings = loaded.warnings.to_string();
-    assert!(warnings.contains("b.yaml:2:3") && warnings.contains("says nothing"), "{warnings}");
+    assert!(warnings.contains("b.yaml:2:3") && warnings.contains("sets no options"), "{warnings}");
 }
 
 #[test]
 fn a_document_with_the_words_of_both_is_a_policy_that_says_so() {
     let report = errors(&["domain: d\noverlay: []\n"]);
-    assert!(report.contains("`overlay` does not belong at the top of the file"), "{report}");
+    assert!(report.contains("`overlay` is not allowed at the top level of a policy"), "{report}");
 }

@@ -55,14 +55,16 @@ fn numbers_and_truths_are_those_of_yaml_1_1() {
         let set = policies(&limited(&format!("{{unlimited: {truth}}}")));
         assert_eq!(*set.rules().next().unwrap().imposes(), Imposes::Unlimited);
     }
-    assert!(errors(&[&limited("{unit: day, requests_per_unit: '5'}")]).contains("without quotes, found the text `5`"));
+    assert!(
+        errors(&[&limited("{unit: day, requests_per_unit: '5'}")]).contains("without quotes, found the string `5`")
+    );
     assert!(errors(&[&limited("{unit: day, requests_per_unit: 4294967296}")]).contains("from 0 to 4294967295"));
 }
 
 #[test]
 fn a_missing_amount_is_a_ban_and_a_warning() {
     assert_eq!(window(&limited("{unit: hour}")), "0/1h");
-    assert!(warnings(&limited("{unit: hour}")).contains("`requests_per_unit` is missing, which is a ban"));
+    assert!(warnings(&limited("{unit: hour}")).contains("`requests_per_unit` is missing, so all requests are denied"));
     assert_eq!(warnings(&limited("{unit: hour, requests_per_unit: 0}")), "");
 }
 
@@ -75,7 +77,9 @@ fn units_have_the_lengths_of_that_service() {
 
 #[test]
 fn unlimited_takes_no_unit_that_means_something() {
-    assert!(errors(&[&limited("{unlimited: true, unit: day}")]).contains("a unit beside `unlimited: true`"));
+    assert!(
+        errors(&[&limited("{unlimited: true, unit: day}")]).contains("`unit` and `unlimited: true` cannot be combined")
+    );
     assert!(warnings(&limited("{unlimited: true, unit: unknown}")).contains("no effect"));
     assert!(warnings(&limited("{unlimited: true, requests_per_unit: 5}")).contains("no effect"));
 }
@@ -116,8 +120,8 @@ fn a_byte_order_mark_and_carriage_returns_do_not_matter() {
 fn a_file_holds_several_documents() {
     let set = policies("domain: d\n---\n# nothing\n---\ndomain: e\ndescriptors:\n- key: k\n---\n");
     assert_eq!(set.policies().map(|policy| policy.domain().to_owned()).collect::<Vec<_>>(), ["d", "e"]);
-    assert!(errors(&["# nothing\n"]).contains("the file holds no policy"));
-    assert!(errors(&[""]).contains("the file holds no policy"));
+    assert!(errors(&["# nothing\n"]).contains("file contains no policy"));
+    assert!(errors(&[""]).contains("file contains no policy"));
 }
 
 #[test]

@@ -19,30 +19,30 @@ descriptors:
     let report = errors(&[first, second]);
     assert_eq!(report.matches('^').count(), "bursts".len() + "minutes".len() + "unit".len());
     insta::assert_snapshot!(report, @r##"
-    error: unknown word `bursts`
+    error: unknown key `bursts`
      --> a.yaml:7:56
       |
     7 |     rate_limit: {unit: minute, requests_per_unit: 100, bursts: 20}
       |                                                        ^^^^^^
       = did you mean `burst`?
-      = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
+      = allowed in `rate_limit`: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
       = in rule `plan=free > user` of domain `edge`
 
-    error: `minutes` is not a unit
+    error: invalid unit `minutes`
      --> a.yaml:9:22
       |
     9 |   rate_limit: {unit: minutes, requests_per_unit: 100}
       |                      ^^^^^^^
       = did you mean `minute`?
-      = a unit is second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m
+      = expected second, minute, hour, day, week, month or year, or a whole number of ms, s, m, h or d such as 250ms or 15m
       = in rule `remote_address` of domain `edge`
 
-    error: `unit` does not belong in an item of descriptors
+    error: key `unit` is not allowed in an item of `descriptors`
      --> b.yaml:4:3
       |
     4 |   unit: hour
       |   ^^^^
-      = it belongs in rate_limit or in candidate or in an item of windows
+      = it is allowed in `rate_limit` or in `candidate` or in an item of `windows`
       = in rule `account` of domain `login`
     "##);
 }
@@ -61,40 +61,40 @@ descriptors:
   rate_limit: {unit: day, requests_per_unit: 1, calender: yes}
 ";
     insta::assert_snapshot!(errors(&[text]), @r##"
-    error: unknown word `descriptor`
+    error: unknown key `descriptor`
      --> a.yaml:2:1
       |
     2 | descriptor: []
       | ^^^^^^^^^^
       = did you mean `descriptors`?
-      = allowed at the top of the file: domain, atomicity, defaults, descriptors
+      = allowed at the top level of a policy: domain, atomicity, defaults, descriptors
 
-    error: unknown word `algoritm`
+    error: unknown key `algoritm`
      --> a.yaml:3:12
       |
     3 | defaults: {algoritm: gcra, unit: day}
       |            ^^^^^^^^
       = did you mean `algorithm`?
-      = allowed in defaults: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
+      = allowed in `defaults`: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
       = in domain `d`
 
-    error: `unit` does not belong in defaults
+    error: key `unit` is not allowed in `defaults`
      --> a.yaml:3:28
       |
     3 | defaults: {algoritm: gcra, unit: day}
       |                            ^^^^
-      = it belongs in rate_limit or in candidate or in an item of windows
+      = it is allowed in `rate_limit` or in `candidate` or in an item of `windows`
       = in domain `d`
 
-    error: `key` is missing in an item of descriptors
+    error: `key` is missing in an item of `descriptors`
      --> a.yaml:5:3
       |
     5 | - value: v
       |   ^^^^^
-      = `key`: the entry's key; `*` stands for any text, as often as wanted
+      = `key`: the key of the descriptor entry; `*` matches any text and may occur more than once
       = in rule `?=v` of domain `d`
 
-    error: `shadow_mode` stands here twice
+    error: duplicate key `shadow_mode`
      --> a.yaml:8:3
       |
     8 |   shadow_mode: yes
@@ -102,16 +102,16 @@ descriptors:
      --> a.yaml:7:3
       |
     7 |   shadow_mode: yes
-      |   ^^^^^^^^^^^ first here
+      |   ^^^^^^^^^^^ first defined here
       = in rule `b` of domain `d`
 
-    error: unknown word `calender`
+    error: unknown key `calender`
       --> a.yaml:10:49
        |
     10 |   rate_limit: {unit: day, requests_per_unit: 1, calender: yes}
        |                                                 ^^^^^^^^
        = did you mean `calendar`?
-       = allowed in rate_limit: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
+       = allowed in `rate_limit`: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
        = in rule `c` of domain `d`
     "##);
 }
@@ -129,28 +129,28 @@ descriptors:
   rate_limit: {unit: day, requests_per_unit: 1.5, charge: sometimes, record: user}
 ";
     insta::assert_snapshot!(errors(&[text]), @r##"
-    error: `key` must be text, found a list
+    error: `key` must be a string, found a list
      --> a.yaml:3:8
       |
     3 | - key: [a]
       |        ^^^
       = in rule `?` of domain `d`
 
-    error: an item of `descriptors` must be a mapping of words to values, found `plain`
+    error: an item of `descriptors` must be a mapping, found `plain`
      --> a.yaml:4:3
       |
     4 | - plain
       |   ^^^^^
       = in rule `?` of domain `d`
 
-    error: `shadow_mode` must be true or false, without quotes, found the text `yes`
+    error: `shadow_mode` must be true or false, without quotes, found the string `yes`
      --> a.yaml:6:16
       |
     6 |   shadow_mode: 'yes'
       |                ^^^^^
       = in rule `b` of domain `d`
 
-    error: metadata must be a mapping
+    error: `metadata` must be a mapping, found `5`
      --> a.yaml:7:13
       |
     7 |   metadata: 5
@@ -171,7 +171,7 @@ descriptors:
       |                                                           ^^^^^^^^^
       = in rule `c` of domain `d`
 
-    error: `record` must be a list of texts, found `user`
+    error: `record` must be a list of strings, found `user`
      --> a.yaml:9:78
       |
     9 |   rate_limit: {unit: day, requests_per_unit: 1.5, charge: sometimes, record: user}
@@ -219,27 +219,27 @@ fn limits_that_cannot_work() {
     (4, 74) a burst of 100 takes more than 71 years to refill at 1 in 365d; lower burst or unit
     (4, 73) burst must be at least 1, found 0
     (4, 85) `buckets` does not apply to gcra
-    (4, 42) gcra has one rate and no `windows`
-    (4, 22) `unit` beside `windows`
-    (4, 25) windows must be from 1 to 8, found 0
+    (4, 42) `windows` does not apply to gcra, which has a single rate
+    (4, 22) `unit` and `windows` cannot be combined
+    (4, 25) `windows` must have from 1 to 8 items, found 0
     (4, 27) `requests_per_unit` is missing
     (4, 40) `unit` is missing
-    (4, 70) sliding_log keeps every hit and allows at most 10000 requests_per_unit, found 10001; sliding_window has no such bound
-    (4, 81) sliding_log cannot be charged always, which has no bound; use sliding_window
+    (4, 70) sliding_log stores every hit and supports at most 10000 requests_per_unit, found 10001; use sliding_window
+    (4, 81) sliding_log does not support `charge: always`, which has no bound; use sliding_window
     (4, 85) 999 buckets of whole microseconds would make the period of 1ms more than 1 % longer
     (4, 108) with estimate: weighted, buckets must divide the unit evenly, found 7 buckets in 1s
-    (4, 22) a calendar has no windows of `hour`
-    (4, 76) no time zone is called `Europe/Bern`; names are those of the IANA data base, such as Europe/Berlin
-    (4, 60) `time_zone` without a calendar
-    (4, 75) `override: inherit` cannot work here: a calendar's windows cannot take over a period
-    (4, 83) `override: inherit` cannot work here: sliding_log is bounded in its amount, and an override is not
+    (4, 22) `calendar` does not support the unit `hour`
+    (4, 76) unknown time zone `Europe/Bern`, expected a name from the IANA database such as Europe/Berlin
+    (4, 60) `time_zone` requires `calendar: true`
+    (4, 75) `override: inherit` is not possible: calendar windows cannot take the period of an override
+    (4, 83) `override: inherit` is not possible: sliding_log has a maximum amount, which an override may exceed
     (4, 22) unit must be from 1ms to 3650d, found 4000d
-    (4, 63) `200%` is not a size
-    (4, 74) `soon` is not a time that hits can be kept
-    (4, 76) the limit `n` replaces itself
+    (4, 63) invalid lease size `200%`
+    (4, 74) invalid lease ttl `soon`
+    (4, 76) limit `n` replaces itself
     (4, 87) `name` must not be empty
-    (4, 76) the limit `n` replaces itself
-    (4, 40) `burst` has no effect beside `unlimited: true`
+    (4, 76) limit `n` replaces itself
+    (4, 40) `burst` has no effect with `unlimited: true`
     (4, 15) `unit` is missing
     "##);
 }
@@ -248,7 +248,7 @@ fn limits_that_cannot_work() {
 fn duplicates_point_at_both_places() {
     let text = "domain: d\ndescriptors:\n- {key: a, value: b}\n- {key: c}\n- {key: a, value: b}\n";
     insta::assert_snapshot!(errors(&[text, "domain: d\n"]), @r##"
-    error: two rules for the same key and value
+    error: duplicate rule for this key and value
      --> a.yaml:5:9
       |
     5 | - {key: a, value: b}
@@ -256,10 +256,10 @@ fn duplicates_point_at_both_places() {
      --> a.yaml:3:9
       |
     3 | - {key: a, value: b}
-      |         ^ first here
+      |         ^ first defined here
       = in rule `a=b` of domain `d`
 
-    error: domain `d` stands in two documents
+    error: duplicate domain `d`
      --> b.yaml:1:9
       |
     1 | domain: d
@@ -267,8 +267,8 @@ fn duplicates_point_at_both_places() {
      --> a.yaml:1:9
       |
     1 | domain: d
-      |         ^ first here
-      = they are added up with --merge-domains
+      |         ^ first defined here
+      = use --merge-domains to merge the rules of several documents
     "##);
 }
 
@@ -278,7 +278,7 @@ fn merged_domains_are_added_up_and_their_duplicates_are_errors() {
     let merge = CompileOptions { merge_domains: true, ..CompileOptions::default() };
     assert_eq!(load(&sources(&files), &merge).unwrap().policies.rules().count(), 2);
     let same = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: a}]\n"];
-    assert!(load(&sources(&same), &merge).unwrap_err().to_string().contains("two rules for the same key and value"));
+    assert!(load(&sources(&same), &merge).unwrap_err().to_string().contains("duplicate rule for this key and value"));
 }
 
 #[test]
@@ -286,12 +286,12 @@ fn a_syntax_error_ends_its_file_and_no_other() {
     let report = load_all(&["domain: d\ndescriptors: [\n", "domain: ''\n"]).unwrap_err();
     assert_eq!(report.len(), 2);
     insta::assert_snapshot!(report, @r##"
-    error: not YAML: unclosed bracket '['
+    error: invalid YAML: unclosed bracket '['
      --> a.yaml:2:14
       |
     2 | descriptors: [
       |              ^
-      = the rest of this file was not looked at
+      = the rest of this file was not checked
 
     error: `domain` must not be empty
      --> b.yaml:1:9

@@ -19,7 +19,7 @@ tests:
 ",
     );
     insta::assert_snapshot!(report, @r##"
-    error: `refund` beside `hits`
+    error: `refund` and `hits` cannot be combined
      --> a.test.yaml:5:39
       |
     5 |   - { hit: user=ann, hits: 1, refund: 1, expect: fine }
@@ -27,8 +27,8 @@ tests:
      --> a.test.yaml:5:28
       |
     5 |   - { hit: user=ann, hits: 1, refund: 1, expect: fine }
-      |                            ^ the hits
-      = a step takes hits or gives some back
+      |                            ^ `hits` is here
+      = a step either charges hits or refunds them
       = in test `both`
 
     error: `expect` must be one of ok, over_limit, found `fine`
@@ -38,15 +38,15 @@ tests:
       |                                                  ^^^^
       = in test `both`
 
-    error: `remaining` of which of the 2 descriptors?
+    error: `remaining` is ambiguous in a step with 2 descriptors
      --> a.test.yaml:6:57
       |
     6 |   - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
       |                                                         ^
-      = write it in the items of `each`
+      = set it in the items of `each`
       = in test `both`
 
-    error: `each` must have an item for each descriptor: 2, found 1
+    error: `each` must have one item per descriptor: expected 2, found 1
      --> a.test.yaml:6:66
       |
     6 |   - { hit: [user=ann, user=bob], expect: ok, remaining: 1, each: [{ expect: ok }] }
@@ -67,12 +67,12 @@ tests:
 ",
     );
     insta::assert_snapshot!(report, @r##"
-    error: `tomorrow` is not a moment
+    error: invalid time `tomorrow`
      --> a.test.yaml:4:7
       |
     4 |   at: tomorrow
       |       ^^^^^^^^
-      = a moment is written as 2026-11-21T12:00:00Z
+      = expected a time such as 2026-11-21T12:00:00Z
       = in test `time`
 
     error: a descriptor must be key=value,key=value or a mapping, found a list
@@ -89,7 +89,7 @@ tests:
       |                         ^
       = in test `time`
 
-    error: `after` beside `at`
+    error: `after` and `at` cannot be combined
      --> a.test.yaml:6:35
       |
     6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
@@ -97,22 +97,25 @@ tests:
      --> a.test.yaml:6:43
       |
     6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
-      |                                           ^^^^^^^^^^^^^^^^^^^^ the moment
-      = a step is asked at a moment or some time after the one before
+      |                                           ^^^^^^^^^^^^^^^^^^^^ `at` is here
+      = set the time of the step, or its time since the previous step
       = in test `time`
 
-    error: unknown word `unit`
+    error: unknown key `unit`
      --> a.test.yaml:6:94
       |
     6 |   - { hit: [[]], times: 0, after: 1s, at: 2026-01-01T00:00:00Z, expect: ok, retry_after: 1s, unit: day }
       |                                                                                              ^^^^
-      = allowed in an item of steps: at, hit, hits, refund, after, times, every, expect, remaining, retry_after, reset_after, rule, each
+      = allowed in an item of `steps`: at, hit, hits, refund, after, times, every, expect, remaining, retry_after, reset_after, rule, each
       = in test `time`
     "##);
 }
 
 #[test]
 fn a_file_of_tests_is_one_document() {
-    assert!(errors("policies: [a]\n---\ntests: []\n").starts_with("error: a file of tests is one document, found 2"));
-    assert!(errors("").starts_with("error: a file of tests is one document, found 0"));
+    assert!(
+        errors("policies: [a]\n---\ntests: []\n")
+            .starts_with("error: a test file must have exactly one document, found 2")
+    );
+    assert!(errors("").starts_with("error: a test file must have exactly one document, found 0"));
 }

@@ -16,7 +16,7 @@ descriptors:
 - {key: b}
 ";
     insta::assert_snapshot!(warnings(text), @r##"
-    warning: this rule can never match
+    warning: unreachable rule: another rule matches first
      --> a.yaml:4:9
       |
     4 | - {key: a}
@@ -24,11 +24,11 @@ descriptors:
      --> a.yaml:3:9
       |
     3 | - {key: a, value: '*'}
-      |         ^ takes everything that it would match
-      = order: exact key and value, then rules with `*` as written, then the key alone
+      |         ^ matches everything that the rule would match
+      = matching order: exact key and value, then rules with `*` as written, then the key alone
       = in rule `a` of domain `d`
 
-    warning: this rule can never match
+    warning: unreachable rule: another rule matches first
      --> a.yaml:5:9
       |
     5 | - {key: a, value: x*}
@@ -36,11 +36,11 @@ descriptors:
      --> a.yaml:3:9
       |
     3 | - {key: a, value: '*'}
-      |         ^ takes everything that it would match
-      = order: exact key and value, then rules with `*` as written, then the key alone
+      |         ^ matches everything that the rule would match
+      = matching order: exact key and value, then rules with `*` as written, then the key alone
       = in rule `a=x*` of domain `d`
 
-    warning: this rule can never match
+    warning: unreachable rule: another rule matches first
      --> a.yaml:9:9
       |
     9 | - {key: b, value: x1y*}
@@ -48,8 +48,8 @@ descriptors:
      --> a.yaml:7:9
       |
     7 | - {key: b, value: x*y*}
-      |         ^ takes everything that it would match
-      = order: exact key and value, then rules with `*` as written, then the key alone
+      |         ^ matches everything that the rule would match
+      = matching order: exact key and value, then rules with `*` as written, then the key alone
       = in rule `b=x1y*` of domain `d`
     "##);
 }
@@ -66,16 +66,16 @@ descriptors:
   rate_limit: {unit: minute, requests_per_unit: 100, name: 'say \"x\"'}
 ";
     insta::assert_snapshot!(warnings(text), @r##"
-    warning: this looks paid afterwards, and is charged only when admitted
+    warning: the cost of these hits may be known only after the response, but `charge` is `admitted`
      --> a.yaml:4:16
       |
     4 |   rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, replaces: [{name: smal}]}
       |                ^^^^^^^^^
-      = a peek nearly always passes, and a later charge that does not fit is lost
-      = where the cost is known only when the response is done, write `charge: afterwards`
+      = a peek is almost always admitted, and a later charge that exceeds the limit is not counted
+      = if the cost is known only after the response, set `charge: afterwards`
       = in rule `llm_tokens` of domain `d`
 
-    warning: no limit of this policy is called `smal`
+    warning: `replaces` names an unknown limit `smal`
      --> a.yaml:4:89
       |
     4 |   rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, replaces: [{name: smal}]}
@@ -83,12 +83,12 @@ descriptors:
       = did you mean `small`?
       = in rule `llm_tokens` of domain `d`
 
-    warning: a quote or backslash in the name of a limit
+    warning: limit name contains a quote or a backslash
      --> a.yaml:8:60
       |
     8 |   rate_limit: {unit: minute, requests_per_unit: 100, name: 'say "x"'}
       |                                                            ^^^^^^^^^
-      = proxies put the name between quotes in a header, as it is
+      = proxies quote the name in a header without escaping it
       = in rule `b` of domain `d`
     "##);
 }
@@ -104,9 +104,9 @@ descriptors:
     let report = load_all(&[text]).unwrap_err();
     let messages: Vec<_> = report.iter().map(|problem| problem.message()).collect();
     let expected = [
-        "`requests_per_unit` is missing, which is a ban",
-        "`fortnight` is not a unit",
-        "`name` must be text, found a list",
+        "`requests_per_unit` is missing, so all requests are denied",
+        "invalid unit `fortnight`",
+        "`name` must be a string, found a list",
     ];
     assert_eq!(messages, expected);
 }
@@ -124,52 +124,54 @@ descriptors:
 - {key: good, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1s}}}
 ";
     insta::assert_snapshot!(warnings(text), @r##"
-    warning: this lease has no effect
+    warning: lease has no effect
      --> a.yaml:3:71
       |
     3 | - {key: ban, rate_limit: {unit: minute, requests_per_unit: 0, lease: {size: 10, ttl: 1s}}}
       |                                                                       ^^^^
-      = a ban admits nothing that could be taken in advance
+      = a ban (`requests_per_unit: 0`) has no hits to lease
       = in rule `ban` of domain `d`
 
-    warning: this lease has no effect
+    warning: lease has no effect
      --> a.yaml:4:72
       |
     4 | - {key: few, rate_limit: {unit: minute, requests_per_unit: 60, lease: {size: 50%, ttl: 1s}}}
       |                                                                        ^^^^
-      = no block has fewer than 4 hits, or more than 1/16 of those that are left; the size is 30, and at most 60 are left
+      = a lease has at least 4 hits and at most 1/16 of the remaining hits
+      = the size of this lease is 30, and at most 60 hits remain
       = in rule `few` of domain `d`
 
-    warning: this lease has no effect
+    warning: lease has no effect
      --> a.yaml:5:77
       |
     5 | - {key: small, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1, ttl: 1s}}}
       |                                                                             ^^^^
-      = no block has fewer than 4 hits, or more than 1/16 of those that are left; the size is 1, and at most 60000 are left
+      = a lease has at least 4 hits and at most 1/16 of the remaining hits
+      = the size of this lease is 1, and at most 60000 hits remain
       = in rule `small` of domain `d`
 
-    warning: this lease has no effect
+    warning: lease has no effect
      --> a.yaml:6:94
       |
     6 | - {key: vote, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1s}}}
       |                                                                                              ^^^^
-      = a limit in quota mode is judged with the others, where all of them are
+      = limits in quota mode are always evaluated together, in the store
       = in rule `vote` of domain `d`
 
-    warning: the ttl of this lease is no shorter than the period
+    warning: lease `ttl` is not shorter than the period of the limit
      --> a.yaml:7:76
       |
     7 | - {key: long, rate_limit: {unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1m}}}
       |                                                                            ^^^^
-      = a block ends with its window all the same
+      = a lease ends with its window at the latest
       = in rule `long` of domain `d`
 
-    warning: the ttl of this lease is no shorter than the period
+    warning: lease `ttl` is not shorter than the period of the limit
      --> a.yaml:8:95
       |
     8 | - {key: longer, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 60000, lease: {size: 1%, ttl: 1h}}}
       |                                                                                               ^^^^
-      = the limit holds in any period less the ttl: here in none
+      = with a lease, the limit applies to the period minus the ttl, which leaves nothing here
       = in rule `longer` of domain `d`
     "##);
 }

@@ -202,7 +202,7 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
     let certificate = problems(&[("REDIS_TLS_CLIENT_CERT", "/c")]);
     assert!(certificate.starts_with("REDIS_TLS_CLIENT_KEY: "), "{certificate}");
     let prefix = problems(&[("CACHE_KEY_PREFIX", "a{b")]);
-    assert!(prefix.starts_with("CACHE_KEY_PREFIX: ") && prefix.contains("hash tag that is not closed"), "{prefix}");
+    assert!(prefix.starts_with("CACHE_KEY_PREFIX: ") && prefix.contains("unclosed hash tag"), "{prefix}");
     let metadata = problems(&[
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_SERVER_URL", "h:1"),

@@ -50,8 +50,8 @@ use tokio_util::sync::CancellationToken;
 use self::block::Block;
 use self::book::{Book, TakenHits};
 use super::background::{Background, until_sent};
+use super::duplicates::are_alone;
 use super::owned::OwnedCheck;
-use super::repeats::are_alone;
 use super::{Check, Lender, Outcomes, Store, StoreError};
 use crate::algorithm::Charge;
 use crate::algorithm::amend::{Amended, Amendment};
@@ -65,7 +65,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A store that leases blocks of hits instead of calling another store for each request.
 pub struct Leases<S> {
-    desk: Arc<LeaseTable<S>>,
+    table: Arc<LeaseTable<S>>,
     under_way: Background,
 }
 
@@ -81,32 +81,32 @@ struct LeaseTable<S> {
 impl<S: Lender> Leases<S> {
     /// Creates a layer that leases hits from `store` for limits with a lease.
     pub fn new(store: S, metrics: Arc<Metrics>) -> Self {
-        let desk = LeaseTable { store, book: Mutex::default(), closing: CancellationToken::new(), metrics };
-        Self { desk: Arc::new(desk), under_way: Background::default() }
+        let table = LeaseTable { store, book: Mutex::default(), closing: CancellationToken::new(), metrics };
+        Self { table: Arc::new(table), under_way: Background::default() }
     }
 
     /// Returns the underlying store.
     pub fn store(&self) -> &S {
-        &self.desk.store
+        &self.table.store
     }
 
     /// Stops leasing, returns the unused hits of all blocks, and waits until that is done.
     pub async fn settled(&self) {
-        self.desk.closing.cancel();
+        self.table.closing.cancel();
         self.under_way.settled().await;
     }
 
     /// Takes the hits of a check from a block. Leases a block in the background if needed.
     fn take(&self, check: &Check<'_>, is_alone: bool, now: Instant) -> Option<TakenHits> {
         let lease = check.lease.as_ref().filter(|_| may_lease(check, is_alone))?;
-        let found = self.desk.book.lock().take(check, lease, now);
+        let found = self.table.book.lock().take(check, lease, now);
         if let Some(hits) = found.wanted {
             let limit = check.limit.charged(Charge::Admitted);
             let check = Check { limit: &limit, hits: Hits::Charge(hits), role: Role::Enforce, ..*check };
             let wanted = Arc::new(OwnedCheck::of(&check));
-            let work = Arc::clone(&self.desk).hold(Arc::clone(&wanted), lease.ttl);
-            if self.desk.closing.is_cancelled() || !self.under_way.spawn(work) {
-                self.desk.book.lock().answered(&wanted, Err(&StoreError::Unavailable), None);
+            let work = Arc::clone(&self.table).hold(Arc::clone(&wanted), lease.ttl);
+            if self.table.closing.is_cancelled() || !self.under_way.spawn(work) {
+                self.table.book.lock().answered(&wanted, Err(&StoreError::Unavailable), None);
             }
         }
         found.taken
@@ -121,10 +121,10 @@ impl<S: Lender> Leases<S> {
         let remaining = &mut taken.outcome.report.remaining;
         *remaining = remaining.saturating_add(hits.into());
         if !taken.block.put_back(hits.into()) {
-            let (desk, block, owned) = (Arc::clone(&self.desk), Arc::clone(&taken.block), OwnedCheck::of(check));
-            let begun = self.under_way.spawn(async move { desk.give_back(&owned, &block, hits.into()).await });
+            let (table, block, owned) = (Arc::clone(&self.table), Arc::clone(&taken.block), OwnedCheck::of(check));
+            let begun = self.under_way.spawn(async move { table.give_back(&owned, &block, hits.into()).await });
             if !begun {
-                self.desk.metrics.leases.lost.inc_by(hits.into());
+                self.table.metrics.leases.lost.inc_by(hits.into());
             }
         }
     }
@@ -132,7 +132,7 @@ impl<S: Lender> Leases<S> {
     /// Records the store's outcomes of checks that no block answered.
     fn learn(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
         for (check, outcome) in checks.iter().zip(outcomes).filter(|(check, _)| check.lease.is_some()) {
-            self.desk.book.lock().learn(check, outcome.as_ref());
+            self.table.book.lock().learn(check, outcome.as_ref());
         }
     }
 }
@@ -191,7 +191,7 @@ impl<S: Lender> Store for Leases<S> {
                     return Box::pin(request.decide_rest(prior, deadline)).await;
                 }
             }
-            let outcomes = self.desk.store.decide(checks, prior, deadline).await;
+            let outcomes = self.table.store.decide(checks, prior, deadline).await;
             if is_leased {
                 self.learn(checks, &outcomes);
             }
@@ -201,7 +201,7 @@ impl<S: Lender> Store for Leases<S> {
 
     /// Amends the counter only. Blocks that are held are still used to their ends.
     async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
-        self.desk.store.amend(check, amendment, deadline).await
+        self.table.store.amend(check, amendment, deadline).await
     }
 }
 
@@ -226,7 +226,7 @@ impl<'a, S: Lender> TakenOfBlocks<'a, S> {
     async fn decide_rest(self, prior: Prior, deadline: Instant) -> Outcomes {
         let rest = self.checks.iter().zip(&self.taken).filter(|(_, taken)| taken.is_none());
         let rest: Few<Check<'_>> = rest.map(|(check, _)| *check).collect();
-        let answers = self.leases.desk.store.decide(&rest, prior, deadline).await;
+        let answers = self.leases.table.store.decide(&rest, prior, deadline).await;
         self.leases.learn(&rest, &answers);
         self.finish(prior, &rest, answers)
     }

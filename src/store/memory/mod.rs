@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use self::budget::MemoryBudget;
 use self::shard::{Shard, bytes_of};
 use super::clock::{Clock, SystemClock};
-use super::repeats::firsts;
+use super::duplicates::firsts;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Question, judge};

@@ -59,9 +59,9 @@ pub(super) enum ConnectError {
     Tls(String),
     #[error(transparent)]
     Redis(#[from] redis::RedisError),
-    #[error("no connection within {0:?}")]
+    #[error("connection timed out after {0:?}")]
     Late(Duration),
-    #[error("the server is a replica, which takes no writes")]
+    #[error("server is a read-only replica")]
     Replica,
     #[error("{}", super::rights::advice(.user.as_deref(), .commands))]
     Forbidden { user: Option<String>, commands: Vec<&'static str> },

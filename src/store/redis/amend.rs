@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::answer::ScriptReply;
-use super::question::ScriptRequest;
+use super::decode::ScriptReply;
+use super::encode::ScriptRequest;
 use super::{RedisStore, plan};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::store::{Check, StoreError};

@@ -7,9 +7,9 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::answer::{self, ScriptReply};
+use super::decode::{self, ScriptReply};
+use super::encode::ScriptRequest;
 use super::failure::CallFailure;
-use super::question::ScriptRequest;
 use super::script::ScriptNeeds;
 use crate::algorithm::time::Timestamp;
 
@@ -135,7 +135,7 @@ impl ScriptCall {
         let failure = match reply {
             Ok(Value::BulkString(bytes)) => {
                 let counts = self.asked.iter().map(|asked| asked.question.checks.into());
-                match answer::read(&bytes, counts) {
+                match decode::read(&bytes, counts) {
                     Some(answers) => {
                         self.asked.iter_mut().zip(answers).for_each(|(asked, said)| asked.answer(Ok(said)));
                         return;

@@ -8,12 +8,12 @@ use futures_util::future::TryFutureExt as _;
 use tokio::time::Instant;
 
 use super::Time;
-use super::answer::ScriptReply;
 use super::batch::{How, Reply};
+use super::decode::ScriptReply;
+use super::encode::ScriptRequest;
 use super::failure::CallFailure;
 use super::key::key_of;
 use super::node::Node;
-use super::question::ScriptRequest;
 use super::routes::Routes;
 use super::slot::slot_of;
 use crate::algorithm::judge::Few;
@@ -120,7 +120,7 @@ impl Core {
         let mut last = self.complained.lock();
         if last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
             *last = Some(Instant::now());
-            tracing::warn!(text, "redis refused");
+            tracing::warn!(text, "Redis refused a command");
         }
     }
 
@@ -214,7 +214,9 @@ impl Core {
                     instants.extend([now, instant]);
                     let mut reaching = ScriptRequest::clone(&question);
                     if !reaching.reach(&instants) {
-                        return Err(CallFailure::Refused("a calendar is missed where none is told".to_owned()));
+                        return Err(CallFailure::Refused(
+                            "script requests a calendar window, but the limit has no calendar".to_owned(),
+                        ));
                     }
                     question = Arc::new(reaching);
                 }

@@ -44,23 +44,27 @@ async fn check_node(node: &Node, core: &Core, found: &mut CheckUp) {
     };
     if let Err(CallFailure::Refused(error) | CallFailure::Forbidden(error)) = node.call(&probe, within(PATIENCE)).await
     {
-        found.errors.push(format!("{address} runs no scripts, without which nothing is decided: {error}"));
+        found.errors.push(format!("{address} cannot run scripts, which all decisions need: {error}"));
     }
-    let policy = eviction_policy(node).await.unwrap_or_else(|| "of which it does not tell".to_owned());
-    if policy != "noeviction" {
-        found.warnings.push(format!(
-            "{address} has maxmemory-policy {policy} and may drop live counters, which admits more than the limits; set noeviction"
-        ));
+    match eviction_policy(node).await.as_deref() {
+        Some("noeviction") => {}
+        Some(policy) => found.warnings.push(format!(
+            "{address} has maxmemory-policy {policy} and may evict live counters, which admits more than the limits; set noeviction"
+        )),
+        None => found.warnings.push(format!(
+            "{address} does not report maxmemory-policy; unless it is noeviction, live counters may be evicted, which admits more \
+             than the limits"
+        )),
     }
     if node.is_sharded() {
         found.warnings.push(format!(
-            "{address} deals keys to several servers, as a proxy does: each key is asked about by itself, which costs a call each; \
-             redis-cluster:// at the servers themselves is faster"
+            "{address} is a proxy that distributes keys over several servers, so each key takes a separate call; \
+             for better performance, use redis-cluster:// with the addresses of the servers"
         ));
     }
     if by_slot && setting(node, "cluster-require-full-coverage").await.as_deref() == Some("yes") {
         found.warnings.push(format!(
-            "{address} has cluster-require-full-coverage yes: one master down stops all keys until it is replaced; set no"
+            "{address} has cluster-require-full-coverage yes: while one master is down, the Cluster refuses all keys; set it to no"
         ));
     }
 }
@@ -70,12 +74,12 @@ pub(super) async fn eviction_policy(node: &Node) -> Option<String> {
     match setting(node, "maxmemory-policy").await {
         Some(policy) => Some(policy),
         // CONFIG is forbidden by many cloud providers.
-        None => told(node, "memory", "maxmemory_policy").await,
+        None => info_field(node, "memory", "maxmemory_policy").await,
     }
 }
 
 /// Returns a field of a server's `INFO`.
-pub(super) async fn told(node: &Node, section: &str, name: &str) -> Option<String> {
+pub(super) async fn info_field(node: &Node, section: &str, name: &str) -> Option<String> {
     let mut command = redis::cmd("INFO");
     command.arg(section);
     let reply = node.call(&command, within(PATIENCE)).await.ok()?;

@@ -10,7 +10,7 @@ use redis::Value;
 use tracing::{info, warn};
 
 use super::calls::within;
-use super::locality;
+use super::foreign_slots;
 use super::node::Node;
 use super::routes::{Routes, SlotMap};
 use super::slot::SLOTS;
@@ -34,13 +34,13 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
         match told.max_by_key(|(standing, _)| *standing) {
             Some((_, map)) => {
                 if complained {
-                    info!(masters = map.masters.len(), "the Cluster's nodes are known");
+                    info!(masters = map.masters.len(), "Cluster nodes discovered");
                 }
                 complained = false;
                 routes.replace(map);
             }
             None if !complained => {
-                warn!("no node tells the Cluster's slots; trying on");
+                warn!("no node reports the Cluster slots; retrying");
                 complained = true;
             }
             None => {}
@@ -51,7 +51,7 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
         if complained {
             routes.doubt();
         }
-        locality::prove(&routes, &prefix).await;
+        foreign_slots::detect(&routes, &prefix).await;
         routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;
     }
 }

@@ -146,7 +146,7 @@ async fn open(access: &Access, address: &ServerAddress) -> Result<MultiplexedCon
             if !access.tls {
                 return greet(access, stream).await;
             }
-            greet(access, tls::shake_hands(access, host, stream).await?).await
+            greet(access, tls::handshake(access, host, stream).await?).await
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::RedisStore;
 use super::calls::{Core, within};
-use super::check_up::{eviction_policy, setting, told};
+use super::check_up::{eviction_policy, info_field, setting};
 use super::failure::CallFailure;
 use super::node::Node;
 use crate::store::StoreError;
@@ -21,12 +21,12 @@ const OLDEST: (u32, u32) = (6, 2);
 /// Commands needed for features other than decisions, in forms that change nothing, with the
 /// feature that fails without each. `KEY` is a key that is never written.
 const EXTRAS: [(&[&str], &str); 6] = [
-    (&["HGETALL", "KEY"], "the journals of all replicas as one"),
-    (&["PEXPIRE", "KEY", "1"], "the journals of all replicas as one"),
-    (&["ZCARD", "KEY"], "the number of replicas, for on_store_error: local"),
-    (&["ZREMRANGEBYSCORE", "KEY", "1", "0"], "the number of replicas, for on_store_error: local"),
-    (&["EXISTS", "KEY"], "one call for many slots of a Cluster's node"),
-    (&["INFO", "server"], "warnings at the start, /api/v1/store, the clocks of replicas"),
+    (&["HGETALL", "KEY"], "denials of all replicas"),
+    (&["PEXPIRE", "KEY", "1"], "denials of all replicas"),
+    (&["ZCARD", "KEY"], "number of replicas for on_store_error: local"),
+    (&["ZREMRANGEBYSCORE", "KEY", "1", "0"], "number of replicas for on_store_error: local"),
+    (&["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
+    (&["INFO", "server"], "startup warnings, /api/v1/store, clocks of replicas"),
 ];
 
 /// A finding about one server.
@@ -106,28 +106,30 @@ impl ServerFindings<'_> {
             return false;
         }
         let text = format!(
-            "the server requires a password, and none is given ({text}); give it by --redis-password-file FILE or \
-             TOLLGATE_REDIS_PASSWORD, with --redis-user NAME for a user of its own; nothing else was checked"
+            "the server requires a password, but none is configured ({text}); set --redis-password-file FILE or \
+             TOLLGATE_REDIS_PASSWORD, and --redis-user NAME for a named user; other checks were skipped"
         );
         self.add("password", Grade::Problem, text);
         true
     }
 
     async fn version(&mut self) {
-        let redis = told(self.node, "server", "redis_version").await;
-        let valkey = told(self.node, "server", "valkey_version").await;
+        let redis = info_field(self.node, "server", "redis_version").await;
+        let valkey = info_field(self.node, "server", "valkey_version").await;
         let (name, version) = match (valkey, redis) {
             (Some(version), _) => ("Valkey", version),
             (None, Some(version)) => ("Redis", version),
-            (None, None) => return self.add("version", Grade::Warning, "the server does not tell (INFO is refused)"),
+            (None, None) => return self.add("version", Grade::Warning, "unknown: INFO refused"),
         };
         let mut numbers = version.split('.').filter_map(|number| number.parse::<u32>().ok());
         let is_old = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) < OLDEST;
         let (major, minor) = OLDEST;
         match is_old {
-            true => {
-                self.add("version", Grade::Warning, format!("{name} {version}, older than the tested {major}.{minor}"))
-            }
+            true => self.add(
+                "version",
+                Grade::Warning,
+                format!("{name} {version}, older than the oldest tested version {major}.{minor}"),
+            ),
             false => self.add("version", Grade::Good, format!("{name} {version}")),
         }
     }
@@ -137,7 +139,7 @@ impl ServerFindings<'_> {
         for _ in 0..PINGS {
             let begun = Instant::now();
             if self.call(&["PING"]).await.is_err() {
-                return self.add("latency", Grade::Warning, "PING is refused");
+                return self.add("latency", Grade::Warning, "PING refused");
             }
             times.push(begun.elapsed());
         }
@@ -145,7 +147,7 @@ impl ServerFindings<'_> {
         let (median, longest) = (times.get(PINGS / 2).copied(), times.last().copied());
         let (median, longest) = (median.unwrap_or_default(), longest.unwrap_or_default());
         let grade = if median > SLOW { Grade::Warning } else { Grade::Good };
-        self.add("latency", grade, format!("{median:.1?}, the median of {PINGS} pings; {longest:.1?} at most"));
+        self.add("latency", grade, format!("median {median:.1?}, maximum {longest:.1?} of {PINGS} pings"));
     }
 
     async fn scripts(&mut self, core: &Core) {
@@ -156,18 +158,17 @@ impl ServerFindings<'_> {
         let time = self.call(&[&["EVAL", "return redis.call('TIME')[1]"], keys].concat()).await;
         match (run, time) {
             (Err(failure), _) => {
-                let text = format!("the server runs none, without which nothing is decided: {}", reason(&failure));
+                let text = format!("the server cannot run scripts, which all decisions need: {}", reason(&failure));
                 self.add("scripts", Grade::Problem, text);
             }
             (Ok(_), Err(failure)) => {
                 let text = format!(
-                    "they may not ask for the server's time, by which all replicas decide: {}; a dialect of Redis that \
-                     refuses this cannot be used",
+                    "scripts cannot read the server's clock, which all decisions need: {}; this server is not supported",
                     reason(&failure)
                 );
                 self.add("scripts", Grade::Problem, text);
             }
-            (Ok(_), Ok(_)) => self.add("scripts", Grade::Good, "they run, and know the server's time"),
+            (Ok(_), Ok(_)) => self.add("scripts", Grade::Good, "scripts run and can read the server's clock"),
         }
     }
 
@@ -181,9 +182,9 @@ impl ServerFindings<'_> {
             }
         }
         match missing.as_slice() {
-            [] => self.add("rights", Grade::Good, "the user may send all that is needed"),
+            [] => self.add("rights", Grade::Good, "the user has all permissions"),
             missing => {
-                let text = format!("decisions work; the user may not send {}", missing.join(", "));
+                let text = format!("decisions work, but the user has no permission for {}", missing.join(", "));
                 self.add("rights", Grade::Warning, text);
             }
         }
@@ -192,18 +193,16 @@ impl ServerFindings<'_> {
     /// Examines how many calls are needed for keys of several servers and slots.
     async fn keys(&mut self, core: &Core) {
         if self.node.is_sharded() {
-            let text = "a proxy deals them to several servers: each is asked about by a call of its own, which limits bear and \
-                        speed does not; redis-cluster:// at the servers themselves is faster";
+            let text = "a proxy distributes keys over several servers, so each key takes a separate call: limits are exact, \
+                        but slower; use redis-cluster:// with the addresses of the servers";
             return self.add("keys", Grade::Warning, text);
         }
         if !core.by_slot {
-            return self.add("keys", Grade::Good, "all are at this server");
+            return self.add("keys", Grade::Good, "all keys are on this server");
         }
         let text = match self.node.refuses_foreign_keys() {
-            true => "one call asks about those of all slots of the server",
-            false => {
-                "each slot is asked about by a call of its own: there is one server, or it does not refuse foreign keys"
-            }
+            true => "one call covers all slots of the server",
+            false => "each slot takes a separate call: there is one server, or it does not refuse foreign keys",
         };
         self.add("keys", Grade::Good, text);
     }
@@ -213,27 +212,28 @@ impl ServerFindings<'_> {
             Some("noeviction") => self.add("eviction", Grade::Good, "maxmemory-policy noeviction"),
             Some(policy) => {
                 let text = format!(
-                    "maxmemory-policy {policy} may drop live counters, which admits more than the limits; set noeviction"
+                    "maxmemory-policy {policy} may evict live counters, which admits more than the limits; set noeviction"
                 );
                 self.add("eviction", Grade::Warning, text);
             }
-            None => self.add("eviction", Grade::Warning, "the server does not tell its maxmemory-policy"),
+            None => self.add("eviction", Grade::Warning, "unknown: the server does not report maxmemory-policy"),
         }
     }
 
     async fn persistence(&mut self) {
-        let appends = told(self.node, "persistence", "aof_enabled").await;
+        let appends = info_field(self.node, "persistence", "aof_enabled").await;
         let saves = setting(self.node, "save").await;
         match (appends.as_deref(), saves.as_deref()) {
-            (Some("1"), _) => self.add("persistence", Grade::Good, "an append-only file"),
+            (Some("1"), _) => self.add("persistence", Grade::Good, "append-only file"),
             (_, Some(saves)) if !saves.is_empty() => {
-                let text = format!("snapshots (save {saves}): a restart gives back what was used since the last one");
+                let text =
+                    format!("snapshots (save {saves}): a restart loses the hits counted since the last snapshot");
                 self.add("persistence", Grade::Warning, text);
             }
             (Some(_), Some(_)) => {
-                self.add("persistence", Grade::Warning, "none: a restart of the server forgets all counters");
+                self.add("persistence", Grade::Warning, "none: a restart of the server loses all counters");
             }
-            (None, _) | (_, None) => self.add("persistence", Grade::Warning, "the server does not tell"),
+            (None, _) | (_, None) => self.add("persistence", Grade::Warning, "unknown: the server does not report it"),
         }
     }
 
@@ -244,11 +244,14 @@ impl ServerFindings<'_> {
         match setting(self.node, "cluster-require-full-coverage").await.as_deref() {
             Some("no") => self.add("coverage", Grade::Good, "cluster-require-full-coverage no"),
             Some(_) => {
-                let text =
-                    "cluster-require-full-coverage yes: one master down stops all keys until it is replaced; set no";
+                let text = "cluster-require-full-coverage yes: while one master is down, the Cluster refuses all keys; set it to no";
                 self.add("coverage", Grade::Warning, text);
             }
-            None => self.add("coverage", Grade::Warning, "the server does not tell cluster-require-full-coverage"),
+            None => self.add(
+                "coverage",
+                Grade::Warning,
+                "unknown: the server does not report cluster-require-full-coverage",
+            ),
         }
     }
 }

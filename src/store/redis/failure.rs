@@ -61,7 +61,7 @@ impl CallFailure {
     /// Classifies a reply that no script of this crate returns.
     pub(super) fn of_reply(reply: Value) -> Self {
         match reply.extract_error() {
-            Ok(_) => Self::Refused("the reply is none of our script".to_owned()),
+            Ok(_) => Self::Refused("unexpected reply to a script".to_owned()),
             Err(error) => Self::of(&error),
         }
     }

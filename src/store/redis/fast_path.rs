@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::RedisStore;
+use super::encode::{Context, MAX_EXACT, ScriptRequest};
 use super::key::key_of;
 use super::plan::Group;
-use super::question::{Context, MAX_EXACT, ScriptRequest};
 use super::script::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
 use crate::algorithm::gcra::{Backlog, Gcra};
 use crate::algorithm::judge::{Few, Hits, Outcome};

@@ -36,8 +36,8 @@ pub(super) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> RedisKey {
 /// Returns the reason why keys cannot begin with this prefix.
 pub fn check_prefix(prefix: &str) -> Result<(), String> {
     match in_braces(prefix.as_bytes()) {
-        None if prefix.contains('{') => Err(format!("`{{` begins a hash tag that is not closed, in `{prefix}`")),
-        Some([]) => Err(format!("the hash tag `{{}}` is empty, in `{prefix}`")),
+        None if prefix.contains('{') => Err(format!("unclosed hash tag `{{` in `{prefix}`")),
+        Some([]) => Err(format!("empty hash tag `{{}}` in `{prefix}`")),
         None | Some(_) => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::question::{Context, ScriptRequest, Undo, Wanted};
+use super::encode::{Context, ScriptRequest, Undo, Wanted};
 use super::{RedisStore, plan};
 use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;

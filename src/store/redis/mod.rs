@@ -8,22 +8,22 @@
 //! | file | purpose |
 //! |---|---|
 //! | `lua/`, `script` | the scripts |
-//! | `question`, `answer` | encoding of requests to them, decoding of their replies |
+//! | `encode`, `decode` | encoding of requests to them, decoding of their replies |
 //! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
 //! | `fast_path` | a request without rare features |
 //! | `key` | names of keys |
 //! | `options`, `url`, `access`, `slot` | addresses, credentials, the slot of a key |
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
 //! | `calls` | one request's part in one slot, with its retries |
-//! | `gather`, `batch` | requests sent to a node together: when, and as which commands |
+//! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
 //! | `node`, `failure` | one connection: deadlines, breaker, reconnection; kinds of failure |
 //! | `routes`, `single`, `cluster`, `sentinel` | the node of each slot, and its discovery |
-//! | `locality` | detection of Cluster nodes that accept one call for several slots |
+//! | `foreign_slots` | detection of Cluster nodes that accept one call for several slots |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
 //! | `tallies` | the callers that used a counter up |
-//! | `board` | texts that processes publish for each other |
+//! | `shared_denials` | denials that processes publish for each other |
 //! | `health`, `replica_clocks` | the servers' health, and the clocks of their replicas |
 //! | `check_up`, `examine` | warnings at startup; the full examination for an operator |
 //! | `replicas` | the number of processes that share the limits |
@@ -31,27 +31,26 @@
 
 mod access;
 mod amend;
-mod answer;
 mod batch;
-mod board;
+mod batcher;
 mod calls;
 mod check_up;
 mod cluster;
 mod connect;
+mod decode;
+mod encode;
 mod examine;
 mod failure;
 mod fast_path;
+mod foreign_slots;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod gather;
 mod health;
 mod key;
 mod lend;
-mod locality;
 mod node;
 mod options;
 mod plan;
-mod question;
 mod replica_clocks;
 mod replicas;
 mod request;
@@ -59,6 +58,7 @@ mod rights;
 mod routes;
 mod script;
 mod sentinel;
+mod shared_denials;
 mod single;
 mod slot;
 mod take_back;
@@ -73,7 +73,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
-pub use self::board::Left;
 use self::calls::{Core, within};
 use self::connect::RequiredRole;
 pub use self::examine::{Grade, StoreFinding};
@@ -87,6 +86,7 @@ use self::replica_clocks::ReplicaConnections;
 pub use self::replicas::ReplicaCount;
 use self::rights::Proof;
 use self::routes::Routes;
+pub use self::shared_denials::PublishedDenials;
 pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
 use super::background::Background;
 use super::fallback::Fallback;

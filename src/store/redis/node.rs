@@ -14,11 +14,11 @@ use tracing::{info, warn};
 
 use super::access::{Access, ConnectError};
 use super::batch::{How, PendingCall, Reply};
+use super::batcher::run_batcher;
 use super::connect::{Connector, NodeLink, RequiredRole};
+use super::encode::ScriptRequest;
 use super::failure::CallFailure;
-use super::gather::gather;
 use super::health::NodeHealth;
-use super::question::ScriptRequest;
 use super::url::ServerAddress;
 use crate::telemetry::metrics::{Latency, Metrics};
 
@@ -102,7 +102,7 @@ impl Node {
             left_at: parking_lot::Mutex::default(),
         });
         tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, role, metrics }));
-        tokio::spawn(gather(Arc::downgrade(&node), waiting));
+        tokio::spawn(run_batcher(Arc::downgrade(&node), waiting));
         node
     }
 
@@ -149,7 +149,7 @@ impl Node {
     }
 
     /// Records that the server refuses foreign keys.
-    pub(super) fn keeps_to_its_keys(&self) {
+    pub(super) fn set_refuses_foreign_keys(&self) {
         self.refuses_foreign_keys.store(true, Ordering::Relaxed);
     }
 
@@ -195,11 +195,11 @@ impl Node {
         let (link, begun) = (self.link(deadline).await?, Instant::now());
         let mut handle = link.handle();
         let Ok(answer) = timeout_at(deadline, handle.req_packed_command(command)).await else {
-            self.is_late(begun);
+            self.record_timeout(begun);
             return Err(CallFailure::Late);
         };
-        self.took(begun);
-        let answer = self.heard(answer, &link)?.extract_error().map_err(|error| CallFailure::of(&error));
+        self.record_latency(begun);
+        let answer = self.on_reply(answer, &link)?.extract_error().map_err(|error| CallFailure::of(&error));
         if matches!(answer, Err(CallFailure::ReadOnly)) {
             self.leave_replica(&link);
         }
@@ -246,7 +246,7 @@ impl Node {
     }
 
     /// Records a timeout of a request that has waited since `begun`.
-    pub(super) fn is_late(&self, begun: Instant) {
+    pub(super) fn record_timeout(&self, begun: Instant) {
         if begun.elapsed() >= FAIR_WAIT && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
         {
             self.open.store(true, Ordering::Relaxed);
@@ -255,12 +255,12 @@ impl Node {
     }
 
     /// Records the latency of a request that was sent at `begun`.
-    pub(super) fn took(&self, begun: Instant) {
+    pub(super) fn record_latency(&self, begun: Instant) {
         self.latency.record(begun.elapsed());
     }
 
     /// Records a reply on a link, and drops the link if it was lost.
-    pub(super) fn heard<T>(&self, answer: Result<T, RedisError>, link: &Arc<NodeLink>) -> Result<T, CallFailure> {
+    pub(super) fn on_reply<T>(&self, answer: Result<T, RedisError>, link: &Arc<NodeLink>) -> Result<T, CallFailure> {
         self.late.store(0, Ordering::Relaxed);
         let answer = answer.map_err(|error| CallFailure::of(&error));
         if matches!(answer, Err(CallFailure::Lost)) {
@@ -297,13 +297,13 @@ impl Node {
 
     /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
     /// was one.
-    async fn probe_until_heard(&self, link: &NodeLink, address: &str) -> bool {
-        warn!(address, "redis does not answer in time; its limits are answered by on_store_error until it does");
+    async fn probe_until_response(&self, link: &NodeLink, address: &str) -> bool {
+        warn!(address, "Redis timed out; on_store_error applies until it responds");
         let mut wait = FIRST_WAIT;
         for _ in 0..PROBES {
             if link.answers(PROBE_TIMEOUT).await {
                 self.close_breaker();
-                info!(address, "redis answers again");
+                info!(address, "Redis responds again");
                 return true;
             }
             tokio::time::sleep(jittered(wait)).await;
@@ -347,7 +347,7 @@ async fn keep(node: Weak<Node>, connector: Connector) {
         match connector.connect().await {
             Ok(link) => {
                 if complaint.take().is_some() {
-                    info!(address, "redis is reached");
+                    info!(address, "connected to Redis");
                 }
                 wait = FIRST_WAIT;
                 if let Some(node) = node.upgrade() {
@@ -360,7 +360,7 @@ async fn keep(node: Weak<Node>, connector: Connector) {
                 // The process warns of these once, regardless of the number of connections.
                 let is_told = matches!(error, ConnectError::Replica | ConnectError::Forbidden { .. });
                 if !is_told && complaint.as_ref() != Some(&reason) {
-                    warn!(address, error = reason, "redis cannot be reached; trying on");
+                    warn!(address, error = reason, "Redis unreachable; retrying");
                     complaint = Some(reason);
                 }
                 if let Some(node) = node.upgrade() {
@@ -382,7 +382,7 @@ async fn watch(node: &Weak<Node>, address: &str) -> bool {
     if told && !node.open.load(Ordering::Relaxed) {
         return true;
     }
-    let is_good = if told { node.probe_until_heard(&link, address).await } else { link.is_good(LOOK_TIMEOUT).await };
+    let is_good = if told { node.probe_until_response(&link, address).await } else { link.is_good(LOOK_TIMEOUT).await };
     if !is_good {
         node.lose(&link);
     }

@@ -13,9 +13,9 @@ use futures_util::future::{BoxFuture, FutureExt as _, MaybeDone, join_all, maybe
 use tokio::time::Instant;
 
 use super::RedisStore;
-use super::answer::{Answers, CheckReply, ScriptReply};
+use super::decode::{Answers, CheckReply, ScriptReply};
+use super::encode::{Context, ScriptRequest, Undo, Wanted};
 use super::plan::{self, Group};
-use super::question::{Context, ScriptRequest, Undo, Wanted};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, Role, combine};
 use crate::algorithm::{Charge, OnStoreError, Receipt};

@@ -114,7 +114,7 @@ pub(super) fn advice(user: Option<&str>, forbidden: &[&str]) -> String {
     let user = user.unwrap_or("default");
     let commands: Vec<String> = forbidden.iter().map(|command| format!("+{command}")).collect();
     format!(
-        "the user `{user}` may not send {}; to allow it: ACL SETUSER {user} {}",
+        "user `{user}` has no permission for {}; to grant it, run ACL SETUSER {user} {}",
         forbidden.join(", "),
         commands.join(" ")
     )
@@ -128,7 +128,7 @@ mod tests {
     fn the_advice_is_a_command_that_can_be_sent() {
         assert_eq!(
             advice(Some("app"), &["evalsha", "eval"]),
-            "the user `app` may not send evalsha, eval; to allow it: ACL SETUSER app +evalsha +eval"
+            "user `app` has no permission for evalsha, eval; to grant it, run ACL SETUSER app +evalsha +eval"
         );
         assert!(advice(None, &["del"]).contains("ACL SETUSER default +del"));
     }

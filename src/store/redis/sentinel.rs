@@ -31,13 +31,13 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
             Some((_, address)) => {
                 let known = routes.masters().iter().any(|node| node.address == address);
                 if !known {
-                    info!(%address, master, "the master is known");
+                    info!(%address, master, "master discovered");
                 }
                 complained = false;
                 routes.replace(SlotMap { masters: vec![address], by_slot: Vec::new() });
             }
             None if !complained => {
-                warn!(master, "no sentinel tells the master; trying on");
+                warn!(master, "no sentinel reports the master; retrying");
                 complained = true;
             }
             None => {}

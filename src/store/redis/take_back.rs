@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::RedisStore;
 use super::calls::{Core, within};
+use super::encode::{Context, ScriptRequest, Undo, Wanted};
 use super::plan::Group;
-use super::question::{Context, ScriptRequest, Undo, Wanted};
 use crate::algorithm::Receipt;
 use crate::store::background::until_sent;
 use crate::store::{Check, StoreError};

@@ -15,12 +15,12 @@ use crate::tls::{ServerVerifier, system_authorities};
 
 /// Performs the TLS handshake with the server of this name, using the current contents of the
 /// files.
-pub(super) async fn shake_hands(
+pub(super) async fn handshake(
     access: &Access,
     host: &str,
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
-    let name = ServerName::try_from(host.to_owned()).map_err(said)?;
+    let name = ServerName::try_from(host.to_owned()).map_err(tls_error)?;
     Ok(TlsConnector::from(Arc::new(config(access)?)).connect(name, stream).await?)
 }
 
@@ -29,9 +29,9 @@ fn config(access: &Access) -> Result<ClientConfig, ConnectError> {
     if access.system_roots {
         trusted.extend_from_slice(system_authorities());
     }
-    let Some(verifier) = ServerVerifier::new(trusted, access.any_hostname).map_err(said)? else {
+    let Some(verifier) = ServerVerifier::new(trusted, access.any_hostname).map_err(tls_error)? else {
         let place = access.ca.as_ref().map_or_else(|| "the system".to_owned(), |path| path.display().to_string());
-        return Err(ConnectError::Tls(format!("no certificate of an authority in {place}")));
+        return Err(ConnectError::Tls(format!("no CA certificate in {place}")));
     };
     let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     match &access.certificate {
@@ -39,7 +39,7 @@ fn config(access: &Access) -> Result<ClientConfig, ConnectError> {
         Some((chain, key)) => {
             let key = PrivateKeyDer::from_pem_slice(&read(key)?)
                 .map_err(|error| ConnectError::Tls(format!("{}: {error}", key.display())))?;
-            builder.with_client_auth_cert(certificates(chain)?, key).map_err(said)
+            builder.with_client_auth_cert(certificates(chain)?, key).map_err(tls_error)
         }
     }
 }
@@ -50,6 +50,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectErro
         .map_err(|error| ConnectError::Tls(format!("{}: {error}", path.display())))
 }
 
-fn said(error: impl std::fmt::Display) -> ConnectError {
+fn tls_error(error: impl std::fmt::Display) -> ConnectError {
     ConnectError::Tls(error.to_string())
 }

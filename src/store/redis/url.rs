@@ -59,7 +59,7 @@ impl RedisUrl {
             "redis" | "rediss" | "redis+unix" => Self::parse_rest(scheme, rest),
             _ => return None,
         };
-        Some(parse.map_err(|problem| format!("{problem}, in `{}`", without_password(text))))
+        Some(parse.map_err(|problem| format!("{problem} in `{}`", without_password(text))))
     }
 
     fn parse_rest(scheme: &str, rest: &str) -> Result<Self, String> {
@@ -74,7 +74,7 @@ impl RedisUrl {
             let database = query.strip_prefix("db=").map_or(Ok(0), database)?;
             let (user, password) = user_and_password(access)?;
             if !path.starts_with('/') {
-                return Err("the path of a socket begins with `/`".to_owned());
+                return Err("socket path must begin with `/`".to_owned());
             }
             return Ok(Self {
                 kind: Topology::Single(ServerAddress::Unix(path.into())),
@@ -87,10 +87,10 @@ impl RedisUrl {
         let (hosts, database_text) = rest.split_once('/').unwrap_or((rest, ""));
         let database = if database_text.is_empty() { 0 } else { database(database_text)? };
         if scheme.ends_with("-sentinel") {
-            let master = access.filter(|master| !master.is_empty()).ok_or("the master's name is missing before `@`")?;
+            let master = access.filter(|master| !master.is_empty()).ok_or("missing master name before `@`")?;
             if master.contains(':') {
                 return Err(
-                    "before `@` stands the master's name alone; passwords have settings of their own".to_owned()
+                    "expected only the master name before `@`; use the password settings, such as --redis-password-file".to_owned()
                 );
             }
             let kind = Topology::Sentinel { master: decoded(master)?, sentinels: addresses(hosts, SENTINEL_PORT)? };
@@ -99,11 +99,11 @@ impl RedisUrl {
         let (user, password) = user_and_password(access)?;
         let mut found = addresses(hosts, PORT)?;
         let kind = match (scheme.ends_with("-cluster"), found.len()) {
-            (true, _) if database > 0 => return Err("a Cluster has only database 0".to_owned()),
+            (true, _) if database > 0 => return Err("a Cluster supports only database 0".to_owned()),
             (true, _) => Topology::Cluster(found),
             (false, 1) => Topology::Single(found.remove(0)),
             (false, found) => {
-                return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`"));
+                return Err(format!("expected one host, found {found} (for a Cluster, use `redis-cluster://`)"));
             }
         };
         Ok(Self { kind, tls, database, user, password })
@@ -111,7 +111,7 @@ impl RedisUrl {
 }
 
 fn database(text: &str) -> Result<i64, String> {
-    let number = text.parse::<u16>().map_err(|_| "a database is a number".to_owned())?;
+    let number = text.parse::<u16>().map_err(|_| "database must be a number".to_owned())?;
     Ok(number.into())
 }
 
@@ -136,7 +136,7 @@ fn decoded(text: &str) -> Result<String, String> {
         bytes.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
     }
-    String::from_utf8(bytes).map_err(|_| "a name or password is not UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "name or password is not UTF-8".to_owned())
 }
 
 impl ServerAddress {
@@ -148,10 +148,10 @@ impl ServerAddress {
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() {
-            return Err("a host is missing".to_owned());
+            return Err("missing host".to_owned());
         }
-        let port = port_text
-            .map_or(Ok(port), |text| text.parse().map_err(|_| format!("what follows `{host}:` is not a port")))?;
+        let port =
+            port_text.map_or(Ok(port), |text| text.parse().map_err(|_| format!("invalid port after `{host}:`")))?;
         Ok(Self::Tcp(host.to_owned(), port))
     }
 }
@@ -254,17 +254,17 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_the_password() {
         let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err();
-        assert_eq!(problem("redis://u:secret@h:port"), "what follows `h:` is not a port, in `redis://u:***@h:***`");
-        assert_eq!(problem("redis://u:secret"), "what follows `u:` is not a port, in `redis://u:***`");
-        assert_eq!(problem("redis://:secret"), "a host is missing, in `redis://:***`");
-        assert_eq!(problem("redis://u:1/secret"), "a database is a number, in `redis://u:1/***`");
+        assert_eq!(problem("redis://u:secret@h:port"), "invalid port after `h:` in `redis://u:***@h:***`");
+        assert_eq!(problem("redis://u:secret"), "invalid port after `u:` in `redis://u:***`");
+        assert_eq!(problem("redis://:secret"), "missing host in `redis://:***`");
+        assert_eq!(problem("redis://u:1/secret"), "database must be a number in `redis://u:1/***`");
         assert!(!problem("redis-sentinel://:secret@m").contains("secret"));
         assert_eq!(
             problem("redis://a,b"),
-            "one host is allowed, found 2; a Cluster is `redis-cluster://`, in `redis://a,b`"
+            "expected one host, found 2 (for a Cluster, use `redis-cluster://`) in `redis://a,b`"
         );
-        assert_eq!(problem("redis-sentinel://a"), "the master's name is missing before `@`, in `redis-sentinel://a`");
-        assert_eq!(problem("redis-cluster://a/1"), "a Cluster has only database 0, in `redis-cluster://a/1`");
-        assert_eq!(problem("redis://"), "a host is missing, in `redis://`");
+        assert_eq!(problem("redis-sentinel://a"), "missing master name before `@` in `redis-sentinel://a`");
+        assert_eq!(problem("redis-cluster://a/1"), "a Cluster supports only database 0 in `redis-cluster://a/1`");
+        assert_eq!(problem("redis://"), "missing host in `redis://`");
     }
 }

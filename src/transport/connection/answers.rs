@@ -134,10 +134,10 @@ impl<S: Service> Connection<S> {
     /// wanted.
     fn finish(&mut self, id: u32, is_whole: bool) {
         if is_whole {
-            self.strikes.record_answer();
+            self.abuse.record_answer();
             self.remove(id);
         } else {
-            // Not recorded as an answer, which would offset strikes: this costs the client less
+            // Not recorded as an answer, which would offset abuse: this costs the client less
             // than a call.
             self.reset(id, Reason::NO_ERROR);
         }
@@ -260,6 +260,6 @@ impl<S: Service> Connection<S> {
         } else {
             self.reset(id, Reason::NO_ERROR)
         }
-        Ok(self.strikes.record_error()?)
+        Ok(self.abuse.record_error()?)
     }
 }

@@ -269,7 +269,7 @@ impl<S: Service> Connection<S> {
                 .reset_for_error(id, if is_within { Reason::PROTOCOL_ERROR } else { Reason::FLOW_CONTROL_ERROR });
         }
         if data.is_empty() && !is_end {
-            self.strikes.record_empty(now)?;
+            self.abuse.record_empty(now)?;
         }
         self.take_data(id, data, payload.len(), now);
         if is_end { self.end_input(id, None, now) } else { Ok(()) }

@@ -224,7 +224,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Returns `true` if the client has completed the HTTP/2 handshake.
-    pub(in crate::transport) fn has_shaken_hands(&self) -> bool {
+    pub(in crate::transport) fn has_completed_handshake(&self) -> bool {
         self.life.handshake == HandshakeState::Done
     }
 

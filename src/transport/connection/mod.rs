@@ -25,6 +25,7 @@ use foldhash::fast::RandomState;
 use futures_util::future::Either;
 
 pub(super) use self::life::Life;
+use super::abuse::{Abuse, AbuseCounters};
 use super::budget::{Budget, ConnectionAccount};
 use super::fields::HeaderFields;
 use super::frame::{self, Reason, kind};
@@ -32,7 +33,6 @@ use super::hpack::{Decoder, Encoder};
 use super::service::{Exchange, ResponseFuture, Route, Service};
 use super::slots::Slots;
 use super::stream::Stream;
-use super::strikes::{Abuse, Strikes};
 
 /// Receive window of each stream and of the connection, in bytes: far larger than any request.
 const WINDOW: u32 = 1 << 20;
@@ -103,7 +103,7 @@ pub(super) struct Connection<S: Service> {
     begun: usize,
     /// Bytes of work done by calls since then.
     work: usize,
-    strikes: Strikes,
+    abuse: AbuseCounters,
     spare: Vec<Exchange>,
     out: Vec<u8>,
     /// Bytes charged for a partial frame and for `out`.
@@ -217,7 +217,7 @@ impl<S: Service> Connection<S> {
             unacknowledged: 0,
             begun: 0,
             work: 0,
-            strikes: Strikes::new(now),
+            abuse: AbuseCounters::new(now),
             spare: Vec::new(),
             out: Vec::new(),
             buffered: 0,
@@ -338,7 +338,7 @@ impl<S: Service> Connection<S> {
     /// Resets a stream because of a client error.
     fn reset_for_error(&mut self, stream: u32, reason: Reason) -> Result<(), ConnectionFailure> {
         self.reset(stream, reason);
-        Ok(self.strikes.record_error()?)
+        Ok(self.abuse.record_error()?)
     }
 
     /// Removes a closed stream, and drops its call.

@@ -92,12 +92,12 @@ impl<S: Service> Connection<S> {
             kind::GOAWAY if head.stream != 0 => return Err(Reason::PROTOCOL_ERROR.into()),
             kind::GOAWAY if payload.len() < 8 => return Err(Reason::FRAME_SIZE_ERROR.into()),
             kind::GOAWAY => {
-                self.strikes.record_control(now)?;
+                self.abuse.record_control(now)?;
                 self.life.on_goaway();
             }
             kind::PUSH_PROMISE => return Err(Reason::PROTOCOL_ERROR.into()),
             // Unknown frame types are ignored (RFC 9113, 5.5).
-            _ => self.strikes.record_control(now)?,
+            _ => self.abuse.record_control(now)?,
         }
         Ok(0)
     }
@@ -112,7 +112,7 @@ impl<S: Service> Connection<S> {
     fn continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         let Some(mut block) = self.block.take() else { return Err(Reason::PROTOCOL_ERROR.into()) };
         if payload.is_empty() && !head.has(flag::END_HEADERS) {
-            self.strikes.record_empty(now)?;
+            self.abuse.record_empty(now)?;
         }
         if block.bytes.len().saturating_add(payload.len()) > MAX_BLOCK {
             return Err(ConnectionFailure { reason: Reason::ENHANCE_YOUR_CALM, end: ConnectionEnd::Flood });
@@ -139,9 +139,9 @@ impl<S: Service> Connection<S> {
         // Includes a stream that was answered before its whole request arrived.
         if self.streams.contains_key(&head.stream) || self.forgotten.contains(&head.stream) {
             self.remove(head.stream);
-            self.strikes.record_reset()?;
+            self.abuse.record_reset()?;
         } else {
-            self.strikes.record_control(self.life.heard_at())?;
+            self.abuse.record_control(self.life.heard_at())?;
         }
         Ok(())
     }
@@ -151,13 +151,13 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         if head.has(flag::ACK) {
-            self.strikes.record_control(now)?;
+            self.abuse.record_control(now)?;
             return if payload.is_empty() { Ok(()) } else { Err(Reason::FRAME_SIZE_ERROR.into()) };
         }
         if !payload.len().is_multiple_of(6) {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        self.strikes.record_empty(now)?;
+        self.abuse.record_empty(now)?;
         self.life.on_settings();
         let mut initial_window = None;
         for item in payload.chunks_exact(6) {
@@ -215,7 +215,7 @@ impl<S: Service> Connection<S> {
         if payload.len() != 8 {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        self.strikes.record_control(now)?;
+        self.abuse.record_control(now)?;
         if head.has(flag::ACK) {
             self.on_pong(payload);
             return Ok(());
@@ -227,7 +227,7 @@ impl<S: Service> Connection<S> {
     fn window_update(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         let Ok(bytes) = <[u8; 4]>::try_from(payload) else { return Err(Reason::FRAME_SIZE_ERROR.into()) };
         let increment = i64::from(u32::from_be_bytes(bytes) & frame::MAX_STREAM);
-        self.strikes.record_control(now)?;
+        self.abuse.record_control(now)?;
         if head.stream == 0 {
             if increment == 0 {
                 return Err(Reason::PROTOCOL_ERROR.into());
@@ -259,7 +259,7 @@ impl<S: Service> Connection<S> {
         if head.stream == 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
-        self.strikes.record_control(now)?;
+        self.abuse.record_control(now)?;
         let dependency = payload.first_chunk::<4>().filter(|_| payload.len() == 5);
         let reason = match dependency {
             None => Reason::FRAME_SIZE_ERROR,

@@ -34,7 +34,7 @@ use crate::tls::trusting_itself;
 /// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Suffix of the error for a key that cannot be read.
-const KNOWN_KEYS: &str = "; a key is RSA, ECDSA on P-256 or P-384, or Ed25519";
+const KNOWN_KEYS: &str = "; supported keys: RSA, ECDSA on P-256 or P-384, Ed25519";
 /// Maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
@@ -163,7 +163,7 @@ fn read(path: &Path) -> FileContents {
             Err(format!("{}: more than {MAX_BYTES} bytes", path.display()))
         }
         Ok(_) => Ok(bytes),
-        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
+        Err(error) => Err(format!("{}: failed to read: {error}", path.display())),
     }
 }
 
@@ -174,8 +174,8 @@ fn certificates(
 ) -> Option<Vec<CertificateDer<'static>>> {
     let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
         let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
-        let found = found.map_err(|error| format!("{}: no certificate in PEM: {error}", path.display()))?;
-        if found.is_empty() { Err(format!("{}: no certificate in PEM is in it", path.display())) } else { Ok(found) }
+        let found = found.map_err(|error| format!("{}: invalid PEM certificate: {error}", path.display()))?;
+        if found.is_empty() { Err(format!("{}: no PEM certificate found", path.display())) } else { Ok(found) }
     });
     found.map_err(|problem| problems.push(problem)).ok()
 }
@@ -183,7 +183,7 @@ fn certificates(
 fn key(path: &Path, contents: &FileContents, problems: &mut Vec<String>) -> Option<PrivateKeyDer<'static>> {
     let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
         PrivateKeyDer::from_pem_slice(pem)
-            .map_err(|error| format!("{}: no private key in PEM: {error}", path.display()))
+            .map_err(|error| format!("{}: invalid PEM private key: {error}", path.display()))
     });
     found.map_err(|problem| problems.push(problem)).ok()
 }
@@ -223,7 +223,7 @@ pub(super) fn client_certificate<S>(stream: &TlsStream<S>) -> Option<&Certificat
 /// Returns the first name that a client's certificate is issued for, if it presented one.
 pub fn client_name<S>(stream: &TlsStream<S>) -> Option<String> {
     let name = names::names(client_certificate(stream)?).next();
-    Some(name.map_or("a certificate without a name", CertificateName::text).to_owned())
+    Some(name.map_or("certificate without a name", CertificateName::text).to_owned())
 }
 
 /// Returns the reason for a failed handshake, as a metric label.

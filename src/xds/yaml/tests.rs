@@ -101,7 +101,12 @@ fn an_unlimited_rule_has_no_unit_and_one_with_a_unit_is_refused() {
         loaded(&config(vec![RateLimitDescriptor { rate_limit: Some(limit), ..rule("k", "") }]))
     };
     assert_eq!(unlimited(RateLimitUnit::Unknown).unwrap().rules().next().unwrap().imposes(), &Imposes::Unlimited);
-    assert!(unlimited(RateLimitUnit::Day).unwrap_err().to_string().contains("a unit beside `unlimited: true`"));
+    assert!(
+        unlimited(RateLimitUnit::Day)
+            .unwrap_err()
+            .to_string()
+            .contains("`unit` and `unlimited: true` cannot be combined")
+    );
 }
 
 #[test]
@@ -114,7 +119,7 @@ fn what_cannot_work_is_shown_at_its_place() {
         rule("", ""),
     ];
     let report = loaded(&config(broken.into())).unwrap_err().to_string();
-    for part in ["ns/gateway/http:5:13", "`99` is not a unit", "`unknown` is not a unit", "`key` must not be empty"] {
+    for part in ["ns/gateway/http:5:13", "invalid unit `99`", "invalid unit `unknown`", "`key` must not be empty"] {
         assert!(report.contains(part), "{part}\n{report}");
     }
 }

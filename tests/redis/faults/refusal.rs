@@ -162,14 +162,14 @@ async fn a_server_whose_authority_is_not_ours_is_told_and_not_trusted() {
 
 /// Asserts that the service is not ready, logs the reason once, and answers by `on_store_error`.
 async fn is_told(service: &mut Service, why: &str) {
-    let says = |line: &str| (line.contains("redis cannot be reached") && line.contains(why)).then_some(());
+    let says = |line: &str| (line.contains("Redis unreachable") && line.contains(why)).then_some(());
     service.tollgate.process.wait_for_line(why, says);
     assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
     assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(service.readiness().await, 503);
     let log = service.tollgate.process.log();
-    let complaints: Vec<&String> = log.iter().filter(|line| line.contains("redis cannot be reached")).collect();
+    let complaints: Vec<&String> = log.iter().filter(|line| line.contains("Redis unreachable")).collect();
     tell(why, format!("{} lines, such as {}", complaints.len(), complaints[0]));
     assert!(complaints.len() <= 8, "{complaints:#?}");
     assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");

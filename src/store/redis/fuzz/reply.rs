@@ -16,7 +16,7 @@ use crate::grpc::proto::RateLimitResponse;
 use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{CompileOptions, Source, load};
-use crate::store::redis::answer::{self, ScriptReply};
+use crate::store::redis::decode::{self, ScriptReply};
 use crate::store::{Check, Outcomes, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
@@ -28,7 +28,7 @@ struct Replying(Vec<u8>);
 
 impl Store for Replying {
     async fn decide(&self, checks: &[Check<'_>], _: Prior, _: Instant) -> Outcomes {
-        let said = answer::read(&self.0, [checks.len()]).and_then(|all| all.into_iter().next());
+        let said = decode::read(&self.0, [checks.len()]).and_then(|all| all.into_iter().next());
         match said.and_then(ScriptReply::judged) {
             Some(answers) => {
                 assert_eq!(answers.len(), checks.len());
@@ -39,7 +39,7 @@ impl Store for Replying {
     }
 
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
-        match answer::read(&self.0, [1]).and_then(|all| all.into_iter().next()) {
+        match decode::read(&self.0, [1]).and_then(|all| all.into_iter().next()) {
             Some(ScriptReply::Amended(amended)) => amended.map(|amended| *amended),
             Some(ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. }) | None => {
                 Err(StoreError::Refused)
@@ -75,7 +75,7 @@ pub fn run(bytes: &[u8]) {
 /// Parses a reply to several requests of up to three checks each.
 fn several(choice: u8, reply: &[u8]) {
     let counts = [choice & 3, (choice >> 2) & 3, (choice >> 4) & 3].map(usize::from);
-    let Some(all) = answer::read(reply, counts) else { return };
+    let Some(all) = decode::read(reply, counts) else { return };
     assert_eq!(all.len(), counts.len());
     for (said, count) in all.into_iter().zip(counts) {
         assert!(said.judged().is_none_or(|answers| answers.len() == count));

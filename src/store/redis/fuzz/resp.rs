@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::store::redis::batch::{Batch, How, PendingCall};
+use crate::store::redis::encode::ScriptRequest;
 use crate::store::redis::failure::CallFailure;
-use crate::store::redis::question::ScriptRequest;
 use crate::store::redis::script::ScriptNeeds;
 use crate::store::redis::slot::SLOTS;
 use crate::store::redis::url::ServerAddress;
-use crate::store::redis::{board, cluster, health, sentinel, tallies};
+use crate::store::redis::{cluster, health, sentinel, shared_denials, tallies};
 
 /// Number of requests in a batch.
 const REQUESTS: u16 = 3;
@@ -28,7 +28,7 @@ pub fn run(bytes: &[u8]) {
     }
     cluster::standing(value.clone());
     sentinel::read(&value);
-    board::read(value.clone(), 1);
+    shared_denials::read(value.clone(), 1);
     if let Value::BulkString(bytes) = &value {
         tallies::read(bytes);
         health::online_replicas(&String::from_utf8_lossy(bytes)).for_each(drop);

@@ -1,12 +1,12 @@
--- amend: what people do to one counter, and how it was before and is after. The same steps as src/algorithm/amend.rs.
+-- amend: changes one counter for an operator, and returns its state before and after. The same steps as src/algorithm/amend.rs.
 --
 -- KEYS    the counter of each request.
--- ARGV[1] and ARGV[2] as in counter.lua, where the values are told as well.
--- ARGV[3] and on, a request each: what (1: 0 look, 1 reset, 2 refund, 3 grant), algorithm (1), hits (4), for how long hits are granted
+-- ARGV[1] and ARGV[2] as in counter.lua, which also defines the format of the values.
+-- ARGV[3] and on, one request each: operation (1: 0 look, 1 reset, 2 refund, 3 grant), algorithm (1), hits (4), duration of the grant
 --   in us (7); then the algorithm's parameters.
--- Reply   of each request: 3 (1); verdict (1: as in decide.lua); where that is 1, how the counter was and how it is: instant (7), hits
---   that a grant has left (7), the instant at which they are gone (7), windows (1), of each: hits that count (7), hits left (7),
---   reset_after (7), time until one hit fits (7), both in us and 2^55 where absent. Or what `beyond` in counter.lua says.
+-- Reply   for each request: 3 (1); verdict (1: as in decide.lua); if that is 1, the state before and after: instant (7), remaining
+--   hits of a grant (7), the instant at which they expire (7), windows (1), for each: counted hits (7), remaining hits (7),
+--   reset_after (7), time until one hit fits (7), both in us, 2^55 if absent. Or the reply of `beyond` in counter.lua.
 local RESET, REFUND, GRANT = 1, 2, 3
 local AMENDED, UNREADABLE, DONE, NO_ROOM, NOT_WRITTEN = 3, 0, 1, 3, 4
 local ABSENT = 36028797018963968
@@ -22,7 +22,7 @@ local function look(check, state, at)
   return table.concat(parts)
 end
 
--- As if never used; charges from before are not taken back from what is charged after.
+-- Resets the counter to unused. Charges made before are not taken back from later charges.
 local function reset(check, counter, at)
   local before = counter.state
   if not before.exists and counter.tallies == '' then
@@ -39,7 +39,7 @@ local function reset(check, counter, at)
   return true
 end
 
--- Its instant is none that a grant or a reset before it has: what was taken of another goes back to none.
+-- Its instant differs from that of any earlier grant or reset, so that hits taken from another grant are not returned to it.
 local function grant(check, state, at)
   local before = state.extended and granted(state, at) or 0
   local granted_at = math.max(at, marked(state) + 1)

@@ -1,17 +1,17 @@
--- counter: a counter of whatever algorithm as it stands in its key, with what stands beside the algorithm's state: tallies, a
--- grant, a reset. The same steps as src/algorithm/amend.rs.
+-- counter: the value of a counter of any algorithm, with the data stored beside the algorithm's state: tallies, a grant, a reset.
+-- The same steps as src/algorithm/amend.rs.
 --
 -- ARGV[1] now in us since the epoch; empty: this server's clock.
--- ARGV[2] how long a counter is kept at least, in ms.
--- Values  tag: 16 + 2 * algorithm, 1 more where wide, 32 more where tallies follow, 64 more where a grant or a reset does; the tallies
---   after their length (4), each an entry after its length (2), hits charged (7), hits denied (7); hits that a grant has left (7),
---   the instant at which they are gone (7), that at which it was made (7), the instant of a reset (7), and the one from which no
---   charge before it would count any more (7); the algorithm's state. A key lives for a minute after its counter stops mattering.
+-- ARGV[2] minimum time to live of a counter, in ms.
+-- Values  tag: 16 + 2 * algorithm, plus 1 if wide, 32 if tallies follow, 64 if a grant or a reset follows; the tallies with a
+--   length prefix (4), for each: entry with a length prefix (2), charged hits (7), denied hits (7); remaining hits of a grant (7),
+--   the instant at which they expire (7), the instant of the grant (7), the instant of a reset (7), and the instant from which no
+--   charge before the reset would count (7); the algorithm's state. A key lives for a minute after its counter stops mattering.
 local TALLIED, EXTENDED = 32, 64
--- What stands beside a state, as `extended`: its places in the order of the value. It is never changed but replaced, so that a
--- copy of a state may share it.
+-- Indices of the fields of `extended`, the data beside a state, in the order of the value. The table is replaced, never changed,
+-- so that a copy of a state may share it.
 local LEFT, GONE_AT, GRANTED_AT, RESET_AT, RESET_UNTIL = 1, 2, 3, 4, 5
--- By their keys.
+-- Loaded counters, by key.
 local counters = {}
 
 local now = tonumber(ARGV[1])
@@ -20,7 +20,7 @@ if not now then
   now = clock[1] * 1000000 + clock[2]
 end
 
--- The state and the tallies, packed; nil where the value is none of this algorithm.
+-- Returns the state and the packed tallies; nil if another algorithm wrote the value.
 local function read_value(check, value)
   local tag, at, tallies, extended = string.byte(value, 1), 2, ''
   local is_extended = tag >= EXTENDED
@@ -40,7 +40,7 @@ local function read_value(check, value)
   end
 end
 
--- The counter of a check; without a state where its value cannot be read.
+-- Returns the counter of a check; without a state if its value cannot be read.
 local function load_counter(check)
   local counter = counters[check.key]
   if counter then
@@ -73,7 +73,7 @@ local function value_of(check, state, tallies)
   return pack('B', tag) .. body
 end
 
--- The later of the instants of the grant and the reset; 0 where there is neither.
+-- Returns the later of the instants of the grant and the reset; 0 if there is neither.
 local function marked(state)
   local extended = state.extended
   return extended and math.max(extended[GRANTED_AT], extended[RESET_AT]) or 0
@@ -83,8 +83,8 @@ local function instant(state)
   return math.max(now, state.last, marked(state))
 end
 
--- The reply to a request about a counter at whose instant no window of its calendar is known: 4 (1), this server's now (7), the
--- instant (7). Nothing is written then.
+-- Returns the reply to a request if no calendar window contains the counter's instant: 4 (1), this server's now (7), the
+-- instant (7). Nothing is written in this case.
 local BEYOND = 4
 local function beyond(check, state)
   local is_beyond = check.algorithm.is_beyond
@@ -93,13 +93,13 @@ local function beyond(check, state)
   end
 end
 
--- Hits that an extended state has granted.
+-- Returns the remaining hits of the grant of an extended state.
 local function granted(state, at)
   return at < state.extended[GONE_AT] and state.extended[LEFT] or 0
 end
 
--- Drops from an extended state what has no meaning any more; with every write of it. A grant has none at its end: what was taken of
--- it may come back until then.
+-- Removes expired parts of an extended state, on every write. A grant expires at its end, even if no hits remain: hits taken from
+-- it may be returned until then.
 local function settle_extended(state, at)
   local left, gone_at, granted_at, reset_at, reset_until = unpack(state.extended)
   if at >= gone_at then
@@ -111,7 +111,7 @@ local function settle_extended(state, at)
   state.extended = (gone_at > 0 or reset_until > 0) and { left, gone_at, granted_at, reset_at, reset_until } or nil
 end
 
--- Writes a counter to its key, or deletes that where there is nothing to tell. Gives the error, if there is one.
+-- Writes a counter to its key, or deletes the key if there is nothing to store. Returns the error, if any.
 local function save(key, counter)
   local check, state = counter.writer, counter.state
   local matters_until, extended = check.algorithm.matters_until(check.limit, state), state.extended

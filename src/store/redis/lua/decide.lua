@@ -1,38 +1,38 @@
 -- decide: judges the checks of one or more requests of any kind, one request after the other, at one
--- instant, and writes what their charge modes ask for: look first, write second, report last. The
+-- instant, and charges according to their charge modes, in three steps: look, write, report. The
 -- same steps as src/algorithm/judge.rs and verdict.rs.
 --
--- KEYS    the counters of each request, each once in it, one request's after the other's.
--- ARGV[1] and ARGV[2] as in counter.lua, where the values are told as well.
--- ARGV[3] and on, a request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 where other slots judge the rest of
---   it), keys (2), checks (2), then of each check: wanted (1: 0 charge, 1 peek, 2 refund, 3 take-back, 4 that
---   of hits that were taken of a grant), charge mode (1: 0 admitted,
+-- KEYS    the counters of the requests, in order; each counter once per request.
+-- ARGV[1] and ARGV[2] as in counter.lua, which also defines the format of the values.
+-- ARGV[3] and on, one request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 if other slots judge the rest of the
+--   request), keys (2), checks (2), then for each check: operation (1: 0 charge, 1 peek, 2 refund, 3 take-back, 4 take-back of
+--   hits from a grant), charge mode (1: 0 admitted,
 --   1 blamed, 2 always, 3 afterwards), role (1: 0 enforce, 1 shadow, 2 quota, 3 quota in shadow), on_store_error (1: 0 error,
---   1 allow, 2 deny, 3 the caller decides), algorithm (1), number of the key among the request's (2), hits (4), the instant that
---   was told of the charge to take back (7), entries to record (1), then each of these with its length (2); of a take-back what the
---   reply to the charge said: a value, whether a digest follows (1), and that; then the
+--   1 allow, 2 deny, 3 the caller decides), algorithm (1), number of the key in the request (2), hits (4), the instant of the
+--   charge to take back (7), entries to record (1), then each entry with a length prefix (2); for a take-back, data from the
+--   reply to the charge: a value, 1 if a digest follows (1), and the digest; then the
 --   algorithm's parameters.
--- Reply   of each request: alternatives (1); of each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
---   written), written (1: 2 of a grant), the instant that it was judged at, or that of the grant (7),
---   a report: hits left (7; of a fixed window with one period negative where it counts hits beyond its
---   limit), window (1), reset_after (7), retry_after (7), both in us and 2^55 where absent. Where the request was admitted here and more is to be
---   decided, by other slots or by the caller, alternatives is 1 and more follows each: a second report, of the counter without what
---   only an admitted request is charged; the counter's value then, after its length (2: 0 where there would be none, 65535 where
---   it is too long to tell); a digest of what was written instead (16). Or, instead of all that, what `beyond` in counter.lua says.
+-- Reply   for each request: alternatives (1); for each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no room, 4 not
+--   written), written (1: 2 if from a grant), the instant of the evaluation or of the grant (7),
+--   a report: remaining hits (7; negative for a fixed window with one period that counts hits beyond its
+--   limit), window (1), reset_after (7), retry_after (7), both in us, 2^55 if absent. If the request was admitted here and other
+--   slots or the caller decide the rest, alternatives is 1 and each check has more fields: a second report, of the counter without
+--   the hits that only an admitted request is charged; the value of that counter with a length prefix (2: 0 if it would not exist,
+--   65535 if it is too long to return); a digest of the value that was written (16). Or only the reply of `beyond` in counter.lua.
 local CHARGE, PEEK, REFUND, TAKE_BACK, TAKE_BACK_OF_GRANT = 0, 1, 2, 3, 4
 local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
 local UNREADABLE, ALLOWED, DENIED, NO_ROOM, NOT_WRITTEN, NO_VOTE = 0, 1, 2, 3, 4, 5
 local ABSENT = 36028797018963968
--- Longer values are not handed out to be put back; a take-back then goes by the receipt alone.
+-- Longer values are not returned for restoring. A take-back then uses the receipt alone.
 local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
 
--- Hits that a charge takes or a peek asks about.
+-- Returns the hits of a charge or a peek.
 local function hits_of(check)
   return check.wanted <= PEEK and check.hits or 0
 end
 
--- Hits that must fit: a peek at a limit that is charged afterwards must leave room for one.
+-- Returns the hits that must fit: at least one for a peek at a limit that is charged afterwards.
 local function needs(check)
   return math.max(hits_of(check), check.wanted == PEEK and check.mode == AFTERWARDS and 1 or 0)
 end
@@ -45,7 +45,7 @@ local function verdict(check, state)
   if check.algorithm.allows(check.limit, state, hits, at) then
     return ALLOWED
   end
-  -- What the limit has no room for may be taken of a grant.
+  -- Hits that do not fit the limit may be taken from a grant.
   local left = state.extended and granted(state, at) or 0
   return left > 0 and hits <= left and ALLOWED or DENIED
 end
@@ -55,12 +55,12 @@ local function take_of_grant(state, hits)
   state.extended = { left - hits, gone_at, granted_at, reset_at, reset_until }
 end
 
--- What a state is known by.
+-- Returns the digest of a state.
 local function digest_of(check, state)
   return string.sub(redis.sha1hex(value_of(check, state)), 1, 16)
 end
 
--- The state that a counter would have without a charge, as the reply to that said.
+-- Returns the state that a counter would have without a charge, from the reply to that charge.
 local function state_without(check)
   if check.otherwise == '' then
     return check.algorithm.unused(check.limit)
@@ -68,8 +68,8 @@ local function state_without(check)
   return check.otherwise and (read_value(check, check.otherwise))
 end
 
--- Whether nobody has written since a charge. A charge of the fast path comes without a digest of
--- what it wrote, which would be paid for by every charge: it is made again.
+-- Returns true if nothing was written since a charge. A charge of the fast path has no digest,
+-- which would add cost to every charge. It is repeated instead, and the result compared.
 local function is_untouched(check, state)
   if check.digest then
     return digest_of(check, state) == check.digest
@@ -82,8 +82,8 @@ local function is_untouched(check, state)
   return value_of(check, charged) == value_of(check, state)
 end
 
--- Takes a charge back. Where nobody has written since, the counter becomes what it would have been without all that only an
--- admitted request is charged: a clock that steps back finds all that it could have found.
+-- Takes a charge back. If nothing was written since, restores the state that the counter would have without the hits that only
+-- an admitted request is charged, so that nothing is lost if the clock steps back.
 local function undo(check, state, at)
   if state.restored and state.restored == check.digest then
     return true
@@ -114,7 +114,7 @@ local function undo(check, state, at)
   return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
 end
 
--- Writes the hits where they are charged, those of a peek to drafts alone; refunds and take-backs always. Says whether the
+-- Writes the hits if they are charged, those of a peek only to drafts; refunds and take-backs always. Returns true if the
 -- counter changed.
 local function write(check, state, charged, is_draft)
   local at, took = instant(state), false
@@ -148,7 +148,7 @@ local function charges(mode, allowed, admitted)
   return true
 end
 
--- The verdict on each check, in order; nothing is written but to drafts, which later checks of the same counter see.
+-- Sets the verdict of each check, in order. Writes only to drafts, which later checks of the same counter use.
 local function look(checks)
   local drafts = {}
   for i, check in ipairs(checks) do
@@ -164,8 +164,8 @@ local function look(checks)
   end
 end
 
--- The verdict on the request: 0 admitted, 1 denied, 2 failed; and whether the caller still decides an unreadable check, which
--- counts as allowed here. Votes of other slots are not known: a denial by all votes here is none where the request is partial.
+-- Returns the verdict of the request: 0 admitted, 1 denied, 2 failed; and true if the caller decides an unreadable check, which
+-- counts as allowed here. Votes of other slots are unknown, so votes alone do not deny a partial request.
 local function combine(request)
   local denied, failed, presumed, open, votes, passes = false, false, false, false, 0, 0
   for _, check in ipairs(request) do
@@ -203,7 +203,7 @@ local function own_state(check)
   return check.counter.state
 end
 
--- Writes to the states, which `state_of` gives, what is charged where the request is admitted or not.
+-- Charges the states returned by `state_of`, depending on whether the request is admitted.
 local function settle(request, admitted, state_of)
   for _, check in ipairs(request) do
     local state = check.verdict ~= UNREADABLE and state_of(check)
@@ -215,8 +215,8 @@ local function settle(request, admitted, state_of)
   end
 end
 
--- The window that binds: of a denial the one to wait longest for, else the one with the fewest hits left; ties go to the longer
--- period, and to the one written first. Hits left are those of all windows.
+-- Returns the report of the binding window: for a denial the one with the longest wait, else the one with the fewest remaining
+-- hits; ties go to the longer period, then to the first one. Remaining hits are those of all windows.
 local function report(check, state)
   if not state then
     return pack('>I7BI7I7', 0, 0, 0, 0)
@@ -236,7 +236,7 @@ local function report(check, state)
       left, reset, retry, window = other_left, other_reset, other_retry, i
     end
   end
-  -- A request is taken whole from the limit or from the grant: what one may have.
+  -- A request takes all its hits either from the limit or from the grant.
   fewest = math.max(fewest, state.extended and granted(state, at) or 0)
   if fewest == 0 and #windows == 1 and check.algorithm == algorithms[1] and windows[1].limit > 0 then
     fewest = math.min(windows[1].limit - check.algorithm.counts(check.limit, state, 1, at), 0)
@@ -244,8 +244,8 @@ local function report(check, state)
   return pack('>I7BI7I7', fewest, window - 1, reset, retry or ABSENT)
 end
 
--- Adds what was wanted to the tallies of the entries that the limit records. Where all places are taken, the entry with the
--- fewest hits goes into the empty one, which stands for all others.
+-- Adds the hits to the tallies of the entries that the limit records. If all places are taken, the entry with the fewest hits is
+-- merged into the empty entry, which counts all others.
 local PLACES = 40
 local function tally(check)
   local undoes = check.wanted == TAKE_BACK and check.written
@@ -280,7 +280,7 @@ local function tally(check)
     own[2] = math.min(own[2] + (check.verdict == DENIED and check.hits or 0), MAX_HITS)
   end
   for _, entry in ipairs(undoes and check.recorded or {}) do
-    -- Its place may have gone to another since.
+    -- The entry may have been replaced since.
     local own = tallies[entry] or tallies['']
     if own then
       own[1] = math.max(own[1] - check.hits, 0)
@@ -293,7 +293,7 @@ local function tally(check)
   counter.tallies, counter.dirty, counter.writer = table.concat(packed), true, check
 end
 
--- How many keys there are of requests before.
+-- Number of keys of the previous requests.
 local keys_before = 0
 
 local function parse(text)
@@ -329,7 +329,7 @@ local function parse(text)
     check.key = KEYS[keys_before + check.key]
     check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
     check.limit, at = check.algorithm.parameters(text, at)
-    -- A denied caller who comes back comes with all that this request wanted of the counter so far.
+    -- A denied caller retries with all hits of this request to the counter so far.
     local before = last_of[check.key]
     local so_far = before and before.so_far or 0
     check.sum = so_far + needs(check)
@@ -410,7 +410,7 @@ for key, counter in pairs(counters) do
   if counter.dirty then
     local err = save(key, counter)
     if err then
-      -- The replica of a failover: nothing ran, the caller may ask the new master.
+      -- A replica after a failover: nothing ran, and the caller may retry at the new master.
       if not saved and string.sub(err, 1, 8) == 'READONLY' then
         return redis.error_reply(err)
       end
@@ -422,8 +422,8 @@ for key, counter in pairs(counters) do
   end
 end
 if failed then
-  -- A check that was judged by what could not be saved was not judged. A denial stands that is of what is stored, and one for
-  -- which other checks of its request were not charged: without it they would be free.
+  -- A check based on a value that could not be saved counts as not evaluated. A denial remains valid if it is based on the stored
+  -- value, or if other checks of its request were not charged because of it: without it they would be free.
   for _, check in ipairs(judged) do
     if check.counter.failed then
       local stands = check.verdict == DENIED and check.stands

@@ -1,12 +1,12 @@
 -- fixed_window: limit hits per period, in windows counted from the epoch or by a calendar.
 -- The same steps as src/algorithm/fixed_window.rs.
 --
--- Parameters: windows (1), then of each: limit (4), period us (7), spans (1), and of each span, a window of a calendar, where it
---   begins (7) and where the next one does (7); none: multiples of the period. Instants in no span are not judged: the caller
---   is asked for the spans around them.
--- Value: tag, last us (7), hits of each window (4 each, 7 where wide).
+-- Parameters: windows (1), then for each: limit (4), period us (7), spans (1), and for each span, a window of a calendar, its
+--   start (7) and its end (7); without spans: multiples of the period. Instants in no span are not evaluated: the caller must
+--   send the spans around them.
+-- Value: tag, last us (7), hits of each window (4 each, 7 if wide).
 do
-  -- Where the window that an instant is in begins, and where the next one does; nothing where no span is known around it.
+  -- Returns the start and the end of the window that contains an instant; nothing if no known span contains it.
   local function bounds(window, at)
     local spans = window.spans
     if not spans then
@@ -28,7 +28,7 @@ do
     return 0, stop
   end
 
-  -- Replaces every count by change(window, count); writes nothing, and says so, where nothing changes.
+  -- Replaces every count by change(window, count). Returns false, and writes nothing, if nothing changes.
   local function rewrite(limit, state, now, change)
     local new, differs = {}, false
     for i, window in ipairs(limit.windows) do
@@ -60,7 +60,7 @@ do
       return { windows = windows }, at
     end,
 
-    -- Whether an instant is in no window that is known.
+    -- Returns true if no known window contains an instant.
     is_beyond = function(limit, at)
       for _, window in ipairs(limit.windows) do
         if not bounds(window, at) then
@@ -130,7 +130,7 @@ do
       end)
     end,
 
-    -- Of window i: hits left, us until it is as if never used, us until `denied` hits fit (nil: never).
+    -- Returns for window i: remaining hits, us until it resets, us until `denied` hits fit (nil: never).
     report = function(limit, state, i, denied, now)
       local window = limit.windows[i]
       local count, stop = used(window, state, i, now)
@@ -143,7 +143,7 @@ do
       return math.max(window.limit - count, 0), stop - now, retry
     end,
 
-    -- Hits that count now in window i.
+    -- Returns the hits that count now in window i.
     counts = function(limit, state, i, now)
       return (used(limit.windows[i], state, i, now))
     end,
@@ -151,7 +151,7 @@ do
     matters_until = function(limit, state)
       local latest = 0
       for _, window in ipairs(limit.windows) do
-        -- A window that no span is known of was left long ago.
+        -- A window without a known span ended long ago.
         local _, stop = bounds(window, state.last)
         latest = math.max(latest, stop or state.last)
       end

@@ -1,14 +1,14 @@
--- gcra, and token_bucket in other words: limit hits per period, evenly, and burst at once. The same steps as
+-- gcra, also named token_bucket: limit hits per period, evenly, and burst at once. The same steps as
 -- src/algorithm/gcra.rs.
 --
--- A hit costs T = period / limit; in lowest terms p / l. A backlog is `whole` us and `part` l-ths of one, so that no product
--- and no quotient leaves what a double is exact for.
+-- A hit costs T = period / limit; in lowest terms p / l. A backlog is `whole` us and `part` l-ths of one, so that all products
+-- and quotients are exact in a double.
 -- Parameters: limit (4), period us (7), l (4), p div l (7), p mod l (4), 65536 p div l (7, at most 2^53), 65536 p mod l (4), burst (4),
---   backlog of a burst (7, 4), deepest backlog (7, 4).
--- Value: tag, last us (7), whole (7), part (4), limit it was reckoned with (4). The short form, for what has no part and fits, until
---   2112: last div 16 (6), then 5 bytes of 4 bits last mod 16, 5 bits the length of limit, limit, and whole in what is left.
+--   backlog of a burst (7, 4), maximum backlog (7, 4).
+-- Value: tag, last us (7), whole (7), part (4), the limit that they are based on (4). The short form, for values that have no part and
+--   fit, until 2112: last div 16 (6), then 5 bytes: last mod 16 (4 bits), length of limit (5 bits), limit, whole (remaining bits).
 do
-  -- Of the short form's last 5 bytes, what is below the 4 bits of `last`, and below the 5 of the length.
+  -- Bounds of the last 5 bytes of the short form: without the 4 bits of `last`, and without the 5 bits of the length.
   local MAX_BACKLOG = 9007199254740992
   local SHORT, ROOM = 68719476736, 2147483648
   -- 16 * 2^48: instants from here on are too long for the short form.
@@ -21,7 +21,7 @@ do
     return a
   end
 
-  -- What a backlog is reckoned with that was written under this amount; the limit itself where that is its own.
+  -- Returns the terms of a backlog that was written under this amount; the limit itself if the amount is its own.
   local function interval_with(limit, amount)
     if amount == limit.limit then
       return limit
@@ -29,7 +29,7 @@ do
     return { limit = amount, period = limit.period, parts = amount / divisor(amount, limit.period) }
   end
 
-  -- The time that hits cost, and at most the longest backlog of an amount that is not the limit's own.
+  -- Returns the time that hits cost, bounded by the maximum backlog if the amount is not the limit's own.
   local function times(interval, hits)
     if not interval.whole then
       if interval.period / interval.limit * hits >= MAX_BACKLOG then
@@ -57,7 +57,7 @@ do
     return whole < other_whole or (whole == other_whole and part <= other_part)
   end
 
-  -- The difference; zero where the other is larger.
+  -- Returns the difference, or zero if the other is larger.
   local function minus(limit, whole, part, other_whole, other_part)
     if at_most(whole, part, other_whole, other_part) then
       return 0, 0
@@ -75,13 +75,13 @@ do
     return whole - elapsed, part
   end
 
-  -- At `now`, in parts of the interval that belongs to state.limit, by whose rate it drains.
+  -- Returns the backlog at `now`, in parts of the interval of state.limit, at whose rate it drains.
   local function backlog(state, now)
     return drained(state.whole, state.part, now - state.last)
   end
 
-  -- A backlog that was reckoned with another amount per the same period, in the limit's own parts: the same hits, rounded up.
-  -- Nothing where that is longer than the longest.
+  -- Converts a backlog of another amount per the same period to the limit's own parts: the same hits, rounded up. Returns nothing
+  -- if the result exceeds the maximum.
   local function rescaled(limit, whole, part, amount)
     if amount == limit.limit then
       return whole, part
@@ -105,8 +105,8 @@ do
     state.last, state.whole, state.part, state.limit = now, whole, part, amount
   end
 
-  -- Takes off what hits cost, less what has drained of it in `elapsed`. Reckons by the higher of the two rates, by which more
-  -- has drained: when in doubt, less is taken. Returns whether there was anything to take.
+  -- Subtracts the cost of hits, less what has drained of it in `elapsed`. Uses the higher of the two rates, at which more has
+  -- drained: when in doubt, less is subtracted. Returns true if there was anything to subtract.
   local function relieve(limit, state, hits, elapsed, now)
     local before, before_part = backlog(state, now)
     local interval, own, own_part = interval_with(limit, state.limit), rescaled(limit, before, before_part, state.limit)
@@ -200,7 +200,7 @@ do
       local before, before_part = backlog(state, now)
       local own, own_part = rescaled(limit, before, before_part, state.limit)
       if not own then
-        -- Past the longest backlog, which is past the deepest as well, nothing is added.
+        -- Nothing is added beyond the maximum that can be represented, which is also beyond the maximum backlog.
         set(state, before, before_part, state.limit, now)
         return
       end
@@ -208,7 +208,7 @@ do
       if not at_most(whole, part, limit.deepest, limit.deepest_part) then
         whole, part = limit.deepest, limit.deepest_part
       end
-      -- The deepest backlog bounds what is added, not what is there.
+      -- The maximum backlog bounds the addition, not the existing backlog.
       if at_most(whole, part, own, own_part) then
         whole, part = own, own_part
       end
@@ -227,7 +227,7 @@ do
       local whole, part = backlog(state, now)
       local interval, retry, left = interval_with(limit, state.limit), nil, 0
       if denied and denied <= limit.burst then
-        -- By the rate at which the backlog drains, which is that of the last write until the next one.
+        -- At the rate at which the backlog drains: until the next write, that of the last write.
         local after, after_part = minus(interval, whole, part, times(interval, limit.burst - denied))
         retry = after + (after_part > 0 and 1 or 0)
       end
@@ -237,7 +237,7 @@ do
       return left, whole + (part > 0 and 1 or 0), retry
     end,
 
-    -- Hits that have not drained; a part of one counts as one.
+    -- Returns the hits that have not drained; a part of one counts as one.
     counts = function(limit, state, _, now)
       return hits_in(interval_with(limit, state.limit), backlog(state, now))
     end,

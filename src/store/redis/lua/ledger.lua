@@ -1,14 +1,14 @@
--- ledger: positions in ascending order, each with the running total of hits up to and including it, packed in a string, so
--- that the hits since any position are one subtraction after a binary search. What both sliding algorithms remember.
+-- ledger: the data of both sliding algorithms: positions in ascending order, each with the running total of hits up to and
+-- including it, packed in a string. The hits since any position are one subtraction after a binary search.
 --
--- Packed: count (2), total before the oldest (4, 7 where wide), then position (7) and total (4 or 7) of each.
+-- Packed: count (2), total before the oldest (4, 7 if wide), then position (7) and total (4 or 7) of each entry.
 local ledger = {}
 
 function ledger.new()
   return { count = 0, base = 0, text = '', size = 11, format = '>I7I4' }
 end
 
--- A position and its total; i from 1.
+-- Returns a position and its total; i from 1.
 function ledger.entry(of, i)
   local position, total = unpack_from(of.format, of.text, (i - 1) * of.size + 1)
   return position, total
@@ -26,7 +26,7 @@ function ledger.total(of)
   return ledger.total_before(of, of.count + 1)
 end
 
--- The first i of which found(position, total) holds, count + 1 where there is none.
+-- Returns the first i for which found(position, total) is true, or count + 1.
 function ledger.first(of, found)
   local low, high = 1, of.count + 1
   while low < high do
@@ -40,14 +40,14 @@ function ledger.first(of, found)
   return low
 end
 
--- The first entry whose position is at least this.
+-- Returns the first entry with at least this position.
 function ledger.since(of, position)
   return ledger.first(of, function(other)
     return other >= position
   end)
 end
 
--- Drops all before entry i.
+-- Drops all entries before i.
 function ledger.forget(of, i)
   if i > 1 then
     of.base = ledger.total_before(of, i)
@@ -56,13 +56,13 @@ function ledger.forget(of, i)
   end
 end
 
--- Adds the oldest entry's hits to the next one.
+-- Merges the oldest entry into the next one.
 function ledger.merge_oldest(of)
   of.text = string.sub(of.text, of.size + 1)
   of.count = of.count - 1
 end
 
--- Rewrites all, totals from 0, so wide as the largest needs.
+-- Rewrites all entries, with totals from 0 and the given width.
 local function rebase(of, wide)
   local parts, base, format = {}, of.base, wide and '>I7I7' or '>I7I4'
   for i = 1, of.count do
@@ -72,7 +72,7 @@ local function rebase(of, wide)
   of.base, of.text, of.format, of.size = 0, table.concat(parts), format, wide and 14 or 11
 end
 
--- Adds hits at a position that is not before the newest; `merge`: to the newest where it has that position.
+-- Adds hits at a position that is not before the newest; `merge`: adds to the newest entry if it has that position.
 function ledger.add(of, position, hits, merge)
   local total = ledger.total(of) + hits
   if total >= 4294967296 and (of.size == 11 or total > MAX_HITS) then
@@ -87,13 +87,13 @@ function ledger.add(of, position, hits, merge)
   of.count = of.count + 1
 end
 
--- Drops the newest.
+-- Drops the newest entry.
 function ledger.pop(of)
   of.count = of.count - 1
   of.text = string.sub(of.text, 1, of.count * of.size)
 end
 
--- Takes hits away, newest first.
+-- Removes hits, newest first.
 function ledger.take_newest(of, hits)
   local total = ledger.total(of) - hits
   while of.count > 0 and ledger.total_before(of, of.count) >= total do
@@ -107,7 +107,7 @@ function ledger.take_newest(of, hits)
   end
 end
 
--- Takes hits away from entry i and, where it has fewer, from those after it. An entry without hits goes.
+-- Removes hits from entry i and, if it has fewer, from later entries. Entries without hits are dropped.
 function ledger.take_at(of, i, hits)
   local parts, before = { string.sub(of.text, 1, (i - 1) * of.size) }, ledger.total_before(of, i)
   local kept = i - 1
@@ -136,7 +136,7 @@ function ledger.read(text, at, wide)
   return of, stop
 end
 
--- All that go into one value are packed alike.
+-- All ledgers of a value have the same width.
 function ledger.is_wide(of)
   return of.size == 14 or of.base >= 4294967296
 end

@@ -1,9 +1,9 @@
--- sliding_log: exactly at most limit hits in any period, by remembering each. The same steps as src/algorithm/sliding_log.rs.
+-- sliding_log: exactly at most limit hits in any period, by storing each hit. The same steps as src/algorithm/sliding_log.rs.
 --
--- Parameters: windows (1), then of each: limit (4), period us (7).
+-- Parameters: windows (1), then for each: limit (4), period us (7).
 -- Value: tag, last us (7), a ledger; positions are instants in us.
 do
-  -- Charges past the limit can fill a log; then the two oldest become one, at the later instant.
+  -- Charges beyond the limit can fill a log. Then the two oldest entries are merged, at the later instant.
   local MAX_ENTRIES = 20000
 
   local function used(state, period, now)
@@ -76,7 +76,7 @@ do
       return true
     end,
 
-    -- Entries of one instant leave together, so it does not matter which of them the hits are taken of.
+    -- Entries of one instant expire together, so it does not matter from which of them hits are removed.
     take_back = function(limit, state, hits, at, now)
       local log = state.log
       local first = ledger.since(log, at)
@@ -111,7 +111,7 @@ do
       return math.max(window.limit - hits, 0), reset, retry
     end,
 
-    -- Hits that count now in window i.
+    -- Returns the hits that count now in window i.
     counts = function(limit, state, i, now)
       return used(state, limit.windows[i].period, now)
     end,

@@ -1,9 +1,9 @@
--- sliding_window: at most limit hits in any period, remembered in buckets. The same steps as src/algorithm/sliding_window.rs.
+-- sliding_window: at most limit hits in any period, counted in buckets. The same steps as src/algorithm/sliding_window.rs.
 --
--- Parameters: windows (1), buckets (2), weighted (1), then of each window: limit (4), period us (7), bucket width us (7).
--- Value: tag, last us (7), a ledger of each window; positions are bucket numbers.
+-- Parameters: windows (1), buckets (2), weighted (1), then for each window: limit (4), period us (7), bucket width us (7).
+-- Value: tag, last us (7), a ledger for each window; positions are bucket numbers.
 do
-  -- The first bucket that counts, the hits from it on, and those of them that count.
+  -- Returns the first bucket that counts, the hits from it on, and how many of them count.
   local function look(limit, state, i, now)
     local window, ring = limit.windows[i], state.rings[i]
     local current = math.floor(now / window.width)
@@ -25,7 +25,7 @@ do
     return (index + limit.buckets + 1) * window.width
   end
 
-  -- The instant at which no more than `room` hits count.
+  -- Returns the instant at which no more than `room` hits count.
   local function fits_at(limit, window, ring, room)
     local total = ledger.total(ring)
     local last_to_leave = ledger.first(ring, function(_, up_to)
@@ -35,7 +35,7 @@ do
     if not limit.weighted then
       return leaves(limit, window, index)
     end
-    -- It counts ceil(k * left / b) while `left` of it is in the period: room enough iff left <= room * b / k.
+    -- It counts ceil(k * left / b) while `left` of it is in the period: at most `room` iff left <= room * b / k.
     local hits = up_to - ledger.total_before(ring, last_to_leave)
     return leaves(limit, window, index) - multiply_divide(room - (total - up_to), window.width, hits)
   end
@@ -151,7 +151,7 @@ do
       return math.max(window.limit - counted, 0), reset, retry
     end,
 
-    -- Hits that count now in window i.
+    -- Returns the hits that count now in window i.
     counts = function(limit, state, i, now)
       local _, _, counted = look(limit, state, i, now)
       return counted

@@ -1,35 +1,34 @@
--- decide: judges requests one after the other at one instant, and writes what their charge modes
--- ask for.
+-- decide: judges requests one after the other at one instant, and charges according to their
+-- charge modes.
 --
--- KEYS    the counters of the checks, in their order; the same may come again in another request.
---   Of a Cluster's node that is known to refuse the keys of others (`locality.rs`), those of other
---   slots than the first one's come after ARGV[3] instead: a key that is not its own it refuses one
---   by one, and the request is passed on.
+-- KEYS    the counters of the checks, in order; a key may occur again in another request. For a
+--   Cluster node that is known to refuse the keys of other nodes (see `foreign_slots.rs`), keys of other
+--   slots than the first one's come after ARGV[3] instead: the node refuses foreign keys one by
+--   one, and the request is passed on.
 -- ARGV[1] and ARGV[2] as in ../counter.lua.
--- ARGV[3] each request's. One check that nobody else has a say in: algorithm (1), writes (1), hits
---   (4), the algorithm's parameters. Else: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; 4 more
---   where other slots judge the rest of it), checks (4), and of each: algorithm (1), writes where
---   the request is admitted (1), and where it is not (1), role (1: 0 enforce, 1 none, 2 quota, 3
---   quota in shadow), hits (4), the algorithm's parameters.
--- Reply   of each request: 2, passed on; or 5 and of each check: verdict (1: 1 allowed, 2 denied; 8
---   more if written), hits left (5; negative where a fixed window of
---   one period counts more than its limit), window (1), reset_after us (7), where denied
---   retry_after us (7, 2^55 where absent). Where other slots judge the rest and it was admitted
---   here, 6 instead of 5, and after each the same again for the counter without what only an
---   admitted request is charged; the instant (7); the value without such a charge after its length
---   (2: 0 where there is none, 65535 where it is too long to tell).
+-- ARGV[3] the requests. A single check that decides alone: algorithm (1), writes (1), hits (4), the
+--   algorithm's parameters. Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if
+--   other slots judge the rest), checks (4), and for each: algorithm (1), writes if the request is
+--   admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2 quota, 3 quota in shadow),
+--   hits (4), the algorithm's parameters.
+-- Reply   for each request: 2, passed on; or 5 and for each check: verdict (1: 1 allowed, 2 denied;
+--   plus 8 if written), remaining hits (5; negative if a fixed window of
+--   one period counts more than its limit), window (1), reset_after us (7), if denied
+--   retry_after us (7, 2^55 if absent). If other slots judge the rest and it was admitted here, 6
+--   instead of 5, and after each check the same fields again for the counter without the hits that
+--   only an admitted request is charged; the instant (7); the value without such a charge with a
+--   length prefix (2: 0 if there is none, 65535 if it is too long to return).
 local declared, size = #KEYS, #text
 local least_ms = renews and tonumber(ARGV[2]) or 1
 local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
 
--- Requests that were replied to, checks of those before, and where the next request begins.
+-- Number of replies, number of checks of previous requests, and position of the next request.
 local replied, before, place = 0, 0, 1
 
--- Times to live in milliseconds, as text: the same come again, and each call would make text of a
--- number.
+-- Times to live in milliseconds, as text. Cached, since formatting a number for each call is slow.
 local texts = {}
 
--- Writes a value to its key. Gives the error, if there is one.
+-- Writes a value to its key. Returns the error, if any.
 local function save(key, new, lives_until)
   if not lives_until then
     return pcall('SET', key, new, 'KEEPTTL').err
@@ -43,19 +42,19 @@ local function save(key, new, lives_until)
   return pcall('SET', key, new, 'PX', as_text).err
 end
 
--- What decides requests of several checks, and parts of requests: made only where there is one.
+-- Decides requests of several checks, and parts of requests. Created only if there is one.
 local function several()
   local ENFORCE, QUOTA = 0, 2
   local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
-  -- Of each check: its key, what is stored there, what is to be written, until when that matters,
-  -- the reply, the instant; and, where the request is not admitted, what would be written, until
-  -- when that would matter, and the reply.
+  -- For each check: its key, the stored value, the value to write, the time until which it
+  -- matters, the reply, the instant; and for the case that the request is not admitted, the value
+  -- to write, the time until which it matters, and the reply.
   local keys, values, news, lives, said, instants = {}, {}, {}, {}, {}, {}
   local other_news, other_lives, other_said = {}, {}, {}
 
-  -- Judges the checks of a request as one that is admitted or not. Gives whether all could be
-  -- judged, the place after them, whether those that enforce deny, whether votes do and none lets
-  -- pass, and whether what is written depends on the rest of the request.
+  -- Judges the checks of a request as one that is admitted or not. Returns true if all could be
+  -- judged, the position after them, true if an enforcing check denies, true if all votes deny,
+  -- and true if the written values depend on the rest of the request.
   local function look(count, at, is_admitted, news, lives, said)
     local known, depends, denied, votes, passes = true, false, false, false, false
     for i = 1, count do
@@ -79,7 +78,7 @@ local function several()
     return known, at, denied, votes and not passes, depends
   end
 
-  -- Writes what a request asks for. If a key cannot be written, restores those before it and
+  -- Writes the values of a request. If a key cannot be written, restores the previous ones and
   -- returns false: the request is passed on with nothing written.
   local function write(count)
     for i = 1, count do
@@ -97,7 +96,7 @@ local function several()
     return true
   end
 
-  -- Adds what would be if the request were not admitted.
+  -- Adds the fields for the case that the request is not admitted.
   local function add_alternatives(count)
     for i = 1, count do
       local value = news[i] and not other_news[i] and values[i] or ''

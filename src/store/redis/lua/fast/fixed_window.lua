@@ -1,14 +1,14 @@
 -- fixed_window: the same steps as ../fixed_window.lua.
 --
--- Parameters: as there.
+-- Parameters: as in ../fixed_window.lua.
 -- Value: 18, last us (7), hits of each window (4 each).
 do
   local byte, min = string.byte, math.min
-  -- Of each window.
+  -- For each window.
   local limits, periods, stops, counts = {}, {}, {}, {}
 
-  -- Reads the windows from the text; the place after them, and false where no span is known around
-  -- the instant.
+  -- Reads the windows from the text. Returns the position after them, and false if no known span
+  -- contains the instant.
   local function read_windows(at, count, instant)
     local known = true
     for i = 1, count do

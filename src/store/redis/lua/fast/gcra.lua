@@ -1,15 +1,15 @@
 -- gcra: the same steps as ../gcra.lua.
 --
--- Parameters: limit (4), l (4), p (7), burst (4), then lengths of time, whole us (7) and l-ths (4):
---   what the hits cost, the longest backlog that has room for them, the deepest backlog; what
---   stands in the short form before the backlog (5), bound of a backlog there (4).
--- Value: 24, the short form; or 25, last us (7), whole (7), part (4), limit it was reckoned with
---   (4).
+-- Parameters: limit (4), l (4), p (7), burst (4), then durations, whole us (7) and l-ths (4): cost
+--   of the hits, maximum backlog that admits them, maximum backlog; bits of the short form before
+--   the backlog (5), bound of a backlog in the short form (4).
+-- Value: 24, the short form; or 25, last us (7), whole (7), part (4), the limit that they are based
+--   on (4).
 do
   local floor = math.floor
-  -- What a double counts exactly to.
+  -- Maximum integer that a double represents exactly, with all integers below it.
   local MAX_BACKLOG = 9007199254740992
-  -- Of the short form's last 5 bytes, what is below the 4 bits of `last`.
+  -- Bound of the last 5 bytes of the short form without the 4 bits of `last`.
   local LAST_16TH = 68719476736
   -- Instants from here on are too long for the short form.
   local SHORT_UNTIL = 4503599627370496
@@ -73,7 +73,7 @@ do
     else
       allowed = hits <= burst and (whole < room or (whole == room and part <= room_part))
       is_written = writes == BOTH or writes == (allowed and 1 or 2)
-      -- The deepest backlog bounds what is added, not what is there.
+      -- The maximum backlog bounds the addition, not the existing backlog.
       if is_written and (whole < deepest or (whole == deepest and part < deepest_part)) then
         whole, part = whole + cost, part + cost_part
         if part >= l then

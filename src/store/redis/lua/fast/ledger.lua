@@ -1,11 +1,11 @@
--- ledger: where the sliding algorithms find what they need of the ledgers of ../ledger.lua, of
--- which they change only the ends.
+-- ledger: lookups in the ledgers of ../ledger.lua for the sliding algorithms, which change only the
+-- ends of a ledger.
 local ENTRY = 11
 local byte, sub, floor, min = string.byte, string.sub, math.floor, math.min
 
--- The first entry of a ledger whose position is at least `position`, from entry `i` on; the total
--- before it. `base` is the total before entry i, `count` the last entry, `start` where the first
--- one begins. Nearly always it is the first or the second.
+-- Returns the first entry of a ledger with at least `position`, from entry `i` on, and the total
+-- before it. `base` is the total before entry i, `count` the last entry, `start` the offset of the
+-- first one. It is almost always the first or the second.
 local function since(value, start, i, count, base, position)
   if i > count then
     return i, base
@@ -22,7 +22,7 @@ local function since(value, start, i, count, base, position)
   if other >= position then
     return i, base
   end
-  -- Of entry low - 1 it is known that it is before, and its total.
+  -- Entry low - 1 is before `position`, and its total is known.
   local low, high = i + 1, count + 1
   base = total
   while low < high do
@@ -37,8 +37,8 @@ local function since(value, start, i, count, base, position)
   return low, base
 end
 
--- The first entry from `low` on, and its position and total, whose total is at least `least`; count
--- + 1 alone where there is none.
+-- Returns the first entry from `low` on with a total of at least `least`, its position and total;
+-- only count + 1 if there is none.
 local function reaching(value, start, low, count, least)
   local high = count + 1
   local position, total
@@ -54,9 +54,9 @@ local function reaching(value, start, low, count, least)
   return low, position, total
 end
 
--- The count, the total before the oldest and the entries of a ledger from entry `first` on,
--- `before` being the total before it, whose total is to be `total`: less than it was, since hits
--- were given back, newest first.
+-- Returns the count, the total before the oldest, and the entries of a ledger from entry `first`
+-- on, reduced to `total` since hits were refunded, newest first. `before` is the total before entry
+-- `first`.
 local function shortened(value, start, first, count, before, total)
   if total <= before then
     return pack('>I2I4', 0, before)

@@ -22,7 +22,7 @@ judges[5] = function(at, value, hits, writes)
   end
   local stop = instant - instant % period + period
   local allowed, new, lives_until = true
-  -- What was written in this window goes when it does.
+  -- A value written in this window expires with it.
   local is_first = last < stop - period
   if is_first then
     used = 0

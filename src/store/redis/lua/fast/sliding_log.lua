@@ -4,10 +4,10 @@
 -- Value: 22, last us (7), a ledger; positions are instants in us.
 do
   local MAX_ENTRIES, START = 20000, 15
-  -- Of each window: amount, period, the first entry that counts, the total before it.
+  -- For each window: amount, period, the first entry that counts, the total before it.
   local limits, periods, firsts, befores = {}, {}, {}, {}
 
-  -- Looks at each window; the last, its longest.
+  -- Evaluates each window; the last one is the longest.
   local function look(at, value, instant, count, entries, base)
     local longest, oldest = 0, 1
     for i = 1, count do

@@ -1,16 +1,16 @@
 -- sliding_window: the same steps as ../sliding_window.lua.
 --
 -- Parameters: as in ../sliding_window.lua.
--- Value: 20, last us (7), a ledger of each window; positions are bucket numbers.
+-- Value: 20, last us (7), a ledger for each window; positions are bucket numbers.
 do
-  -- Of each window: amount, period, width of a bucket; where its ledger's entries begin, how many
-  -- there are, the first that counts, the total before that, the total of all, the newest position;
-  -- the current bucket, the hits that count.
+  -- For each window: amount, period, width of a bucket; offset of the entries of its ledger, their
+  -- number, the first that counts, the total before it, the total of all, the newest position; the
+  -- current bucket, the hits that count.
   local limits, periods, widths = {}, {}, {}
   local starts, counts, firsts, befores, totals, newests = {}, {}, {}, {}, {}, {}
   local currents, used = {}, {}
 
-  -- What of the oldest bucket does not count any more.
+  -- Hits of the oldest bucket that no longer count.
   local function share_gone(value, i, instant, buckets)
     local first, start, width = firsts[i], starts[i], widths[i]
     if first > counts[i] then
@@ -25,8 +25,8 @@ do
     return hits - share - (rest > 0 and 1 or 0)
   end
 
-  -- Looks at each window; true where the value can be read and each has room, false where one has
-  -- none.
+  -- Evaluates each window. Returns true if the value can be read and the hits fit in each, false if
+  -- they do not fit in one.
   local function look(at, value, hits, instant, count, buckets, weighted)
     local fits, place = true, 9
     for i = 1, count do
@@ -66,8 +66,8 @@ do
     return fits
   end
 
-  -- The value with the hits, and until when it matters; without that where it does so for as long
-  -- as before. Nothing where it would be too long.
+  -- Returns the value with the hits, and the time until which it matters if that has changed.
+  -- Returns nothing if it would be too long.
   local function charged(value, hits, instant, count, buckets)
     local new, lives_until, is_new = pack('>BI7', 20, instant), 0, false
     for i = 1, count do
@@ -92,7 +92,7 @@ do
     return new, (is_new or renews) and lives_until
   end
 
-  -- The value with hits given back; nothing where there are none in any window.
+  -- Returns the value with hits refunded; nothing if no window has any.
   local function refunded(value, hits, instant, count)
     local new, took = pack('>BI7', 20, instant), false
     for i = 1, count do
@@ -109,13 +109,13 @@ do
     return took and new
   end
 
-  -- Time until `hits` fit in window i, which has no room for them: until the last of the buckets
-  -- has left that must.
+  -- Returns the time until `hits` fit in window i, in which they do not fit now: until the last
+  -- bucket that must expire has expired.
   local function fits_after(value, i, hits, instant, buckets, weighted, is_written)
     local room, total, start, width = limits[i] - hits, totals[i], starts[i], widths[i]
     local first, last = firsts[i], counts[i]
     if is_written and newests[i] == currents[i] and last > 0 then
-      -- A charge may have gone to the newest.
+      -- The newest bucket may have been charged.
       local newest = unpack_from('>I7', value, start + (last - 1) * ENTRY)
       last = newest == currents[i] and last - 1 or last
     end
@@ -129,7 +129,7 @@ do
       if entry > first then
         before = unpack_from('>I4', value, start + (entry - 1) * ENTRY - 4)
       end
-      -- It counts ceil(k * left / b) while `left` of it is in the period: room enough iff left <=
+      -- It counts ceil(k * left / b) while `left` of it is in the period: at most `room` iff left <=
       -- room * b / k.
       leaves = leaves - multiply_divide(room - (total - up_to), width, up_to - before)
     end

@@ -27,7 +27,7 @@ const REFUSED: &str = "non local key";
 
 /// Probes the masters that are not known to refuse foreign keys. `prefix` is that of all keys,
 /// since the user may be restricted to it.
-pub(super) async fn prove(routes: &Routes, prefix: &[u8]) {
+pub(super) async fn detect(routes: &Routes, prefix: &[u8]) {
     // With one master no key is foreign, and with a hash tag in the prefix all keys are in one
     // slot: there is nothing to probe for.
     let masters = routes.masters();
@@ -37,7 +37,7 @@ pub(super) async fn prove(routes: &Routes, prefix: &[u8]) {
     }
     for node in masters.iter().filter(|node| !node.refuses_foreign_keys() && !node.is_down()) {
         if refuses(routes, node, prefix).await == Some(true) {
-            node.keeps_to_its_keys();
+            node.set_refuses_foreign_keys();
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Behaviour that no real client needs, counted until it is enough to close the connection.
+//! Abuse by clients: frames and resets that no real client needs, counted until the connection is
+//! closed.
 
 use std::time::Instant;
 
@@ -19,9 +20,9 @@ const COST_PER_ANSWER: u32 = 16;
 const CONTROL_COST: u32 = 1;
 const EMPTY_COST: u32 = 128;
 
-/// Strike counters of one connection.
+/// Counters of abuse on one connection.
 #[derive(Debug)]
-pub(super) struct Strikes {
+pub(super) struct AbuseCounters {
     resets: u32,
     errors: u32,
     idle_cost: u32,
@@ -37,12 +38,12 @@ pub(super) enum Abuse {
     Flood,
 }
 
-impl Strikes {
+impl AbuseCounters {
     pub(super) fn new(now: Instant) -> Self {
         Self { resets: 0, errors: 0, idle_cost: 0, forgiven_at: now }
     }
 
-    /// Records an answer that the client took, which offsets some strikes.
+    /// Records an answer that the client took, which offsets some abuse.
     pub(super) fn record_answer(&mut self) {
         self.resets = self.resets.saturating_sub(1);
         self.errors = self.errors.saturating_sub(1);
@@ -96,32 +97,32 @@ mod tests {
 
     #[test]
     fn answers_make_up_for_resets() {
-        let mut strikes = Strikes::new(Instant::now());
-        assert!((0..MAX_RESETS).all(|_| strikes.record_reset().is_ok()));
-        strikes.record_answer();
-        assert_eq!(strikes.record_reset(), Ok(()));
-        assert_eq!(strikes.record_reset(), Err(Abuse::Resets));
+        let mut abuse = AbuseCounters::new(Instant::now());
+        assert!((0..MAX_RESETS).all(|_| abuse.record_reset().is_ok()));
+        abuse.record_answer();
+        assert_eq!(abuse.record_reset(), Ok(()));
+        assert_eq!(abuse.record_reset(), Err(Abuse::Resets));
     }
 
     #[test]
     fn frames_without_calls_are_forgiven_with_time_and_by_answers() {
         let begun = Instant::now();
-        let mut strikes = Strikes::new(begun);
-        assert!((0..MAX_IDLE_COST).all(|_| strikes.record_control(begun).is_ok()));
-        assert_eq!(strikes.record_control(begun), Err(Abuse::Flood));
+        let mut abuse = AbuseCounters::new(begun);
+        assert!((0..MAX_IDLE_COST).all(|_| abuse.record_control(begun).is_ok()));
+        assert_eq!(abuse.record_control(begun), Err(Abuse::Flood));
         // All elapsed time is credited: two seconds allow 200 more.
         let later = begun + Duration::from_secs(2);
-        assert!((0..199).all(|_| strikes.record_control(later).is_ok()));
-        assert_eq!(strikes.record_control(later).and(strikes.record_control(later)), Err(Abuse::Flood));
-        strikes.record_answer();
-        assert_eq!(strikes.record_control(later), Ok(()));
+        assert!((0..199).all(|_| abuse.record_control(later).is_ok()));
+        assert_eq!(abuse.record_control(later).and(abuse.record_control(later)), Err(Abuse::Flood));
+        abuse.record_answer();
+        assert_eq!(abuse.record_control(later), Ok(()));
     }
 
     #[test]
     fn frames_that_carry_nothing_cost_more() {
         let (begun, mut sent) = (Instant::now(), 0);
-        let mut strikes = Strikes::new(begun);
-        while strikes.record_empty(begun).is_ok() {
+        let mut abuse = AbuseCounters::new(begun);
+        while abuse.record_empty(begun).is_ok() {
             sent += 1;
         }
         assert_eq!(sent, MAX_IDLE_COST / EMPTY_COST);

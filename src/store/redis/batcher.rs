@@ -57,43 +57,43 @@ struct SentBatch {
 }
 
 /// Sends requests to a node until it is dropped.
-pub(super) async fn gather(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<PendingCall>) {
-    let mut desk = Batcher::new();
+pub(super) async fn run_batcher(node: Weak<Node>, mut asked: mpsc::UnboundedReceiver<PendingCall>) {
+    let mut batcher = Batcher::new();
     let mut more = Vec::new();
     loop {
         tokio::select! {
             biased;
-            Some(replied) = desk.replies.next(), if !desk.replies.is_empty() => {
+            Some(replied) = batcher.replies.next(), if !batcher.replies.is_empty() => {
                 let Some(node) = node.upgrade() else { return };
-                desk.spread(&node, replied);
+                batcher.deliver_replies(&node, replied);
             }
             count = asked.recv_many(&mut more, MOST) => {
                 if count == 0 {
                     return;
                 }
             }
-            () = desk.alarm.as_mut(), if desk.is_armed => {
+            () = batcher.alarm.as_mut(), if batcher.is_armed => {
                 // Reads the replies that have already arrived first: on a busy machine it is this
                 // task that is late.
                 tokio::task::yield_now().await;
                 let Some(node) = node.upgrade() else { return };
-                while let Some(Some(replied)) = desk.replies.next().now_or_never() {
-                    desk.spread(&node, replied);
+                while let Some(Some(replied)) = batcher.replies.next().now_or_never() {
+                    batcher.deliver_replies(&node, replied);
                 }
-                desk.expire(&node);
+                batcher.expire(&node);
             }
         }
         let Some(node) = node.upgrade() else { return };
-        if desk.may_send(&node) && !(more.is_empty() && desk.waiting.is_empty()) {
+        if batcher.may_send(&node) && !(more.is_empty() && batcher.waiting.is_empty()) {
             // Lets all ready tasks run first.
             tokio::task::yield_now().await;
         }
         while let Ok(another) = asked.try_recv() {
             more.push(another);
         }
-        more.drain(..).for_each(|asked| desk.add(asked));
-        while desk.may_send(&node) && !desk.waiting.is_empty() {
-            desk.send(&node).await;
+        more.drain(..).for_each(|asked| batcher.add(asked));
+        while batcher.may_send(&node) && !batcher.waiting.is_empty() {
+            batcher.send(&node).await;
         }
     }
 }
@@ -153,7 +153,7 @@ impl Batcher {
                 self.next = self.next.wrapping_add(1);
                 self.sent.push(SentBatch { number, batch, link, begun: Instant::now(), is_late: false });
                 match replied {
-                    Poll::Ready(replied) => self.spread(node, replied),
+                    Poll::Ready(replied) => self.deliver_replies(node, replied),
                     Poll::Pending => self.replies.push(reply),
                 }
             }
@@ -177,13 +177,13 @@ impl Batcher {
     }
 
     /// Delivers the replies to the requests of a batch.
-    fn spread(&mut self, node: &Node, (number, replies): Replied) {
+    fn deliver_replies(&mut self, node: &Node, (number, replies): Replied) {
         let Some(place) = self.sent.iter().position(|sent| sent.number == number) else { return };
         let mut sent = self.sent.swap_remove(place);
         match replies {
             Some(replies) => {
-                node.took(sent.begun);
-                sent.batch.answer(node.heard(replies, &sent.link));
+                node.record_latency(sent.begun);
+                sent.batch.answer(node.on_reply(replies, &sent.link));
             }
             None => drop(expire(sent.batch.asked(), node, &CallFailure::Late)),
         }
@@ -220,7 +220,7 @@ fn expire<'a>(all: impl IntoIterator<Item = &'a mut PendingCall>, node: &Node, f
         if asked.deadline <= now {
             expired.any = true;
             if asked.is_wanted() {
-                node.is_late(asked.begun);
+                node.record_timeout(asked.begun);
                 asked.answer(Err(failure.clone()));
             }
         } else if asked.is_wanted() {

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::question::{NOT_KNOWN, Undo};
+use super::encode::{NOT_KNOWN, Undo};
 use crate::algorithm::amend::{Amended, CounterReading, Grant, WindowLook};
 use crate::algorithm::judge::{JudgedBy, Outcome};
 use crate::algorithm::quota::Report;

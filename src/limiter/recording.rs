@@ -14,7 +14,7 @@ const OWN_LIMIT: &str = "(limit of the request)";
 
 impl<S: Store> Limiter<S> {
     /// Records the denials of a request.
-    pub(super) fn note(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+    pub(super) fn record_denials(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
         for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
             self.count_exception(status, descriptor.hits);
             let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.pen.is_on()) else {
@@ -34,7 +34,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Records the denials by candidate limits of a request that is admitted.
-    pub(super) fn note_tried(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+    pub(super) fn record_candidate_denials(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
         if decision.is_over_limit() || !self.pen.is_on() {
             return;
         }
