@@ -16,7 +16,7 @@ use self::line::Format;
 use super::block_on;
 use super::dry_run::DryRun;
 use super::load;
-use super::said::remark;
+use super::output::print_stderr;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, Source, access_log};
 use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
@@ -26,22 +26,27 @@ use crate::store::memory::{Bounds, MemoryStore};
 use crate::store::redis::{RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
-/// Decide recorded traffic: a trace, or an access log of Envoy
+/// Replay recorded traffic against policies: a trace, or an Envoy access log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A trace has one JSON object a line; `at` is microseconds since the epoch or RFC 3339 text:
+A trace has one JSON object per line. `at` is in microseconds since the epoch, or RFC 3339:
   {\"at\": \"2026-11-21T12:00:00Z\", \"request\": {\"domain\": \"gateway\", \"descriptors\": [
      {\"entries\": [{\"key\": \"remote_address\", \"value\": \"203.0.113.7\"}]}]}}        (on one line)
 
-The map of an access log, in YAML, says which of its fields are which entries:
+The map of an access log, in YAML, assigns fields of its lines to entries:
   time: { field: start_time }
   domain: gateway
   descriptors:
     - remote_address: { field: downstream_remote_address, without: port }
 
+Exit codes: 0 if the traffic is replayed, 2 if an input is invalid.
+
 Examples:
+  # Replay a trace and write each response
   tollgate replay --policy config/policies trace.jsonl > decisions.jsonl
+  # Show the keys of an access log that would be denied
   tollgate replay --policy config/policies --access-log access.jsonl --map map.yaml
+  # Compare two sets of policies on the same traffic
   tollgate replay --policy config/policies --against new/ --access-log access.jsonl --map map.yaml")]
 pub struct Replay {
     /// Policy file or directory. May be repeated.
@@ -49,30 +54,30 @@ pub struct Replay {
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
-    /// Store of counters: `memory`, or a Redis URL; keys get a prefix of their own and are removed
-    /// at the end.
+    /// Store of the counters: `memory`, or a Redis URL. Keys have a random prefix and are removed at
+    /// the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
     #[command(flatten)]
     redis: RedisFlags,
-    /// Other policies to compare on the same traffic, in memory: shows who would be denied by
-    /// which. May be repeated.
+    /// Policies to compare with --policy on the same traffic, in memory. Prints the keys that only
+    /// one of them denies. May be repeated.
     #[arg(long, value_name = "PATH", conflicts_with = "store")]
     against: Vec<PathBuf>,
-    /// JSON access log to use instead of a trace, in memory: shows who would be denied; `-` is
-    /// standard input.
+    /// JSON access log to replay instead of a trace, in memory. Prints the keys that would be
+    /// denied. `-` is standard input.
     #[arg(long, value_name = "FILE", requires = "map", conflicts_with_all = ["trace", "store"])]
     access_log: Option<PathBuf>,
     /// Mapping of a line of the access log to a request.
     #[arg(long, value_name = "FILE", requires = "access_log")]
     map: Option<PathBuf>,
-    /// Trace to replay; `-` is standard input.
+    /// Trace to replay. `-` is standard input.
     #[arg(value_name = "TRACE", default_value = "-")]
     trace: PathBuf,
 }
 
 /// Timeout of one line: long, since no caller waits for the responses of a trace.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a line, in bytes. No request is that long.
 const MAX_LINE: u64 = 1 << 20;
 
@@ -131,8 +136,8 @@ impl Replay {
         let metrics = Metrics::new();
         let store = match place {
             StoreLocation::Memory => {
-                let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-                AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))))
+                let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+                AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
             }
             StoreLocation::Redis(options) => {
                 let options = RedisOptions { prefix: own_prefix(), ..*options };
@@ -142,8 +147,8 @@ impl Replay {
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
-        let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
-        connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
+        let connected = tokio::time::timeout(LINE_TIMEOUT, limiter.store().connected()).await;
+        connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
         if let AnyStore::Redis(store) = limiter.store() {
@@ -184,10 +189,10 @@ impl<R: BufRead> NonEmptyLines<R> {
         loop {
             self.line.clear();
             self.number = self.number.saturating_add(1);
-            let mut room = (&mut self.input).take(MAX_LINE);
-            let read = room.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
-            if room.limit() == 0 {
-                return Err(format!("{}: a line of more than {MAX_LINE} bytes", self.place()));
+            let mut bounded = (&mut self.input).take(MAX_LINE);
+            let read = bounded.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
+            if bounded.limit() == 0 {
+                return Err(format!("{}: line longer than {MAX_LINE} bytes", self.place()));
             }
             if read == 0 {
                 return Ok(None);
@@ -213,6 +218,6 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
     let text = error.to_string();
     // Reports of policies already have the prefix on each of their problems.
     let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };
-    remark(text.trim_end());
+    print_stderr(text.trim_end());
     ExitCode::from(2)
 }
