@@ -37,8 +37,8 @@ pub struct Hit {
     /// Domain of the descriptors.
     #[arg(value_name = "DOMAIN")]
     domain: String,
-    /// Descriptors, each `key=value,key=value`, as in the output of `tollgate denials`. A comma in a
-    /// value is written as `\,`.
+    /// Descriptors, each `key=value,key=value`, as in the output of `tollgate denials`. A comma in
+    /// a value is written as `\,`.
     #[arg(value_name = "DESCRIPTOR", required = true)]
     descriptors: Vec<String>,
     /// Number of hits to charge per descriptor. 0 checks the limit without charging it.
@@ -118,8 +118,8 @@ impl Hit {
         std::iter::once(format!("{}\n", code_name(response.overall_code))).chain(lines).collect()
     }
 
-    /// Returns `true` if a peek finds no remaining hits. The status itself is OK, since 0 hits always
-    /// fit.
+    /// Returns `true` if a peek finds no remaining hits. The status itself is OK, since 0 hits
+    /// always fit.
     fn is_used_up(&self, status: &DescriptorStatus) -> bool {
         self.hits == Some(0) && status.current_limit.is_some() && status.limit_remaining == 0
     }

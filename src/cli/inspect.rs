@@ -56,7 +56,8 @@ impl Inspect {
         text.push('\n');
         if view.denials.as_ref().is_some_and(DenialView::never_fits) {
             text.push_str(&format!(
-                "A request of {hits} hits can never be admitted by the limit ({}): send fewer hits, or raise the limit.\n",
+                "A request of {hits} hits can never be admitted by the limit ({}): send fewer hits or raise the \
+                 limit.\n",
                 view.limit
             ));
         }

@@ -30,8 +30,8 @@ Examples:
 pub struct ServeArgs {
     #[command(flatten)]
     flags: Flags,
-    /// Read the settings from the variables of envoyproxy/ratelimit (see `tollgate settings`). Later
-    /// flags override them. Default if the program is named `ratelimit`.
+    /// Read the settings from the variables of envoyproxy/ratelimit (see `tollgate settings`).
+    /// Later flags override them. Default if the program is named `ratelimit`.
     // Replaced with flags before clap parses them.
     #[arg(long, help_heading = "Compatibility with envoyproxy/ratelimit")]
     envoyproxy_env: bool,

@@ -145,7 +145,7 @@ fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -
         }
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {
             format!(
-                "at most the limit in any period less {ttl}; in a full period, up to {BLOCKS} held blocks per worker more"
+                "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
             )
         }
     };
@@ -310,11 +310,11 @@ descriptors:
         "##);
         insta::assert_snapshot!(of("sliding"), @r##"
         frequently used counters charge up to 100 hits in advance, for at most 100ms
-                        at most the limit in any period less 100ms; in a full period, up to 2 held blocks per worker more
+                        at most the limit in any period less 100ms; in a full one, up to 2 held blocks per worker more
         "##);
         insta::assert_snapshot!(of("gcra"), @r##"
         frequently used counters charge up to 20 hits in advance, for at most 100ms
-                        at most the limit in any period less 100ms; in a full period, up to 2 held blocks per worker more
+                        at most the limit in any period less 100ms; in a full one, up to 2 held blocks per worker more
         "##);
     }
 

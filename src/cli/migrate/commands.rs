@@ -22,8 +22,8 @@ pub(super) fn read(found: &Container<'_>, deployment: &mut Deployment) {
     }
     match program(container, "command") {
         Some(other) if !AVAILABLE.contains(&other) => deployment.unread.push(format!(
-            "command runs {other} instead of /bin/ratelimit: this report lacks the variables that it sets, and Tollgate's \
-             image has no shell; set command: [/bin/ratelimit]"
+            "command runs {other} instead of /bin/ratelimit: this report lacks the variables that it sets, and \
+             Tollgate's image has no shell; set command: [/bin/ratelimit]"
         )),
         Some(_) | None => {}
     }

@@ -26,8 +26,8 @@ impl<'m> ConfigMaps<'m> {
         Self(of_kind.filter_map(map).collect())
     }
 
-    /// Returns the ConfigMap with a name for a workload: that of its own namespace, or one without a
-    /// namespace.
+    /// Returns the ConfigMap with a name for a workload: that of its own namespace, or one without
+    /// a namespace.
     ///
     /// # Errors
     /// There is none, or the name is ambiguous.
@@ -39,11 +39,13 @@ impl<'m> ConfigMaps<'m> {
             fitting = named.iter().filter(is_open).collect();
         }
         let spaces = named.iter().map(|map| map.namespace.unwrap_or("(none)")).collect::<Vec<_>>().join(", ");
-        let wanted = namespace.unwrap_or("(none)");
+        let expected = namespace.unwrap_or("(none)");
         match fitting.as_slice() {
             [map] => Ok(map),
             _ if named.is_empty() => Err(format!("ConfigMap {name} is not in the manifest")),
-            [] => Err(format!("ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {wanted}")),
+            [] => {
+                Err(format!("ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {expected}"))
+            }
             _ => Err(format!(
                 "ConfigMap {name} is ambiguous: defined in namespaces {spaces}; expected one for the workload"
             )),

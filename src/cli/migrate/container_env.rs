@@ -35,7 +35,7 @@ pub(super) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mu
         };
         match value {
             Ok(value) => deployment.set(name, value),
-            Err(place) => deployment.refer(name, place),
+            Err(reference) => deployment.refer(name, reference),
         }
     }
     // The default of envoyproxy/ratelimit would be another Redis.
@@ -139,9 +139,10 @@ fn expanded(text: &str, deployment: &Deployment) -> Result<String, String> {
             value.push('$');
             rest = after;
         } else if let Some((name, after)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            let place = deployment.references.iter().find(|(other, _)| other == name).map(|(_, place)| place);
-            match (place, deployment.variables.get(name)) {
-                (Some(place), _) => return Err(format!("{place}, through $({name})")),
+            let reference =
+                deployment.references.iter().find(|(other, _)| other == name).map(|(_, reference)| reference);
+            match (reference, deployment.variables.get(name)) {
+                (Some(reference), _) => return Err(format!("{reference}, through $({name})")),
                 (None, Some(known)) => value.push_str(known),
                 (None, None) => return Err(format!("$({name}), which is not set earlier in the manifest")),
             }

@@ -64,10 +64,10 @@ impl Deployment {
     }
 
     /// Sets a variable by reference.
-    pub(super) fn refer(&mut self, name: &str, place: String) {
+    pub(super) fn refer(&mut self, name: &str, reference: String) {
         let port = if name.ends_with("_URL") { ":6379" } else { "" };
-        self.set(name, format!("{}{port}", placeholder(&place)));
-        self.references.push((name.to_owned(), place));
+        self.set(name, format!("{}{port}", placeholder(&reference)));
+        self.references.push((name.to_owned(), reference));
     }
 
     /// Translates the variables. A reference whose placeholder is not a valid value is treated as
@@ -92,11 +92,11 @@ impl Deployment {
         self.references.iter().any(|(other, _)| other == name)
     }
 
-    /// Returns the mounted files that the service would read at `places`.
-    pub(super) fn mounted(&self, places: &PolicyLocations) -> Vec<Source> {
+    /// Returns the mounted files that the service would read at `locations`.
+    pub(super) fn mounted(&self, locations: &PolicyLocations) -> Vec<Source> {
         let is_read = |path: &Path, text: &str| {
-            let below = places.paths.iter().find_map(|place| path.strip_prefix(place).ok());
-            below.is_some_and(|below| places.which.selects(below, text))
+            let below = locations.paths.iter().find_map(|folder| path.strip_prefix(folder).ok());
+            below.is_some_and(|below| locations.which.selects(below, text))
         };
         self.mounts
             .iter()
@@ -106,15 +106,15 @@ impl Deployment {
     }
 
     /// Returns the reference behind a text that contains a placeholder.
-    pub(super) fn place_of(&self, text: &str) -> Option<&str> {
-        let is_of = |(_, place): &&(String, String)| text.contains(&placeholder(place));
-        self.references.iter().find(is_of).map(|(_, place)| place.as_str())
+    pub(super) fn reference_of(&self, text: &str) -> Option<&str> {
+        let is_of = |(_, reference): &&(String, String)| text.contains(&placeholder(reference));
+        self.references.iter().find(is_of).map(|(_, reference)| reference.as_str())
     }
 }
 
 /// Returns a placeholder for the value at a reference: a host name that never resolves.
-fn placeholder(place: &str) -> String {
-    let words = place.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+fn placeholder(reference: &str) -> String {
+    let words = reference.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
     format!("{}.invalid", words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("."))
 }
 

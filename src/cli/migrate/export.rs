@@ -18,8 +18,8 @@ const PLANE_PREFIX: &str = "TOLLGATE_XDS";
 const FILE_VARIABLES: [&str; 4] =
     ["TOLLGATE_POLICY", "TOLLGATE_POLICY_DIALECT", "TOLLGATE_POLICY_DOT_FILES", "TOLLGATE_POLICY_FILE_PREFIX"];
 
-/// Variables whose absence would change decisions or disable checks of calls: each with a value that
-/// `serve` rejects until the operator replaces it, and the format of the value.
+/// Variables whose absence would change decisions or disable checks of calls: each with a value
+/// that `serve` rejects until the operator replaces it, and the format of the value.
 const FILL_IN: [(&str, &str, &str); 12] = [
     ("TOLLGATE_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
     ("TOLLGATE_PER_SECOND_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
@@ -63,17 +63,17 @@ pub(super) fn write(
     // The service may run in another directory.
     let folder = std::path::absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let variables = folder.join("tollgate.env");
-    let place = folder.join("policies");
-    make_folder(&place)?;
-    let is_empty = fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_none());
+    let policy_folder = folder.join("policies");
+    make_folder(&policy_folder)?;
+    let is_empty = fs::read_dir(&policy_folder).is_ok_and(|mut entries| entries.next().is_none());
     if fs::symlink_metadata(&variables).is_ok() || !is_empty {
         let text = "already exists, or `policies` beside it is not empty; choose another directory for --output";
         return Err(format!("{} {text}", variables.display()));
     }
     let (files, is_native) = match (policies, settings) {
         (MigratedPolicies::Loaded { files, loaded, .. }, Some(settings)) => {
-            copy(files, &place)?;
-            (Some(place), is_native(files, loaded, settings.options))
+            copy(files, &policy_folder)?;
+            (Some(policy_folder), is_native(files, loaded, settings.options))
         }
         _ => (None, false),
     };
@@ -141,7 +141,7 @@ impl EnvText {
                 text.set("TOLLGATE_POLICY_DIALECT", "envoyproxy");
             }
         }
-        let references = deployment.references.iter().map(|(name, place)| (own_names(name), name, place));
+        let references = deployment.references.iter().map(|(name, reference)| (own_names(name), name, reference));
         let references: Vec<_> = references.filter(|(names, _, _)| names.iter().any(|name| text.needs(name))).collect();
         let is_reference = |name: &str| references.iter().any(|(names, _, _)| names.iter().any(|one| one == name));
         for own in own_variables(translation).iter().chain(&carried(&deployment.variables, translation)) {
@@ -149,10 +149,10 @@ impl EnvText {
                 text.own(deployment, own);
             }
         }
-        for (names, name, place) in &references {
+        for (names, name, reference) in &references {
             let original = if names.contains(name) { String::new() } else { format!("{name}: ") };
             let files = names.last().map(|name| by_file(name)).unwrap_or_default();
-            text.open(&format!("{}= from {original}{place}{files}", names.join(", ")));
+            text.open(&format!("{}= from {original}{reference}{files}", names.join(", ")));
             for name in names.iter().filter(|name| text.needs(name)).cloned().collect::<Vec<_>>() {
                 text.fill_in(&name);
             }
@@ -168,10 +168,10 @@ impl EnvText {
     /// Adds a variable, or a comment if its value cannot be written.
     fn own(&mut self, deployment: &Deployment, OwnVariable { name, flag, value }: &OwnVariable) {
         let value = value.as_ref().filter(|value| deployment.masked(value) == **value);
-        let place = value.and_then(|value| deployment.place_of(value));
-        match (value, place) {
+        let reference = value.and_then(|value| deployment.reference_of(value));
+        match (value, reference) {
             (None, _) => self.open(&format!("{name}= a secret, not exported{}", by_file(name))),
-            (Some(_), Some(place)) => self.open(&format!("{name}= from {place}{}", by_file(name))),
+            (Some(_), Some(reference)) => self.open(&format!("{name}= from {reference}{}", by_file(name))),
             (Some(value), None) if value.contains('\n') => self.open(&format!(
                 "{flag}: set this as a flag; its variable has one value per line, which an env file cannot contain"
             )),

@@ -73,18 +73,18 @@ impl Both<'_> {
             let request = match read(line, self.peek) {
                 Ok(request) => request,
                 Err(error) => {
-                    comparison.skip(&lines.place(), &error);
+                    comparison.skip(&lines.position(), &error);
                     continue;
                 }
             };
             let (old_result, new_result) = tokio::join!(call(&mut old, &request), call(&mut new, &request));
-            let failed = |address: &str, error| format!("{address}, {}: {error}", lines.place());
+            let failed = |address: &str, error| format!("{address}, {}: {error}", lines.position());
             let old_result = old_result.map_err(|error| failed(self.live, error))?;
             let new_result = new_result.map_err(|error| failed(self.against, error))?;
             if !is_peek_tested {
                 is_peek_tested = self.test_peek(&mut old, &request, &old_result).await?;
             }
-            comparison.add(&lines.place(), &request, &differences(&old_result, &new_result, self.peek));
+            comparison.add(&lines.position(), &request, &differences(&old_result, &new_result, self.peek));
         }
         match comparison.requests {
             0 => Err(format!("{}no requests in {}", comparison.shown, self.trace.display())),
@@ -114,8 +114,8 @@ impl Both<'_> {
         }
         Err(format!(
             "{}: --peek charges hits: limit_remaining fell from {first} to {before} in {REPEATS} peeks. Either this \
-             envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same counter. \
-             Run without --peek, with values that no client uses",
+             envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same \
+             counter. Run without --peek, with values that no client uses",
             self.live
         ))
     }
@@ -151,21 +151,21 @@ async fn call(client: &mut RateLimitClient, request: &RateLimitRequest) -> Resul
 }
 
 impl LiveComparison {
-    fn add(&mut self, place: &str, request: &RateLimitRequest, differences: &[FieldDifference]) {
+    fn add(&mut self, position: &str, request: &RateLimitRequest, differences: &[FieldDifference]) {
         self.requests = self.requests.saturating_add(1);
         self.different = self.different.saturating_add(u64::from(!differences.is_empty()));
         for FieldDifference { descriptor, field, old, new } in differences {
             let count = self.fields.entry(field).or_default();
             *count = count.saturating_add(1);
             let of = descriptor.map(|index| named(request, index)).unwrap_or_default();
-            self.show(&format!("{place}: {of}{field}: {old} from --live, {new} from --against"));
+            self.show(&format!("{position}: {of}{field}: {old} from --live, {new} from --against"));
         }
     }
 
     /// Counts a line that is not a request.
-    fn skip(&mut self, place: &str, error: &str) {
+    fn skip(&mut self, position: &str, error: &str) {
         self.skipped = self.skipped.saturating_add(1);
-        self.show(&format!("{place}: skipped: {error}"));
+        self.show(&format!("{position}: skipped: {error}"));
     }
 
     fn show(&mut self, line: &str) {

@@ -78,9 +78,9 @@ fn containers(object: &Value) -> Vec<Container<'_>> {
 }
 
 /// Returns the container with a name, or the one that is likely to be the service.
-fn select<'c, 'm>(all: &'c [Container<'m>], wanted: Option<&str>) -> Result<&'c Container<'m>, String> {
-    let is_selected = |container: &&Container<'_>| match wanted {
-        Some(wanted) => container.is_named(wanted),
+fn select<'c, 'm>(all: &'c [Container<'m>], name: Option<&str>) -> Result<&'c Container<'m>, String> {
+    let is_selected = |container: &&Container<'_>| match name {
+        Some(name) => container.is_named(name),
         None => all.len() == 1 || container.is_likely(),
     };
     let selected: Vec<_> = all.iter().filter(is_selected).collect();
@@ -105,7 +105,7 @@ fn shortest_name(container: &Container<'_>, all: &[Container<'_>]) -> String {
 /// Collects the files of mounted ConfigMaps, with their paths in the container.
 fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mut Deployment) {
     for mount in array(found.container, "volumeMounts") {
-        let (Some(name), Some(place)) = (text_at(mount, "/name"), text_at(mount, "/mountPath")) else { continue };
+        let (Some(name), Some(mount_path)) = (text_at(mount, "/name"), text_at(mount, "/mountPath")) else { continue };
         let Some(volume) = array(found.pod, "volumes").find(|one| text_at(one, "/name") == Some(name)) else {
             continue;
         };
@@ -114,23 +114,23 @@ fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mut Deploym
             let Some(map) = text_at(source, "/name") else { continue };
             match maps.find(map, found.namespace) {
                 Ok(map) => {
-                    let binary = map.binary_keys().filter(|key| path_of(key, source, mount, place).is_some());
-                    let unread = |key| format!("ConfigMap {}/{key}, mounted at {place}: binaryData", map.name);
+                    let binary = map.binary_keys().filter(|key| path_of(key, source, mount, mount_path).is_some());
+                    let unread = |key| format!("ConfigMap {}/{key}, mounted at {mount_path}: binaryData", map.name);
                     deployment.unread.extend(binary.map(unread));
                     let files = map.texts().filter_map(|(key, text)| {
                         let name = format!("ConfigMap {}/{key}", map.name);
-                        Some((path_of(key, source, mount, place)?, Source { name, text }))
+                        Some((path_of(key, source, mount, mount_path)?, Source { name, text }))
                     });
                     deployment.mounts.extend(files);
                 }
-                Err(why) => deployment.unread.push(format!("files mounted at {place}: {why}")),
+                Err(why) => deployment.unread.push(format!("files mounted at {mount_path}: {why}")),
             }
         }
     }
 }
 
 /// Returns the path in the container of a key of a ConfigMap; `None` if the key is not mounted.
-fn path_of(key: &str, source: &Value, mount: &Value, place: &str) -> Option<PathBuf> {
+fn path_of(key: &str, source: &Value, mount: &Value, mount_path: &str) -> Option<PathBuf> {
     let below = match source.get("items").and_then(Value::as_array) {
         None => key,
         Some(items) => {
@@ -140,8 +140,8 @@ fn path_of(key: &str, source: &Value, mount: &Value, place: &str) -> Option<Path
     };
     // With a `subPath`, the mount path is the path of the single file.
     match text_at(mount, "/subPath") {
-        Some(only) => (only == below).then(|| PathBuf::from(place)),
-        None => Some(Path::new(place).join(below)),
+        Some(only) => (only == below).then(|| PathBuf::from(mount_path)),
+        None => Some(Path::new(mount_path).join(below)),
     }
 }
 

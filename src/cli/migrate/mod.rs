@@ -1,4 +1,4 @@
-//! `tollgate migrate`: reports how an envoyproxy/ratelimit deployment maps to Tollgate, on one page.
+//! `tollgate migrate`: compares an envoyproxy/ratelimit deployment with Tollgate.
 
 mod commands;
 mod config_maps;
@@ -157,24 +157,24 @@ impl Migrate {
     ) -> Result<MigratedPolicies, String> {
         let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
         if let (Some(plane), true) = (plane, self.policy.is_empty()) {
-            return Ok(MigratedPolicies::ControlPlane(deployment.place_of(plane).unwrap_or(plane).to_owned()));
+            return Ok(MigratedPolicies::ControlPlane(deployment.reference_of(plane).unwrap_or(plane).to_owned()));
         }
         let Some(settings) = settings else {
             return Ok(MigratedPolicies::Missing("not checked until the settings are valid".to_owned()));
         };
-        let mut places = settings.places.clone();
+        let mut locations = settings.places.clone();
         if !self.policy.is_empty() {
-            places.paths.clone_from(&self.policy);
-            places.which.prefix.clear();
+            locations.paths.clone_from(&self.policy);
+            locations.which.prefix.clear();
         }
-        let from = places.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-        let mounted = deployment.mounted(&places);
+        let from = locations.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mounted = deployment.mounted(&locations);
         let files = match () {
             () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
-            () if places.paths.iter().any(|path| !path.exists()) => {
+            () if locations.paths.iter().any(|path| !path.exists()) => {
                 return Ok(MigratedPolicies::Missing(format!("{from} does not exist; add `--policy PATH`")));
             }
-            () => files::read(&places),
+            () => files::read(&locations),
         };
         Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
             Ok((loaded, files)) => MigratedPolicies::Loaded { files, loaded, from, unused_plane: plane.cloned() },

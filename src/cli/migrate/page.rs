@@ -84,7 +84,8 @@ impl Page<'_> {
         problems.try_for_each(|problem| line(f, "problem", problem))
     }
 
-    /// Writes the variables that are not settings of envoyproxy/ratelimit, or whose values are unknown.
+    /// Writes the variables that are not settings of envoyproxy/ratelimit, or whose values are
+    /// unknown.
     fn other_variables(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let deployment = self.deployment;
         let overridden = overridden(&deployment.variables, self.translation);
@@ -103,7 +104,11 @@ impl Page<'_> {
         let unread = deployment.unread_variables.iter().chain(&deployment.unread).cloned();
         bounded(f, "not read", unread)?;
         let references = deployment.references.iter();
-        bounded(f, "reference", references.map(|(name, place)| format!("{name}: {place}; value not in the manifest")))?;
+        bounded(
+            f,
+            "reference",
+            references.map(|(name, reference)| format!("{name}: {reference}; value not in the manifest")),
+        )?;
         // An environment also has variables of other programs.
         let is_listed = |name: &&String| !deployment.is_environment || name.starts_with("TOLLGATE_");
         let unknown = by(ReadBy::Neither).filter(is_listed);
@@ -134,11 +139,11 @@ impl Page<'_> {
                     line(f, "note", &text)?;
                 }
                 for problem in loaded.warnings.iter() {
-                    let place = problem.place().map(|(file, position)| match position {
+                    let position = problem.place().map(|(file, at)| match at {
                         Some((row, column)) => format!("{file}:{row}:{column}: "),
                         None => format!("{file}: "),
                     });
-                    line(f, "warning", &format!("{}{}", place.unwrap_or_default(), problem.message()))?;
+                    line(f, "warning", &format!("{}{}", position.unwrap_or_default(), problem.message()))?;
                 }
                 Ok(())
             }
@@ -168,8 +173,8 @@ impl Page<'_> {
         writeln!(f, "\nGained with one line in a policy")?;
         let (name, twice) = (format!("{} {}", rule.domain(), rule.path()), u64::from(window.limit()).saturating_mul(2));
         let text = format!(
-            "defaults: {{algorithm: sliding_window}} admits at most {window} at any time; a fixed window admits up to {twice} \
-             around its end ({name})"
+            "defaults: {{algorithm: sliding_window}} admits at most {window} at any time; a fixed window admits up to \
+             {twice} around its end ({name})"
         );
         line(f, "smoothness", &text)?;
         if limits(loaded).any(|(_, limit)| limit.charge_mode() != Charge::Admitted) {

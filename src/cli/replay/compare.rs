@@ -35,10 +35,12 @@ pub(super) async fn print(
         match decide(line, format, first, second, &mut comparison).await {
             Ok(true) => {}
             Ok(false) => without_request = without_request.saturating_add(1),
-            Err(error) if matches!(format, Format::Trace) => return Err(format!("{}: {error}", lines.place()).into()),
+            Err(error) if matches!(format, Format::Trace) => {
+                return Err(format!("{}: {error}", lines.position()).into());
+            }
             Err(error) => {
                 skipped.lines = skipped.lines.saturating_add(1);
-                skipped.first.get_or_insert_with(|| format!("{}: {error}", lines.place()));
+                skipped.first.get_or_insert_with(|| format!("{}: {error}", lines.position()));
             }
         }
     }

@@ -54,8 +54,8 @@ pub struct Replay {
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
-    /// Store of the counters: `memory`, or a Redis URL. Keys have a random prefix and are removed at
-    /// the end.
+    /// Store of the counters: `memory`, or a Redis URL. Keys have a random prefix and are removed
+    /// at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
     #[command(flatten)]
@@ -109,9 +109,9 @@ impl Replay {
     async fn compare(self) -> Result<(), Box<dyn std::error::Error>> {
         let format = match &self.map {
             None => Format::Trace,
-            Some(place) => {
-                let name = place.display().to_string();
-                let text = std::fs::read_to_string(place).map_err(|error| format!("{name}: {error}"))?;
+            Some(path) => {
+                let name = path.display().to_string();
+                let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
                 let map = access_log::read(&Source { name, text }).map_err(|report| report.to_string())?;
                 Format::AccessLog(map)
             }
@@ -119,22 +119,22 @@ impl Replay {
         let first = DryRun::new(self.policies(&self.policy)?);
         let second = match self.against.as_slice() {
             [] => None,
-            places => Some(DryRun::new(self.policies(places)?)),
+            paths => Some(DryRun::new(self.policies(paths)?)),
         };
         compare::print(self.lines()?, &format, &first, second.as_ref()).await
     }
 
-    fn policies(&self, places: &[PathBuf]) -> Result<PolicySet, String> {
-        load(&self.reading, places).map(|(_, loaded)| loaded.policies).map_err(|report| report.to_string())
+    fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, String> {
+        load(&self.reading, paths).map(|(_, loaded)| loaded.policies).map_err(|report| report.to_string())
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        let place = self.redis.complete(place(&self.store)?)?;
+        let location = self.redis.complete(place(&self.store)?)?;
         let policies = self.policies(&self.policy)?;
 
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();
-        let store = match place {
+        let store = match location {
             StoreLocation::Memory => {
                 let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
                 AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
@@ -167,12 +167,12 @@ impl NonEmptyLines<Box<dyn BufRead>> {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(super) fn open(place: &Path) -> Result<Self, String> {
-        let name = place.display().to_string();
-        let input: Box<dyn BufRead> = match place.as_os_str() == "-" {
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let name = path.display().to_string();
+        let input: Box<dyn BufRead> = match path.as_os_str() == "-" {
             true => Box::new(io::stdin().lock()),
             false => {
-                let open = std::fs::File::open(place);
+                let open = std::fs::File::open(path);
                 Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
             }
         };
@@ -192,7 +192,7 @@ impl<R: BufRead> NonEmptyLines<R> {
             let mut bounded = (&mut self.input).take(MAX_LINE);
             let read = bounded.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
             if bounded.limit() == 0 {
-                return Err(format!("{}: line longer than {MAX_LINE} bytes", self.place()));
+                return Err(format!("{}: line longer than {MAX_LINE} bytes", self.position()));
             }
             if read == 0 {
                 return Ok(None);
@@ -204,7 +204,7 @@ impl<R: BufRead> NonEmptyLines<R> {
     }
 
     /// Returns the position of the last line, as `file:line`.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn position(&self) -> String {
         format!("{}:{}", self.name, self.number)
     }
 }

@@ -34,8 +34,8 @@ pub(super) async fn decide_all(
     let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
         let decided = decide(limiter, clock, line, &mut summary).await;
-        let decided = decided.map_err(|error| format!("{}: {error}", lines.place()))?;
-        // Waits for pending refunds, so that the next line does not see charges that are taken back.
+        let decided = decided.map_err(|error| format!("{}: {error}", lines.position()))?;
+        // Waits for pending refunds, so that the next line does not see them as charges.
         limiter.store().settled().await;
         writeln!(output, "{}", escaped_json(&decided.to_string()))?;
     }

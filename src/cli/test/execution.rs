@@ -15,7 +15,7 @@ pub(super) struct PendingTest<'t> {
     pub(super) case: &'t Case,
     pub(super) domain: &'t str,
     /// Paths of the policies, for messages.
-    pub(super) places: &'t [PathBuf],
+    pub(super) policies: &'t [PathBuf],
     pub(super) dry_run: DryRun,
 }
 
@@ -60,32 +60,32 @@ impl PendingTest<'_> {
             domain: self.domain,
             descriptors: step.descriptors.iter().map(|pairs| descriptor(pairs, step)).collect(),
         };
-        let (place, (expected, found)) = match self.dry_run.decide(at, &snapshot, &request).await {
+        let (index, (expected, found)) = match self.dry_run.decide(at, &snapshot, &request).await {
             Ok(decision) => mismatch(step, number == step.times, &decision)?,
             Err(error) => (0, (step.expected.code.word().to_owned(), error.to_string())),
         };
         let request = match (step.times, step.descriptors.len()) {
             (1, 0 | 1) => String::new(),
-            (1, _) => format!("descriptor {}: ", place.saturating_add(1)),
+            (1, _) => format!("descriptor {}: ", index.saturating_add(1)),
             (times, 0 | 1) => format!("request {number} of {times}: "),
-            (times, _) => format!("request {number} of {times}: descriptor {}: ", place.saturating_add(1)),
+            (times, _) => format!("request {number} of {times}: descriptor {}: ", index.saturating_add(1)),
         };
         Some(Mismatch {
             line: step.line,
             request,
             expected,
             found,
-            explain: self.explain(step.descriptors.get(place)?),
+            explain: self.explain(step.descriptors.get(index)?),
         })
     }
 
     fn explain(&self, pairs: &[(String, String)]) -> String {
-        let places = self.places.iter().map(|place| format!("--policy {} ", place.display()));
+        let flags = self.policies.iter().map(|path| format!("--policy {} ", path.display()));
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let (places, pairs) = (places.collect::<String>(), pairs.join(","));
+        let (flags, pairs) = (flags.collect::<String>(), pairs.join(","));
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
         let pairs = if pairs.chars().all(is_plain) { pairs } else { format!("'{}'", pairs.replace('\'', r"'\''")) };
-        format!("tollgate explain {places}{} {pairs}", self.domain)
+        format!("tollgate explain {flags}{} {pairs}", self.domain)
     }
 }
 
@@ -107,7 +107,7 @@ fn mismatch(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(
     let alone = (statuses.len() == 1).then_some(&step.expected);
     let all = if step.each.is_empty() { alone.into_iter().collect() } else { step.each.iter().collect::<Vec<_>>() };
     let mut compared = statuses.iter().zip(all).filter(|_| is_last).enumerate();
-    compared.find_map(|(place, (status, expected))| Some((place, status_mismatch(expected, status)?)))
+    compared.find_map(|(index, (status, expected))| Some((index, status_mismatch(expected, status)?)))
 }
 
 fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {

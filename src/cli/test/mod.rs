@@ -83,8 +83,8 @@ impl Test {
     async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), String> {
         let trials = trial::read(source).map_err(|report| report.to_string())?;
         let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-        let places: Vec<_> = trials.policies.iter().map(|place| folder.join(place)).collect();
-        let loaded = load(&self.reading, &places).map_err(|report| report.to_string())?;
+        let paths: Vec<_> = trials.policies.iter().map(|path| folder.join(path)).collect();
+        let loaded = load(&self.reading, &paths).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let domains: Vec<_> = policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
         let dry_run = DryRun::new(policies);
@@ -98,7 +98,7 @@ impl Test {
                     return Err(format!("error: {}: {message}", source.name));
                 }
             };
-            let pending = PendingTest { case, domain, places: &places, dry_run: dry_run.without_counters() };
+            let pending = PendingTest { case, domain, policies: &paths, dry_run: dry_run.without_counters() };
             let failure = pending.failure().await;
             ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), failure });
         }

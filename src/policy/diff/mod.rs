@@ -94,15 +94,15 @@ type RulePosition<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
 /// rules are written; removed rules come last.
 pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     let (before, after) = (placed(old), placed(new));
-    let old_places: HashMap<_, _> = before.iter().map(|rule| (rule.place(), rule)).collect();
-    let new_places: HashMap<_, _> = after.iter().map(|rule| (rule.place(), rule)).collect();
+    let old_rules: HashMap<_, _> = before.iter().map(|rule| (rule.position(), rule)).collect();
+    let new_rules: HashMap<_, _> = after.iter().map(|rule| (rule.position(), rule)).collect();
     let mut gone: HashMap<_, Vec<_>> = HashMap::new();
-    for rule in before.iter().rev().filter(|rule| !new_places.contains_key(&rule.place())) {
+    for rule in before.iter().rev().filter(|rule| !new_rules.contains_key(&rule.position())) {
         gone.entry(rule.fingerprint()).or_default().push(rule);
     }
     let mut changes = Vec::new();
     for rule in &after {
-        match old_places.get(&rule.place()) {
+        match old_rules.get(&rule.position()) {
             Some(was) => changes.extend(rule.changed(was)),
             None => {
                 let was = gone.get_mut(&rule.fingerprint()).filter(|_| has_counters(rule.rule)).and_then(Vec::pop);
@@ -138,7 +138,7 @@ fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
 }
 
 impl<'p> PlacedRule<'p> {
-    fn place(&self) -> RulePosition<'p> {
+    fn position(&self) -> RulePosition<'p> {
         let step = |rule: &&'p Rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text));
         (self.policy.domain(), self.steps.iter().map(step).collect())
     }
