@@ -146,8 +146,8 @@ impl ServerArgs {
     fn warn_of_plain_token(&self, host: &str) {
         if !self.is_warned.swap(true, Ordering::Relaxed) {
             print_stderr(format_args!(
-                "warning: --admin {}: the token is sent to {host} over plain HTTP and can be intercepted; use https://, \
-                 which the service supports with --admin-tls-cert",
+                "warning: --admin {}: the token is sent to {host} over plain HTTP and can be intercepted; use \
+                 https://, which the service supports with --admin-tls-cert",
                 self.admin
             ));
         }

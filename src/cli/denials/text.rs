@@ -52,7 +52,7 @@ fn no_denials(view: &DenialsView) -> String {
     let since = clock(&view.known_since);
     let others = match &view.others_since {
         _ if !view.is_shared => " only".to_owned(),
-        Some(others) => format!(", by other replicas since {} UTC", clock(others)),
+        Some(others) => format!(", and by other replicas since {} UTC", clock(others)),
         None if view.missing.is_some() => String::new(),
         None => "; no other replica has reported denials".to_owned(),
     };
