@@ -98,7 +98,7 @@ async fn a_request_is_tried_without_taking_anything() {
     assert_eq!(http.metric(allowed).await, 1, "what is tried is counted nowhere");
     assert!(client.hit("user", "ann").await);
     let explained = json(&admin, "/api/v1/explain?domain=test&descriptor=user=ann").await;
-    assert!(explained["rule"] == "user" && text(&explained["text"]).contains("key alone user: yes"), "{explained}");
+    assert!(explained["rule"] == "user" && text(&explained["text"]).contains("key only user: yes"), "{explained}");
     for (body, status) in [("{}", 422), (r#"{"domain": "test", "descriptors": []}"#, 400)] {
         let headers = [("content-type", "application/json")];
         assert_eq!(admin.send_with("POST", "/api/v1/try", &headers, body).await.status, status, "{body}");

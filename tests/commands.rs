@@ -121,7 +121,7 @@ fn check_and_explain_take_overlays() {
     assert_eq!(ended.status.code(), Some(1));
     assert!(stderr(&ended).contains("overlays/bad.yaml:3:24"), "{}", stderr(&ended));
     let told = stdout(&output(["explain", "test", "user=ann", "--policy", policy, "--overlay", good]));
-    assert!(told.contains("gcra: evenly, 2 at once"), "{told}");
+    assert!(told.contains("gcra: evenly spaced, burst 2 when idle"), "{told}");
 }
 
 #[test]

@@ -1,37 +1,37 @@
-//! Expansion of the command line before it is parsed: in place of envoyproxy/ratelimit, its
-//! variables become flags.
+//! Expansion of the command line before it is parsed: replaces `--envoyproxy-env` with the flags
+//! that are equivalent to the variables of envoyproxy/ratelimit.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::settings::complaints;
+use super::settings::errors;
 use crate::settings::envoyproxy::{Flag, Translation, translate};
 
-/// Name of the program when it runs in place of envoyproxy/ratelimit.
-const THEIR_NAME: &str = "ratelimit";
-/// Flag that enables the same under Tollgate's own name.
+/// Name of the binary of envoyproxy/ratelimit.
+const ENVOYPROXY_NAME: &str = "ratelimit";
+/// Flag that enables the expansion under any other name.
 const FLAG: &str = "--envoyproxy-env";
 
 /// Replaces [`FLAG`] with flags, so that later flags override them; also returns the notes to log.
 ///
 /// # Errors
-/// All variables that cannot be honored.
+/// All variables that are not supported.
 pub(super) fn expanded(
     mut arguments: Vec<OsString>,
     variables: &crate::settings::envoyproxy::Variables,
 ) -> Result<(Vec<OsString>, Vec<String>), String> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
-    if name == Some(OsStr::new(THEIR_NAME)) {
+    if name == Some(OsStr::new(ENVOYPROXY_NAME)) {
         arguments.splice(1..1, ["serve", FLAG].map(OsString::from));
     }
-    let Some(place) = arguments.iter().position(|argument| argument == FLAG) else { return Ok((arguments, vec![])) };
+    let Some(position) = arguments.iter().position(|argument| argument == FLAG) else { return Ok((arguments, vec![])) };
     let translation: Translation = translate(variables);
-    if let Some(complaints) = complaints(&translation) {
-        return Err(complaints);
+    if let Some(errors) = errors(&translation) {
+        return Err(errors);
     }
     let words = translation.flags.iter().flat_map(Flag::words).map(OsString::from);
     let words: Vec<_> = words.collect();
-    arguments.splice(place..=place, words);
+    arguments.splice(position..=position, words);
     Ok((arguments, translation.notes))
 }
 
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn under_their_name_or_on_request_their_variables_are_flags() {
+    fn variables_become_flags_under_the_name_ratelimit_or_with_the_flag() {
         for arguments in [&["/bin/ratelimit"][..], &["tollgate", "serve", "--envoyproxy-env"]] {
             let words = expand(arguments, &[("GRPC_PORT", "1")]).unwrap();
             assert_eq!(words[1..3], ["serve", "--grpc-listen=0.0.0.0:1"]);

@@ -6,16 +6,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::load;
-use super::said::say;
+use super::output::print;
+use super::table::counted;
 use crate::policy::{Imposes, PolicyReport, PolicySet, Rule};
 use crate::settings::{MessageFlag, ReadingFlags};
 
-/// Check policy files: exit status 0, or 1 with a report of all problems
+/// Validate policy files
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tollgate check config/policies/\n\nErrors are printed to standard error, with file, line and \
-                        column; warnings too, and do not change the exit status."
-)]
+#[command(after_help = "\
+All errors and warnings are printed to standard error, with file, line and column.
+
+Exit codes: 0 if the policies are valid, even with warnings, 1 if they are not.
+
+Examples:
+  # Validate the policies of a directory
+  tollgate check config/policies/")]
 pub struct CheckArgs {
     /// Policy files, or directories that contain them (*.yaml, *.yml)
     #[arg(required = true, value_name = "PATH")]
@@ -33,11 +38,11 @@ impl CheckArgs {
             Ok((found, warnings)) => {
                 // A closed standard error is no reason to fail.
                 let _ = write!(io::stderr(), "{warnings}");
-                say(format_args!("{found}\nrequests: --max-message of {}\n", self.message.room()));
+                print(format_args!("{found}\nrequests: --max-message of {}\n", self.message.room()));
                 ExitCode::SUCCESS
             }
             Err(report) => {
-                let _ = writeln!(io::stderr(), "{report}\nnot ok: {} to mend", counted(report.len()));
+                let _ = writeln!(io::stderr(), "{report}\nerror: {} found", counted(report.len(), "problem"));
                 ExitCode::FAILURE
             }
         }
@@ -47,11 +52,6 @@ impl CheckArgs {
         let (files, loaded) = load(&self.reading, &self.paths)?;
         Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
-}
-
-/// Returns `1 thing` or `7 things`.
-fn counted(things: usize) -> String {
-    if things == 1 { "1 thing".to_owned() } else { format!("{things} things") }
 }
 
 /// Summary of the policies, in numbers.
@@ -82,15 +82,14 @@ impl PolicyTotals {
 
 impl fmt::Display for PolicyTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
         let parts = [
-            count(self.files, "file"),
-            count(self.domains, "domain"),
-            count(self.rules, "rule"),
-            count(self.limits, "limit"),
+            counted(self.files, "file"),
+            counted(self.domains, "domain"),
+            counted(self.rules, "rule"),
+            counted(self.limits, "limit"),
         ];
-        let candidates = (self.candidates > 0).then(|| count(self.candidates, "candidate"));
-        let parts: Vec<_> = parts.into_iter().chain(candidates).chain([count(self.warnings, "warning")]).collect();
+        let candidates = (self.candidates > 0).then(|| counted(self.candidates, "candidate"));
+        let parts: Vec<_> = parts.into_iter().chain(candidates).chain([counted(self.warnings, "warning")]).collect();
         write!(f, "ok: {}; version {}", parts.join(", "), self.version)
     }
 }
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_file_is_told_in_numbers() {
+    fn a_valid_file_is_summarized() {
         let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n";
         let (found, warnings) = check(text).unwrap();
         let text = found.to_string();
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_a_report() {
+    fn an_invalid_file_is_reported() {
         assert_eq!(check("domain: ''\n").unwrap_err().len(), 1);
     }
 }

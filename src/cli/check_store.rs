@@ -4,24 +4,28 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::block_on;
-use super::said::{no_answer, say};
+use super::output::{print, report_error};
 use crate::settings::{RedisFlags, StoreLocation, place};
 use crate::store::redis::{Grade, RedisStore, StoreFinding, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout for connecting to the store.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Show what a Redis or Valkey supports and what it lacks, before a service uses it
+/// Check that a Redis or Valkey server can be used as the store
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  tollgate check-store redis://redis:6379
-  tollgate check-store redis-cluster://a:6379,b:6379 --redis-user tollgate --redis-password-file /run/secrets/redis
+Checks the version, latency, scripts, permissions and settings of each server.
 
-Exit status 0: limits are decided there, whatever is warned of; 1: they are not; 2: it cannot be reached.")]
+Exit codes: 0 if the store can be used, even with warnings, 1 if it cannot, 2 if it is unreachable.
+
+Examples:
+  # Check a single server
+  tollgate check-store redis://redis:6379
+  # Check all nodes of a cluster, as a Redis user
+  tollgate check-store redis-cluster://a:6379,b:6379 --redis-user tollgate --redis-password-file /run/secrets/redis")]
 pub struct CheckStore {
-    /// Store to check, a URL as for --store of serve.
+    /// URL of the store, as for --store of `tollgate serve`.
     #[arg(value_name = "URL")]
     store: String,
     #[command(flatten)]
@@ -33,27 +37,27 @@ impl CheckStore {
     pub fn run(self) -> ExitCode {
         match block_on(self.examine()).map_err(|error| error.to_string()).and_then(|examined| examined) {
             Ok(findings) => {
-                say(text(&findings));
+                print(text(&findings));
                 let is_usable = findings.iter().all(|finding| finding.grade < Grade::Problem);
                 if is_usable { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             }
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 
     async fn examine(self) -> Result<Vec<StoreFinding>, String> {
         let StoreLocation::Redis(options) = self.redis.complete(place(&self.store)?)? else {
-            return Err("`memory` is in the serving process and needs no check; expected the URL of a Redis".to_owned());
+            return Err("`memory` is part of the service and needs no check; expected a Redis URL".to_owned());
         };
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
-        if tokio::time::timeout(PATIENCE, store.connected()).await.is_ok() {
+        if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {
             return Ok(store.examine().await);
         }
         if let Some((server, text)) = store.missing_rights() {
             return Ok(vec![StoreFinding { server, topic: "rights", grade: Grade::Problem, text }]);
         }
-        let why = store.connect_error().map(|error| format!(": {error}")).unwrap_or_default();
-        Err(format!("the store cannot be reached within {PATIENCE:?}{why}"))
+        let reason = store.connect_error().map(|error| format!(": {error}")).unwrap_or_default();
+        Err(format!("cannot connect to the store within {CONNECT_TIMEOUT:?}{reason}"))
     }
 }
 

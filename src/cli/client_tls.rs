@@ -7,7 +7,7 @@ use crate::grpc::client::ClientTls;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct ClientTlsFlags {
-    /// Use TLS; the system's CA certificates are trusted.
+    /// Use TLS and trust the CA certificates of the system.
     #[arg(long)]
     tls: bool,
     /// PEM file with additional CA certificates to trust.
@@ -19,7 +19,7 @@ pub(super) struct ClientTlsFlags {
     /// PEM file with the private key of the client certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Name that the server's certificate must contain, if it is not the host.
+    /// Expected name in the server's certificate, if it differs from the host.
     #[arg(long, value_name = "NAME", requires = "tls")]
     server_name: Option<String>,
 }

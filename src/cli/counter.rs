@@ -4,12 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::api::ServerArgs;
-use super::said::{no_answer, say};
+use super::output::{print, report_error};
 use super::{block_on, table};
 use crate::admin::api::counter::{Changed, StateView};
 use crate::printable::escaped;
 
-/// The counter to select, and the service that has it.
+/// The counter to select, and the service to query.
 #[derive(Debug, clap::Args)]
 pub(super) struct CounterArgs {
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub(super) struct CounterArgs {
     pub(super) json: bool,
     /// Domain of the counter.
     pub(super) domain: String,
-    /// Descriptor that leads to the counter, as `tollgate denials` shows it: key=value,key=value.
+    /// Descriptor of the counter, key=value,key=value, as in the output of `tollgate denials`.
     #[arg(value_name = "KEY=VALUE,...")]
     pub(super) descriptor: String,
 }
@@ -30,46 +30,46 @@ struct AmendArgs<'a, T> {
     domain: &'a str,
     descriptor: &'a str,
     #[serde(flatten)]
-    what: T,
+    fields: T,
 }
 
 impl CounterArgs {
     /// Requests a change and prints the result; the exit code is 0 or 2.
-    pub(super) fn change(&self, what: &str, with: impl Serialize) -> std::process::ExitCode {
-        let asked = AmendArgs { domain: &self.domain, descriptor: &self.descriptor, what: with };
-        let changed = self.server.post::<Changed>(what, &asked);
+    pub(super) fn change(&self, path: &str, fields: impl Serialize) -> std::process::ExitCode {
+        let body = AmendArgs { domain: &self.domain, descriptor: &self.descriptor, fields };
+        let changed = self.server.post::<Changed>(path, &body);
         match block_on(changed).map_err(|error| error.to_string()).and_then(|changed| changed) {
             Ok(changed) => {
-                say(if self.json { table::json(&changed) } else { told(&changed) });
+                print(if self.json { table::json(&changed) } else { text(&changed) });
                 std::process::ExitCode::SUCCESS
             }
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 
     /// Returns a command line of this program for the same counter, quoted for a shell.
-    pub(super) fn command(&self, words: &str) -> String {
+    pub(super) fn command(&self, subcommand: &str) -> String {
         let Self { server, domain, descriptor, .. } = self;
-        format!("tollgate {words}{} {} {}", server.flags(), quoted(domain), quoted(descriptor))
+        format!("tollgate {subcommand}{} {} {}", server.flags(), quoted(domain), quoted(descriptor))
     }
 }
 
-fn told(changed: &Changed) -> String {
+fn text(changed: &Changed) -> String {
     let (before, after) = (&changed.before, &changed.after);
     let used = |state: &StateView| -> String {
         let used: Vec<_> = state.windows.iter().map(|window| window.used.to_string()).collect();
         used.join(" and ")
     };
     let (domain, rule, key) = (escaped(&changed.domain), escaped(&changed.rule), escaped(&changed.key));
-    let rows = [("before", before), ("now", after)];
+    let rows = [("before", before), ("after", after)];
     let rows = rows.map(|(word, state)| {
         let granted =
             state.grant.as_ref().map(|grant| format!("{} until {}", grant.remaining, when(&grant.until, &state.at)));
         [word.to_owned(), used(state), granted.unwrap_or_else(|| "none".to_owned()), state.remaining.to_string()]
     });
-    let table = table::of(["", "used", "granted", "left"], rows.into_iter());
+    let table = table::of(["", "used", "granted", "remaining"], rows.into_iter());
     let notes: String = changed.notes.iter().map(|note| format!("note: {}\n", escaped(note))).collect();
-    format!("{key}, rule {rule} in {domain}\n{table}{notes}this process knows; {}\n", changed.elsewhere)
+    format!("{key}, rule {rule} in {domain}\n{table}{notes}note: {}\n", changed.elsewhere)
 }
 
 /// Formats an instant as a time of day in UTC, with the date if it differs from that of `now`.
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_read_something_else() {
+    fn words_with_special_characters_are_quoted() {
         assert_eq!(quoted("plan=free,user=a@b.c"), "plan=free,user=a@b.c");
         assert_eq!(quoted("path=/a b"), "'path=/a b'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     #[test]
-    fn times_have_their_date_where_it_is_another_day() {
+    fn times_of_another_day_have_a_date() {
         let now = "2026-06-01T12:03:00Z";
         assert_eq!(when("2026-06-01T12:04:00.000001Z", now), "12:04:00");
         assert_eq!(when("2026-06-02T00:00:00Z", now), "2026-06-02 00:00:00");

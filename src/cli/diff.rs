@@ -8,22 +8,24 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::load;
-use super::said::{say, say_json};
+use super::output::{print, print_json};
 use crate::policy::PolicySet;
 use crate::policy::diff::{Change, ChangeKind, CounterEffect, Detail, diff, text_of};
 use crate::settings::ReadingFlags;
 
-/// Show the differences between two sets of policies: exit status 0 if there are none, 1 if there
-/// are some
+/// Show the differences between two sets of policies, and the descriptors that they affect
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tollgate diff /etc/tollgate config/policies\n\nExit status 2 where policies cannot be read."
-)]
+#[command(after_help = "\
+Exit codes: 0 if there are no differences, 1 if there are some, 2 if policies are invalid.
+
+Examples:
+  # Compare the policies in force with those of a checkout
+  tollgate diff /etc/tollgate config/policies")]
 pub struct Diff {
-    /// Policies in force: a file or a directory
+    /// Old policies: a file or a directory
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// Policies to replace them
+    /// New policies: a file or a directory
     #[arg(value_name = "NEW")]
     new: PathBuf,
     #[command(flatten)]
@@ -42,9 +44,9 @@ impl Diff {
             Ok((old, new)) => {
                 let changes = diff(&old, &new);
                 if self.json {
-                    say_json(format_args!("{}\n", json_of(&old, &new, &changes)));
+                    print_json(format_args!("{}\n", json_of(&old, &new, &changes)));
                 } else {
-                    say(format_args!("{}\n", text_of(&changes, usize::MAX)));
+                    print(format_args!("{}\n", text_of(&changes, usize::MAX)));
                 }
                 ExitCode::from(u8::from(!changes.is_empty()))
             }
@@ -55,8 +57,8 @@ impl Diff {
         }
     }
 
-    fn policies(&self, place: &Path) -> Result<PolicySet, crate::policy::PolicyReport> {
-        Ok(load(&self.reading, &[place.to_owned()])?.1.policies)
+    fn policies(&self, path: &Path) -> Result<PolicySet, crate::policy::PolicyReport> {
+        Ok(load(&self.reading, &[path.to_owned()])?.1.policies)
     }
 }
 

@@ -11,11 +11,11 @@ use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 
-/// Timeout of one decision, which a store in memory does not reach.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one decision. A store in memory never exceeds it.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Memory bounds of counters: enough for millions of keys at once.
-const ROOM: Bounds = Bounds { max_bytes: 4 << 30, domain_max_bytes: 4 << 30 };
+const BOUNDS: Bounds = Bounds { max_bytes: 4 << 30, domain_max_bytes: 4 << 30 };
 
 /// Policies with counters and a manual clock of their own.
 pub(super) struct DryRun {
@@ -32,14 +32,14 @@ impl DryRun {
         Self::of(in_force)
     }
 
-    /// Returns a dry run of the same policies, without counters.
-    pub(super) fn anew(&self) -> Self {
+    /// Returns a new dry run of the same policies, without counters.
+    pub(super) fn without_counters(&self) -> Self {
         Self::of(Arc::clone(&self.policies))
     }
 
     fn of(policies: Arc<InForce>) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let store = Arc::new(MemoryStore::new(ROOM, Arc::clone(&clock)));
+        let store = Arc::new(MemoryStore::new(BOUNDS, Arc::clone(&clock)));
         Self { limiter: Limiter::new(Arc::clone(&policies), store, Modes::default()), clock, policies }
     }
 
@@ -60,6 +60,6 @@ impl DryRun {
     ) -> Result<Decision<'a>, Undecided> {
         self.clock.set(at);
         let now = Instant::now();
-        self.limiter.decide(snapshot, request, now.checked_add(PATIENCE).unwrap_or(now)).await
+        self.limiter.decide(snapshot, request, now.checked_add(DECISION_TIMEOUT).unwrap_or(now)).await
     }
 }

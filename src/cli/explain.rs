@@ -5,26 +5,30 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::load;
-use super::said::{no_answer, say};
+use super::output::{print, report_error};
 use crate::journal::key::read_text;
 use crate::policy::explain;
 use crate::settings::ReadingFlags;
 
-/// Show which rule a descriptor matches and why: each step, what was tried, the limit in words
+/// Show which rule a descriptor matches, and why
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tollgate explain --policy config/policies/ tiers plan=free,user=42\n\nExit status 0 where a \
-                        rule is hit, 1 where none is, 2 where the policies cannot be read."
-)]
+#[command(after_help = "\
+Prints each matching step with the rules that were tried, and the limit of the matching rule.
+
+Exit codes: 0 if a rule matches, 1 if none matches, 2 if the policies or the descriptor are invalid.
+
+Examples:
+  # Explain the rule for user 42 on the free plan
+  tollgate explain --policy config/policies/ tiers plan=free,user=42")]
 pub struct Explain {
-    /// Policy file, or a directory that contains them; repeatable
+    /// Policy file or directory. May be repeated
     #[arg(long = "policy", value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policies: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
     /// Domain of the descriptor
     domain: String,
-    /// Descriptor: key=value,key=value; a value may contain further `=`
+    /// Descriptor: key=value,key=value. A value may contain `=`
     #[arg(value_name = "KEY=VALUE,...")]
     descriptor: String,
 }
@@ -42,10 +46,10 @@ impl Explain {
         };
         let owned = match read_text(&self.descriptor) {
             Ok(owned) => owned,
-            Err(wrong) => return no_answer(format_args!("descriptor `{}`: {wrong}", self.descriptor)),
+            Err(error) => return report_error(format_args!("descriptor `{}`: {error}", self.descriptor)),
         };
         let (text, rule) = explain::explain(&policies, &self.domain, &owned.entries());
-        say(text);
+        print(text);
         if rule.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

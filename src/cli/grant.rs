@@ -6,20 +6,24 @@ use serde::Serialize;
 
 use super::counter::CounterArgs;
 
-/// Grant hits in addition to the limit of a counter, for a time: they are used when the limit is
-/// exhausted.
+/// Grant hits in addition to the limit of a counter, for a limited time. They are used when the
+/// limit is exhausted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A grant takes the place of an earlier one, so that repeating it grants no more; one of 0 hits ends it.
-Exit code: 0 done, 2 refused, or no answer.
+A new grant replaces the current one, so repeating the command does not add hits. A grant of 0 hits ends it.
+
+Exit codes: 0 if the hits are granted, 2 if the request is rejected or fails.
 
 Examples:
+  # Grant 100 hits for 10 minutes
   tollgate grant 100 --for 10m gateway user=ann
+  # Grant 100 hits until a fixed time
   tollgate grant 100 --until 2026-06-01T12:30:00Z gateway user=ann
+  # End the grant
   tollgate grant 0 --for 1m gateway user=ann")]
 #[group(skip)]
 pub struct GrantArgs {
-    /// Number of hits.
+    /// Number of hits to grant.
     hits: u32,
     #[command(flatten)]
     end: Expiry,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::block_on;
 use super::client_tls::{ClientTlsFlags, UnreadableFile};
-use super::said::{no_answer, try_say};
+use super::output::{report_error, try_print};
 use crate::descriptor;
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json::{self, JsonError};
@@ -15,15 +15,20 @@ use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitRespons
 use crate::journal::key::{NoEntries, read_text};
 use crate::printable::escaped_json;
 
-/// Send requests to a running service.
+/// Send rate limit requests to a running service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code: 0 OK, 1 over limit, 2 no answer. With --hits 0 also 1 where nothing is left: the next hit is denied.
+Exit codes: 0 if all requests are admitted, 1 if one is over limit, 2 if one fails. With --hits 0 also 1 if no hits
+remain, so that the next hit is denied.
 
-Take one hit; look and take none; two descriptors, three times:
+Examples:
+  # Charge one hit
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7
+  # Check a limit without charging it
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
+  # Send two descriptors, three times
   tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3
+  # Connect with TLS and a private CA
   tollgate hit ratelimit.svc:8081 tiers plan=free,user=ann --tls --ca ca.crt")]
 pub struct Hit {
     /// gRPC address of the service, host:port.
@@ -32,11 +37,11 @@ pub struct Hit {
     /// Domain of the descriptors.
     #[arg(value_name = "DOMAIN")]
     domain: String,
-    /// Descriptors, each `key=value,key=value`, as `tollgate denials` shows them: `\\,` is a comma
-    /// in a value.
+    /// Descriptors, each `key=value,key=value`, as in the output of `tollgate denials`. A comma in
+    /// a value is written as `\,`.
     #[arg(value_name = "DESCRIPTOR", required = true)]
     descriptors: Vec<String>,
-    /// Number of hits that each descriptor charges; 0 only peeks.
+    /// Number of hits to charge per descriptor. 0 checks the limit without charging it.
     #[arg(long, value_name = "N")]
     hits: Option<u64>,
     /// Number of requests to send.
@@ -56,8 +61,8 @@ enum HitError {
     Client(#[from] ClientError),
     #[error("{0}")]
     Json(#[from] JsonError),
-    #[error("descriptor `{text}`: {wrong}")]
-    Descriptor { text: String, wrong: NoEntries },
+    #[error("descriptor `{text}`: {error}")]
+    Descriptor { text: String, error: NoEntries },
     #[error("{0}")]
     File(#[from] UnreadableFile),
 }
@@ -65,30 +70,30 @@ enum HitError {
 impl Hit {
     /// Sends the requests and prints each response.
     pub fn run(self) -> ExitCode {
-        match block_on(self.ask()) {
+        match block_on(self.send()) {
             Ok(Ok(false)) => ExitCode::SUCCESS,
             Ok(Ok(true)) => ExitCode::from(1),
-            Ok(Err(error)) => no_answer(error),
-            Err(error) => no_answer(error),
+            Ok(Err(error)) => report_error(error),
+            Err(error) => report_error(error),
         }
     }
 
     /// Returns `true` if any response was over limit.
-    async fn ask(&self) -> Result<bool, HitError> {
+    async fn send(&self) -> Result<bool, HitError> {
         let request = self.request()?;
         let tls = self.tls.read()?;
         let mut client = RateLimitClient::connect(&self.address, tls.as_ref()).await?;
         let mut over = false;
         for _ in 0..self.count {
-            let answer = client.should_rate_limit(request.clone()).await?;
-            over |= answer.overall_code == i32::from(Code::OverLimit);
-            over |= answer.statuses.iter().any(|status| self.is_used_up(status));
+            let response = client.should_rate_limit(request.clone()).await?;
+            over |= response.overall_code == i32::from(Code::OverLimit);
+            over |= response.statuses.iter().any(|status| self.is_used_up(status));
             let text = match self.json {
-                true => format!("{}\n", escaped_json(&json::response_of(&answer)?.to_string())),
-                false => self.text(&answer),
+                true => format!("{}\n", escaped_json(&json::response_of(&response)?.to_string())),
+                false => self.text(&response),
             };
             // Standard output is closed: no further requests are needed.
-            if try_say(text).is_err() {
+            if try_print(text).is_err() {
                 break;
             }
         }
@@ -99,7 +104,7 @@ impl Hit {
         let entry =
             |entry: descriptor::Entry<'_>| Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() };
         let descriptor = |text: &String| {
-            let owned = read_text(text).map_err(|wrong| HitError::Descriptor { text: text.clone(), wrong })?;
+            let owned = read_text(text).map_err(|error| HitError::Descriptor { text: text.clone(), error })?;
             let entries = owned.entries().into_iter().map(entry).collect();
             Ok::<_, HitError>(RateLimitDescriptor { entries, hits_addend: self.hits, ..Default::default() })
         };
@@ -107,50 +112,50 @@ impl Hit {
         Ok(RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 })
     }
 
-    fn text(&self, answer: &RateLimitResponse) -> String {
-        let lines = self.descriptors.iter().zip(&answer.statuses);
-        let lines = lines.map(|(descriptor, status)| format!("  {descriptor}: {}\n", self.in_words(status)));
-        std::iter::once(format!("{}\n", word(answer.overall_code))).chain(lines).collect()
+    fn text(&self, response: &RateLimitResponse) -> String {
+        let lines = self.descriptors.iter().zip(&response.statuses);
+        let lines = lines.map(|(descriptor, status)| format!("  {descriptor}: {}\n", self.status_text(status)));
+        std::iter::once(format!("{}\n", code_name(response.overall_code))).chain(lines).collect()
     }
 
-    /// Returns `true` if a peek finds nothing left. The status itself is OK, as it is judged as 0
-    /// hits.
+    /// Returns `true` if a peek finds no remaining hits. The status itself is OK, since 0 hits
+    /// always fit.
     fn is_used_up(&self, status: &DescriptorStatus) -> bool {
         self.hits == Some(0) && status.current_limit.is_some() && status.limit_remaining == 0
     }
 
-    /// Formats a status, such as `OK, 99 of 100 per minute left, as new in 42 s`.
-    fn in_words(&self, status: &DescriptorStatus) -> String {
-        let code = word(status.code);
+    /// Formats a status, such as `OK, 99 of 100 per minute remaining, resets in 42s`.
+    fn status_text(&self, status: &DescriptorStatus) -> String {
+        let code = code_name(status.code);
         let Some(limit) = &status.current_limit else {
             let domain = &self.domain;
             let none = format!(
-                "no limit applies: the domain `{domain}` has no policy, or no rule for this; see `tollgate explain`"
+                "no limit applies: no policy for domain `{domain}`, or no matching rule; see `tollgate explain`"
             );
             return format!("{code}, {}", if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none });
         };
         let (hits, wait) = (self.hits.unwrap_or(1), status.duration_until_reset.as_ref().map(|wait| wait.seconds));
         let is_over = status.code == i32::from(Code::OverLimit);
-        let then = match (is_over, wait) {
-            (_, _) if limit.requests_per_unit == 0 => ": it is a ban".to_owned(),
-            // Only hits that can never fit have no time to wait for.
-            (true, Some(0)) => format!(": {hits} at once never fit"),
+        let details = match (is_over, wait) {
+            (_, _) if limit.requests_per_unit == 0 => ": a limit of 0 denies every hit".to_owned(),
+            // Only hits that can never be admitted have no retry time.
+            (true, Some(0)) => format!(": a request of {hits} hits can never be admitted"),
             (true, Some(_)) if hits > u64::from(limit.requests_per_unit) => {
-                format!(": {hits} at once are more than the limit")
+                format!(": a request of {hits} hits exceeds the limit")
             }
-            (true, Some(seconds)) => format!(", try again in {seconds} s"),
-            (true, None) => ", never".to_owned(),
+            (true, Some(seconds)) => format!(", retry after {seconds}s"),
+            (true, None) => ", never admitted".to_owned(),
             (false, Some(seconds)) if self.is_used_up(status) => {
-                format!(": the next hit is denied; as new in {seconds} s")
+                format!(": the next hit is denied; resets in {seconds}s")
             }
-            (false, Some(seconds)) => format!(", as new in {seconds} s"),
+            (false, Some(seconds)) => format!(", resets in {seconds}s"),
             (false, None) => String::new(),
         };
-        format!("{code}, {} of {} left{then}", status.limit_remaining, limit_in_words(limit))
+        format!("{code}, {} of {} remaining{details}", status.limit_remaining, limit_text(limit))
     }
 }
 
-fn word(code: i32) -> &'static str {
+fn code_name(code: i32) -> &'static str {
     match Code::try_from(code) {
         Ok(Code::Ok) => "OK",
         Ok(Code::OverLimit) => "OVER_LIMIT",
@@ -158,18 +163,18 @@ fn word(code: i32) -> &'static str {
     }
 }
 
-fn limit_in_words(limit: &RateLimit) -> String {
+fn limit_text(limit: &RateLimit) -> String {
     let unit = match Unit::try_from(limit.unit) {
-        Ok(Unit::Unknown) | Err(_) => return named(limit, format!("{}", limit.requests_per_unit)),
+        Ok(Unit::Unknown) | Err(_) => return with_name(limit, format!("{}", limit.requests_per_unit)),
         Ok(unit) => unit.as_str_name().to_lowercase(),
     };
     let per = match limit.unit_multiplier {
         Some(multiplier) => format!("{multiplier} {unit}s"),
         None => unit,
     };
-    named(limit, format!("{} per {per}", limit.requests_per_unit))
+    with_name(limit, format!("{} per {per}", limit.requests_per_unit))
 }
 
-fn named(limit: &RateLimit, text: String) -> String {
+fn with_name(limit: &RateLimit, text: String) -> String {
     if limit.name.is_empty() { text } else { format!("{text} ({})", limit.name) }
 }

@@ -6,25 +6,26 @@ use std::process::ExitCode;
 use jiff::{SignedDuration, Timestamp};
 
 use super::counter::{CounterArgs, length, when};
-use super::said::{no_answer, say};
+use super::output::{print, report_error};
 use super::{block_on, table};
 use crate::admin::api::ask::TallyView;
 use crate::admin::api::counter::{CounterView, StateView};
 use crate::admin::api::denials::DenialView;
 use crate::printable::escaped;
 
-/// Maximum number of users to show, those with the most hits first.
-const SHOWN: usize = 10;
+/// Maximum number of callers to show, those with the most hits first.
+const MAX_CALLERS: usize = 10;
 /// Hits of the proposed grant, unless a request needs more.
-const USUAL: u64 = 10;
+const DEFAULT_GRANT: u64 = 10;
 const TEN_MINUTES: SignedDuration = SignedDuration::from_mins(10);
 
-/// Show the state of a counter, who used it up, when it denied, and how to admit a caller.
+/// Show the state, callers and denials of a counter, and the commands to change it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code: 0 it has room, 1 it has none, 2 no answer. Times are UTC.
+Exit codes: 0 if hits remain, 1 if none remain, 2 if the request fails. Times are UTC.
 
-Example:
+Examples:
+  # Show the counter of user ann
   tollgate inspect gateway user=ann")]
 pub struct Inspect {
     #[command(flatten)]
@@ -36,124 +37,124 @@ impl Inspect {
     pub fn run(self) -> ExitCode {
         let CounterArgs { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
-        let told = block_on(server.get::<CounterView>("counter", &query)).map_err(|error| error.to_string());
-        match told.and_then(|told| told) {
-            Ok(told) => {
-                let text = if self.which.json { table::json(&told) } else { self.text(&told) };
-                say(text);
-                if told.state.remaining > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        let view = block_on(server.get::<CounterView>("counter", &query)).map_err(|error| error.to_string());
+        match view.and_then(|view| view) {
+            Ok(view) => {
+                let text = if self.which.json { table::json(&view) } else { self.text(&view) };
+                print(text);
+                if view.state.remaining > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
             }
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 
-    fn text(&self, told: &CounterView) -> String {
-        let mut text: String =
-            facts(told).iter().map(|(word, fact)| format!("{word:<9} {}\n", escaped(fact))).collect();
-        let tell = |command: &str, what: &str| format!("  {}\n      {what}\n", self.which.command(command));
-        let wanted = told.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
+    fn text(&self, view: &CounterView) -> String {
+        let rows = rows(view);
+        let mut text: String = rows.iter().map(|(name, value)| format!("{name:<9} {}\n", escaped(value))).collect();
+        let suggestion = |command: &str, effect: &str| format!("  {}\n      {effect}\n", self.which.command(command));
+        let hits = view.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
-        if told.denials.as_ref().is_some_and(DenialView::never_fits) {
+        if view.denials.as_ref().is_some_and(DenialView::never_fits) {
             text.push_str(&format!(
-                "{wanted} at once never fit in {}: ask for fewer, or change the limit.\n",
-                told.limit
+                "A request of {hits} hits can never be admitted by the limit ({}): send fewer hits or raise the \
+                 limit.\n",
+                view.limit
             ));
         }
-        text.push_str(&match told.state.remaining {
-            _ if told.is_shadow => "it only watches: nobody is denied for it. To change what it counts:\n".to_owned(),
-            room if room >= wanted => "it has room. To change that nevertheless:\n".to_owned(),
-            _ if wanted == 1 => "To let it through:\n".to_owned(),
-            _ => format!("To let {wanted} hits at once through, as were wanted last:\n"),
+        text.push_str(&match view.state.remaining {
+            _ if view.is_shadow => "Shadow mode: no request is denied. To change the counter:\n".to_owned(),
+            remaining if remaining >= hits => "Hits remain. To change the counter anyway:\n".to_owned(),
+            _ if hits == 1 => "To admit the next hit:\n".to_owned(),
+            _ => format!("To admit a request of {hits} hits, like the last denied one:\n"),
         });
-        let (grant, what) = grant(wanted, &told.state);
-        text.push_str(&tell(&grant, &what));
-        text.push_str(&tell("reset", "as if never used: nothing used, owed or granted"));
+        let (grant, effect) = grant(hits, &view.state);
+        text.push_str(&suggestion(&grant, &effect));
+        text.push_str(&suggestion("reset", "clears used hits, debt and grants"));
         text
     }
 }
 
-/// Returns the command for a grant of enough hits, and its effect. The grant replaces a live one,
-/// so it includes the remaining hits of that one and ends no earlier.
-fn grant(wanted: u64, state: &StateView) -> (String, String) {
-    let hits = wanted.max(USUAL);
-    let Some(live) = &state.grant else {
-        return (format!("grant {hits} --for 10m"), format!("{hits} hits beside the limit, for ten minutes"));
+/// Returns the command for a grant of enough hits, and its effect. The grant replaces the current
+/// one, so it includes the remaining hits of that one and ends no earlier.
+fn grant(hits: u64, state: &StateView) -> (String, String) {
+    let hits = hits.max(DEFAULT_GRANT);
+    let Some(current) = &state.grant else {
+        return (format!("grant {hits} --for 10m"), format!("adds {hits} hits to the limit for 10 minutes"));
     };
-    let (all, left, end) = (hits.saturating_add(live.remaining), live.remaining, when(&live.until, &state.at));
+    let (all, left) = (hits.saturating_add(current.remaining), current.remaining);
+    let end = when(&current.until, &state.at);
     let at_ten = state.at.parse::<Timestamp>().ok().and_then(|at| at.checked_add(TEN_MINUTES).ok());
-    let is_later = at_ten.zip(live.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
+    let is_later = at_ten.zip(current.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
     match is_later {
         true => (
-            format!("grant {all} --until {}", live.until),
-            format!("{hits} hits more than the {left} that are left of a grant, until {end} as these"),
+            format!("grant {all} --until {}", current.until),
+            format!("adds {hits} hits to the {left} remaining of the current grant, until {end} as before"),
         ),
         false => (
             format!("grant {all} --for 10m"),
-            format!("{hits} hits more than the {left} that are left of a grant, for ten minutes from now"),
+            format!("adds {hits} hits to the {left} remaining of the current grant, for 10 minutes from now"),
         ),
     }
 }
 
-/// Returns the facts about a counter, one per line.
-fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
-    let (state, now) = (&told.state, &told.state.at);
-    let watches = if told.is_shadow { ", and only watches" } else { "" };
-    let mut facts = vec![
-        ("counter", format!("{} in {}", told.key, told.domain)),
-        ("rule", format!("{}{watches}", told.rule)),
-        ("limit", format!("{}, {}", told.limit, told.algorithm)),
-        ("now", standing(told)),
+/// Returns the rows of the output, each with its name.
+fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
+    let (state, now) = (&view.state, &view.state.at);
+    let mode = if view.is_shadow { " (shadow mode)" } else { "" };
+    let mut rows = vec![
+        ("counter", format!("{} in {}", view.key, view.domain)),
+        ("rule", format!("{}{mode}", view.rule)),
+        ("limit", format!("{}, {}", view.limit, view.algorithm)),
+        ("state", availability(view)),
     ];
     for window in &state.windows {
         let reset =
-            if window.used == 0 { String::new() } else { format!(", as new at {}", when(&window.reset_at, now)) };
-        facts.push(("used", format!("{} of {}; {} left{reset}", window.used, window.limit, window.remaining)));
+            if window.used == 0 { String::new() } else { format!("; resets at {}", when(&window.reset_at, now)) };
+        rows.push(("used", format!("{} of {}; {} remaining{reset}", window.used, window.limit, window.remaining)));
     }
     if let Some(grant) = &state.grant {
-        facts.push((
-            "granted",
-            format!("{} more until {}", table::counted(grant.remaining, "hit"), when(&grant.until, now)),
-        ));
+        let remaining = table::counted(grant.remaining, "hit");
+        rows.push(("granted", format!("{remaining} remaining; expires at {}", when(&grant.until, now))));
     }
-    match &told.denials {
-        None if told.denials_missing.is_some() => facts.push(("denied", "not that it were known".to_owned())),
-        None => facts.push(("denied", "not in the last 15 minutes, as far as the journal goes".to_owned())),
+    match &view.denials {
+        None if view.denials_missing.is_some() => rows.push(("denials", "none recorded".to_owned())),
+        None => rows.push(("denials", "none recorded in the last 15 minutes".to_owned())),
         Some(denials) => {
             let (first, last) = (when(&denials.first, now), when(&denials.last, now));
-            let lately = match denials.recorded.as_slice() {
+            let callers = match denials.recorded.as_slice() {
                 [] => String::new(),
-                recorded => format!(", lately: {}", recorded.join(" ")),
+                recorded => format!("; recent callers: {}", recorded.join(" ")),
             };
             let times = match denials.count {
                 1 => format!("once at {last}"),
                 count => format!("{count} times from {first} to {last}"),
             };
-            facts.push(("denied", format!("{times}, {}{lately}", table::counted(denials.hits, "hit"))));
+            rows.push(("denials", format!("{times}, {}{callers}", table::counted(denials.hits, "hit"))));
         }
     }
-    let missing = |why: &String| ("denied", format!("some may be missing: {why}"));
-    facts.extend(told.denials_missing.iter().map(missing));
-    facts.extend(told.who_unknown.clone().map(|why| ("used by", why)));
-    facts.extend(told.who.iter().take(SHOWN).map(|tally| ("used by", user(tally))));
-    let more = told.who.len().saturating_sub(SHOWN);
+    let missing = |reason: &String| ("denials", format!("some may be missing: {reason}"));
+    rows.extend(view.denials_missing.iter().map(missing));
+    rows.extend(view.who_unknown.clone().map(|reason| ("used by", reason)));
+    rows.extend(view.who.iter().take(MAX_CALLERS).map(|tally| ("used by", caller(tally))));
+    let more = view.who.len().saturating_sub(MAX_CALLERS);
     if more > 0 {
-        facts.push(("used by", format!("{more} more; --json has all")));
+        rows.push(("used by", format!("{more} more; --json prints all")));
     }
-    facts
+    rows
 }
 
-fn standing(told: &CounterView) -> String {
-    let state = &told.state;
+fn availability(view: &CounterView) -> String {
+    let state = &view.state;
     match (state.remaining, &state.retry_at) {
         (0, Some(retry)) => {
-            format!("no room; for one hit at {}, in {}", when(retry, &state.at), length(&state.at, retry))
+            format!("no hits remaining; retry at {}, in {}", when(retry, &state.at), length(&state.at, retry))
         }
-        (0, None) => "no room".to_owned(),
-        (hits, _) => format!("room for {}", table::counted(hits, "hit")),
+        (0, None) => "no hits remaining".to_owned(),
+        (hits, _) => format!("{} remaining", table::counted(hits, "hit")),
     }
 }
 
-fn user(tally: &TallyView) -> String {
-    let who = tally.who.as_deref().unwrap_or("all others");
+fn caller(tally: &TallyView) -> String {
+    let who = tally.who.as_deref().unwrap_or("other callers");
     format!("{who}: {} charged, {} denied", tally.charged, tally.denied)
 }

@@ -14,11 +14,11 @@ pub mod grant;
 pub mod hit;
 pub mod inspect;
 pub mod migrate;
+mod output;
 pub mod refund;
 pub mod reload;
 pub mod replay;
 pub mod reset;
-mod said;
 pub mod schema;
 mod secrets;
 pub mod serve;
@@ -37,8 +37,7 @@ use crate::policy::source::files;
 use crate::policy::{self, Loaded, PolicyReport};
 use crate::settings::ReadingFlags;
 
-/// Tollgate decides whether a request is within its limits. It implements Envoy's rate limit
-/// protocol (RLS v3).
+/// Rate limit service that implements Envoy's rate limit protocol (RLS v3).
 #[derive(Debug, Parser)]
 #[command(
     name = "tollgate",
@@ -46,8 +45,12 @@ use crate::settings::ReadingFlags;
     args_conflicts_with_subcommands = true,
     args_override_self = true,
     after_help = "\
-Without a subcommand, `tollgate` serves. First steps:
+Without a subcommand, `tollgate` runs `tollgate serve`.
+
+Examples:
+  # Serve the policies of a directory
   tollgate serve --policy config/policies
+  # Send 3 requests to the running service
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --count 3"
 )]
 pub struct Cli {
@@ -59,40 +62,39 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve decisions over gRPC (the default).
+    /// Run the service (the default).
     Serve(Box<serve::ServeArgs>),
-    /// Check policy files and summarize their content.
+    /// Validate policy files.
     Check(check::CheckArgs),
-    /// Show what a Redis or Valkey supports and what it lacks, before a service uses it.
+    /// Check that a Redis or Valkey server can be used as the store.
     CheckStore(check_store::CheckStore),
-    /// Show the differences between two sets of policies, and who is affected.
+    /// Show the differences between two sets of policies, and the descriptors that they affect.
     Diff(diff::Diff),
     /// Show which rule a descriptor matches, and why.
     Explain(explain::Explain),
-    /// Send requests to a running service, as a client.
+    /// Send rate limit requests to a running service.
     Hit(hit::Hit),
-    /// Decide a recorded trace in virtual time.
+    /// Replay recorded traffic against policies, in virtual time.
     Replay(replay::Replay),
-    /// Show what a running service is limiting now, and who is denied.
+    /// Show live request rates per rule, and the keys that are denied most.
     Top(top::TopArgs),
-    /// List who was denied in the last 15 minutes, and why.
+    /// List the denials of the last 15 minutes.
     Denials(denials::DenialsArgs),
-    /// Show the state of a counter, who used it up, and how to admit a caller.
+    /// Show the state, callers and denials of a counter, and the commands to change it.
     Inspect(inspect::Inspect),
-    /// Reset a counter to its unused state.
+    /// Reset a counter.
     Reset(reset::ResetArgs),
-    /// Give hits back to a counter.
+    /// Refund hits to a counter.
     Refund(refund::Refund),
-    /// Grant hits in addition to the limit of a counter, for a time.
+    /// Grant hits in addition to the limit of a counter, for a limited time.
     Grant(grant::GrantArgs),
     /// Reload the policies of a running service.
     Reload(reload::Reload),
-    /// Run the tests of policies.
+    /// Run policy tests.
     Test(test::Test),
-    /// Show who used a counter up.
+    /// Show which callers used up a counter.
     Who(who::WhoArgs),
-    /// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the
-    /// switch.
+    /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch.
     Migrate(migrate::Migrate),
     /// Show how the variables of envoyproxy/ratelimit map to flags.
     Settings(settings::SettingsArgs),
@@ -103,19 +105,18 @@ enum Command {
 impl Cli {
     /// Parses the command line of the process; exits if it is invalid, or after printing help.
     pub fn of_process() -> Self {
-        let written: Vec<_> = std::env::args_os().collect();
-        let mut secrets = secrets::on_command_line(&written);
-        let (arguments, mut notes) =
-            arguments::expanded(written, &settings::variables()).unwrap_or_else(|complaints| {
-                said::remark(complaints.trim_end());
-                std::process::exit(1)
-            });
+        let original: Vec<_> = std::env::args_os().collect();
+        let mut secrets = secrets::on_command_line(&original);
+        let (arguments, mut notes) = arguments::expanded(original, &settings::variables()).unwrap_or_else(|errors| {
+            output::print_stderr(errors.trim_end());
+            std::process::exit(1)
+        });
         notes.append(&mut secrets);
         let mut cli = Self::parse_from(arguments);
         match &mut cli.command {
             Some(Command::Serve(serve)) => serve.note(notes),
             None => cli.serve.note(notes),
-            Some(_) => notes.iter().for_each(|note| said::remark(format_args!("warning: {note}"))),
+            Some(_) => notes.iter().for_each(|note| output::print_stderr(format_args!("warning: {note}"))),
         }
         cli
     }
@@ -173,7 +174,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn every_command_line_can_be_read() {
+    fn the_command_line_definition_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

@@ -6,15 +6,16 @@ use serde::Serialize;
 
 use super::counter::CounterArgs;
 
-/// Give hits back to a counter, newest first, never more than were used.
+/// Refund hits to a counter, newest first, and never more than were used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code: 0 done, 2 refused, or no answer.
+Exit codes: 0 if the hits are refunded, 2 if the request is rejected or fails.
 
-Example:
+Examples:
+  # Refund 5 hits to user ann
   tollgate refund 5 gateway user=ann")]
 pub struct Refund {
-    /// Number of hits.
+    /// Number of hits to refund.
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     hits: u32,
     #[command(flatten)]

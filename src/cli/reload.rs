@@ -3,15 +3,21 @@
 use std::process::ExitCode;
 
 use super::api::ServerArgs;
-use super::said::{no_answer, say};
+use super::output::{print, report_error};
 use super::{block_on, table};
 use crate::admin::api::policies::Reloaded;
 
-/// Reload the policies of a running service, and print the result.
+/// Reload the policies of a running service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Changed files are seen without it within two seconds; this tells what is wrong with them, and when they are in force.
-Exit code: 0 in force, 2 refused, or no answer.")]
+The service reloads changed files within two seconds by itself. This command reloads at once and reports the result:
+the changes, or the errors in the files.
+
+Exit codes: 0 if the policies are in force, 2 if they are rejected or the request fails.
+
+Examples:
+  # Reload the policies of the local service
+  tollgate reload")]
 pub struct Reload {
     #[command(flatten)]
     server: ServerArgs,
@@ -20,18 +26,18 @@ pub struct Reload {
 impl Reload {
     /// Requests the reload and prints the result.
     pub fn run(self) -> ExitCode {
-        let told = block_on(self.server.post::<Reloaded>("policies/reload", &()));
-        match told.map_err(|error| error.to_string()).and_then(|told| told) {
+        let reloaded = block_on(self.server.post::<Reloaded>("policies/reload", &()));
+        match reloaded.map_err(|error| error.to_string()).and_then(|reloaded| reloaded) {
             Ok(Reloaded { is_changed, changes, policies }) => {
-                let what = if is_changed { "other" } else { "the same" };
+                let result = if is_changed { "reloaded" } else { "unchanged" };
                 let rules = table::counted(policies.rules, "rule");
-                say(format_args!("{what} policies are in force: {}, {rules}\n", policies.version));
+                print(format_args!("policies {result}: version {}, {rules}\n", policies.version));
                 if let Some(changes) = changes.filter(|_| is_changed) {
-                    say(format_args!("{changes}\n"));
+                    print(format_args!("{changes}\n"));
                 }
                 ExitCode::SUCCESS
             }
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 }

@@ -1,15 +1,16 @@
-//! `tollgate reset`: resets a counter to its unused state.
+//! `tollgate reset`: resets a counter.
 
 use std::process::ExitCode;
 
 use super::counter::CounterArgs;
 
-/// Reset a counter to its unused state: no hits used, no debt, no grant.
+/// Reset a counter: clears used hits, debt, grants and recorded callers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code: 0 done, 2 refused, or no answer.
+Exit codes: 0 if the counter is reset, 2 if the request is rejected or fails.
 
-Example:
+Examples:
+  # Reset the counter of user ann
   tollgate reset gateway user=ann")]
 pub struct ResetArgs {
     #[command(flatten)]

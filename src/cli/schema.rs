@@ -7,10 +7,13 @@ use crate::policy;
 
 /// Print the JSON Schema of policy files, for editors
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tollgate schema > tollgate.schema.json\n\nand in a policy file, for editors with the \
-                        YAML language server:\n  # yaml-language-server: $schema=tollgate.schema.json"
-)]
+#[command(after_help = "\
+Editors with the YAML language server use the schema if a policy file contains this comment:
+  # yaml-language-server: $schema=tollgate.schema.json
+
+Examples:
+  # Write the schema to a file
+  tollgate schema > tollgate.schema.json")]
 pub struct Schema {}
 
 impl Schema {

@@ -31,16 +31,16 @@ pub(super) fn on_command_line(words: &[OsString]) -> Vec<String> {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let mut warnings = Vec::new();
     for (flag, value) in flags(&words) {
-        let is_it = |(secret, _): &&(&str, &str)| *secret == flag;
-        let (what, instead) = match SECRETS.iter().find(is_it) {
-            Some((_, instead)) => ("a secret", *instead),
+        let is_flag = |(secret, _): &&(&str, &str)| *secret == flag;
+        let (kind, alternative) = match SECRETS.iter().find(is_flag) {
+            Some((_, alternative)) => ("a secret", *alternative),
             None if has_password(value) => {
-                ("a password in a URL", URLS.iter().find(is_it).map_or(ENVIRONMENT, |(_, instead)| *instead))
+                ("a password in a URL", URLS.iter().find(is_flag).map_or(ENVIRONMENT, |(_, alternative)| *alternative))
             }
             None => continue,
         };
         let warning =
-            format!("{flag}: {what} on the command line can be read by every user of this machine; use {instead}");
+            format!("{flag}: {kind} on the command line is visible to every user of this machine; use {alternative}");
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }
@@ -74,21 +74,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_secret_is_told_with_where_it_belongs_and_nothing_else_is() {
-        let told = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
+    fn warnings_name_each_secret_and_its_alternative() {
+        let warnings = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
         let secrets = ["tollgate", "--redis-password=x", "--store", "redis://:x@h", "--xds-header", "a=b"];
-        let told_of: Vec<_> = told(&secrets).iter().map(|line| line.split(':').next().unwrap().to_owned()).collect();
-        assert_eq!(told_of, ["--redis-password", "--store", "--xds-header"]);
-        assert!(told(&secrets)[0].contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"));
+        let flags: Vec<_> = warnings(&secrets).iter().map(|line| line.split(':').next().unwrap().to_owned()).collect();
+        assert_eq!(flags, ["--redis-password", "--store", "--xds-header"]);
+        assert!(warnings(&secrets)[0].contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"));
         assert_eq!(
-            told(&["tollgate", "--store", "redis://h", "--redis-password-file", "x", "--hash-key-file=y"]),
+            warnings(&["tollgate", "--store", "redis://h", "--redis-password-file", "x", "--hash-key-file=y"]),
             [""; 0]
         );
     }
 
     #[test]
-    fn every_command_and_every_url_is_looked_at() {
-        let told = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
+    fn every_command_and_every_url_is_checked() {
+        let warnings = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
         for (words, flag) in [
             (&["top", "--token", "x"][..], "--token"),
             (&["top", "--token=x", "--once"], "--token"),
@@ -97,8 +97,8 @@ mod tests {
             (&["top", "--admin", "https://u:x@h:6070"], "--admin"),
             (&["serve", "--statsd", "tcp://u:x@h"], "--statsd"),
         ] {
-            let warnings = told(&[&["tollgate"], words].concat());
-            assert!(warnings.len() == 1 && warnings[0].starts_with(&format!("{flag}: a ")), "{words:?} {warnings:?}");
+            let found = warnings(&[&["tollgate"], words].concat());
+            assert!(found.len() == 1 && found[0].starts_with(&format!("{flag}: a ")), "{words:?} {found:?}");
         }
         for words in [
             &["hit", "h:1", "test", "url=http://a:b@c"][..],
@@ -106,7 +106,7 @@ mod tests {
             &["top", "--admin", "http://h:6070/@:"],
             &["serve", "--otlp-endpoint", "http://user@h"],
         ] {
-            assert_eq!(told(&[&["tollgate"], words].concat()), [""; 0], "{words:?}");
+            assert_eq!(warnings(&[&["tollgate"], words].concat()), [""; 0], "{words:?}");
         }
     }
 }

@@ -9,27 +9,31 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
 use super::block_on;
-use super::said::remark;
+use super::output::print_stderr;
 use crate::settings::{Flags, SettingProblem, Settings, missing_allocator_variables};
 use crate::{app, telemetry};
 
-/// Serve decisions.
+/// Run the service
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(
     args_override_self = true,
     after_help = "\
+Exit codes: 0 after SIGTERM, SIGINT or SIGHUP, 1 if the service cannot start or fails.
+
 Examples:
+  # Serve the policies of one file, with counters in memory
   tollgate serve --policy limits.yaml
+  # Serve the policies of a directory and log in JSON
   tollgate serve --policy /etc/tollgate --grpc-listen 127.0.0.1:8081 --log-format json"
 )]
 pub struct ServeArgs {
     #[command(flatten)]
     flags: Flags,
-    /// Read the settings from the variables of envoyproxy/ratelimit, see `tollgate settings`; later
-    /// flags override them. This is the default if the program is named `ratelimit`.
+    /// Read the settings from the variables of envoyproxy/ratelimit (see `tollgate settings`).
+    /// Later flags override them. Default if the program is named `ratelimit`.
     // Replaced with flags before clap parses them.
-    #[arg(long, help_heading = "In the place of envoyproxy/ratelimit")]
+    #[arg(long, help_heading = "Compatibility with envoyproxy/ratelimit")]
     envoyproxy_env: bool,
     #[arg(skip)]
     notes: Vec<String>,
@@ -44,19 +48,19 @@ impl ServeArgs {
     /// Serves. Exits with 0 after a signal, 1 if it could not start or failed.
     pub fn run(self) -> ExitCode {
         if let Err(error) = limit_address_space() {
-            remark(format_args!(
-                "warning: the allocators reserve much address space, of which there is a limit: {error}"
+            print_stderr(format_args!(
+                "warning: address space is limited, and the allocators could not be configured to reserve less: {error}"
             ));
         }
         let (settings, problems) = self.flags.resolve();
         match block_on(serve(settings, &problems, &self.notes)) {
             Ok(Ok(())) => ExitCode::SUCCESS,
             Ok(Err(error)) => {
-                remark(error.to_string().trim_end());
+                print_stderr(error.to_string().trim_end());
                 ExitCode::FAILURE
             }
             Err(error) => {
-                remark(format_args!("error: no runtime: {error}"));
+                print_stderr(format_args!("error: cannot start the async runtime: {error}"));
                 ExitCode::FAILURE
             }
         }

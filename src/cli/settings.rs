@@ -3,47 +3,51 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use super::said::remark;
+use super::output::print_stderr;
 use crate::settings::envoyproxy::{self, Translation, Variables};
 
 /// Show how the variables of envoyproxy/ratelimit map to flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 if all variables are supported, 1 if one is not.
+
 Examples:
-  tollgate settings                                   each variable, and the flags that it makes
-  env $(cat ratelimit.env) tollgate settings --from-env    the command that does the same")]
+  # List the variables with their flags
+  tollgate settings
+  # Print the command that is equivalent to an env file
+  env $(cat ratelimit.env) tollgate settings --from-env")]
 pub struct SettingsArgs {
-    /// Print the command with the same effect as the variables of this environment.
+    /// Print the command that is equivalent to the variables of this environment.
     #[arg(long)]
     from_env: bool,
 }
 
 impl SettingsArgs {
-    /// Prints the mapping. Exits with 1 if a variable cannot be honored.
+    /// Prints the mapping. Exits with 1 if a variable is not supported.
     pub fn run(self) -> ExitCode {
         if !self.from_env {
-            let lines: String = envoyproxy::guide().map(|(name, what)| format!("{name:<50} {what}\n")).collect();
+            let lines: String = envoyproxy::guide().map(|(name, flags)| format!("{name:<50} {flags}\n")).collect();
             // A closed standard output is no reason to fail.
             let _ = io::stdout().write_all(lines.as_bytes());
             return ExitCode::SUCCESS;
         }
         let translation = envoyproxy::translate(&variables());
-        match complaints(&translation) {
+        match errors(&translation) {
             None => {
                 let _ = io::stdout().write_all(command(&translation).as_bytes());
                 ExitCode::SUCCESS
             }
             // A command without the invalid variables would behave differently.
-            Some(complaints) => {
-                remark(complaints.trim_end());
+            Some(errors) => {
+                print_stderr(errors.trim_end());
                 ExitCode::FAILURE
             }
         }
     }
 }
 
-/// Returns the variables of the process. Those that are not UTF-8 are skipped: that service has
-/// none.
+/// Returns the variables of the process. Those that are not UTF-8 are skipped, since
+/// envoyproxy/ratelimit has none.
 pub(super) fn variables() -> Variables {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -51,15 +55,15 @@ pub(super) fn variables() -> Variables {
 }
 
 /// Returns all problems as one text, or `None` if there are none.
-pub(super) fn complaints(translation: &Translation) -> Option<String> {
-    let complaints: String = translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
-    (!complaints.is_empty()).then_some(complaints)
+pub(super) fn errors(translation: &Translation) -> Option<String> {
+    let errors: String = translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
+    (!errors.is_empty()).then_some(errors)
 }
 
 fn command(translation: &Translation) -> String {
     let notes = translation.notes.iter().map(|note| format!("# {note}\n"));
     let flags = translation.flags.iter().map(|flag| format!(" \\\n  {flag}"));
-    let secret = "# Passwords are not shown; better than here they are in files: --redis-password-file FILE\n";
+    let secret = "# Passwords are masked. Read them from a file instead: --redis-password-file FILE\n";
     let has_secret = translation.flags.iter().any(|flag| flag.name.ends_with("-password"));
     let notes: String = notes.chain(has_secret.then(|| secret.to_owned())).collect();
     let flags: String = flags.collect();
@@ -72,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_is_one_for_a_shell() {
+    fn the_command_is_quoted_for_a_shell() {
         let set = [("REDIS_AUTH", "x"), ("MEMCACHE_SRV", "x"), ("CACHE_KEY_PREFIX", "a b"), ("SHADOW_MODE", "1")];
         let variables = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
         let text = command(&envoyproxy::translate(&variables));

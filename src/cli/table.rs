@@ -40,7 +40,7 @@ pub(super) fn json(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn columns_stand_under_each_other_and_nothing_moves_the_cursor() {
+    fn columns_are_aligned_and_invisible_characters_are_escaped() {
         let rows = [["a", "long text", "x"], ["bcd", "\u{1b}[2J", ""], ["e", "\u{202e}\u{9b}", "\n"]];
         let text = super::of(["one", "two", ""], rows.map(|row| row.map(str::to_owned)).into_iter());
         let shown = ["one  two", "a    long text       x", "bcd  \\u{1b}[2J", "e    \\u{202e}\\u{9b}  \\n", ""];

@@ -1,4 +1,4 @@
-//! `tollgate top`: shows what a running service is limiting now, and who is denied.
+//! `tollgate top`: shows live request rates per rule, and the keys that are denied most.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::api::ServerArgs;
-use super::denials::{missing, others};
-use super::said::no_answer;
+use super::denials::{missing_notice, replicas_notice};
+use super::output::report_error;
 use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleList, RuleView};
@@ -18,12 +18,17 @@ use crate::printable::escaped_lines;
 /// Escape sequence that clears a terminal and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Show what a running service is limiting now, and who is denied.
+/// Show live request rates per rule, and the keys that are denied most.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 after --once or --json, 2 if a request fails.
+
 Examples:
+  # Watch the local service
   tollgate top
+  # Watch one domain, rules with the most admitted requests first
   tollgate top --domain gateway --order allowed
+  # Print once, from a remote service
   tollgate top --once --admin https://tollgate.example:6070 --token-file token")]
 pub struct TopArgs {
     #[command(flatten)]
@@ -31,13 +36,13 @@ pub struct TopArgs {
     /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Order of the rules: denied, allowed, policy.
+    /// Order of the rules: most denied first, most allowed first, or as in the policies.
     #[arg(long, value_name = "ORDER", default_value = "denied", value_parser = ["denied", "allowed", "policy"])]
     order: String,
     /// Maximum number of rules, and of keys, to show.
     #[arg(long, value_name = "N", default_value_t = 15)]
     lines: usize,
-    /// Number of recent minutes to show denied keys of.
+    /// Show the keys that were denied in the last N minutes.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
     minutes: u64,
     /// Refresh interval.
@@ -53,18 +58,18 @@ pub struct TopArgs {
 
 /// The data of one refresh.
 #[derive(Serialize)]
-struct Seen {
+struct Snapshot {
     status: ProcessStatus,
     rules: RuleList,
     top: DenialsView,
 }
 
 impl TopArgs {
-    /// Queries and prints until it is interrupted. Exits with 2 if the service does not respond.
+    /// Queries and prints until interrupted. Exits with 2 if the service does not respond.
     pub fn run(self) -> ExitCode {
         match block_on(self.show()).map_err(|error| error.to_string()).and_then(|shown| shown) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 
@@ -72,8 +77,9 @@ impl TopArgs {
         let is_terminal = io::stdout().is_terminal();
         let every = Duration::try_from(self.every).unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(100));
         loop {
-            let seen = self.look().await?;
-            let text = if self.json { table::json(&seen) } else { escaped_lines(&self.text(&seen)).into_owned() };
+            let snapshot = self.fetch().await?;
+            let text =
+                if self.json { table::json(&snapshot) } else { escaped_lines(&self.text(&snapshot)).into_owned() };
             let clear = if is_terminal && !self.once && !self.json { CLEAR } else { "" };
             let written = io::stdout().write_all(format!("{clear}{text}").as_bytes());
             // A closed standard output is no reason to fail.
@@ -84,7 +90,7 @@ impl TopArgs {
         }
     }
 
-    async fn look(&self) -> Result<Seen, String> {
+    async fn fetch(&self) -> Result<Snapshot, String> {
         let (limit, minutes) = (self.lines.to_string(), self.minutes.to_string());
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));
         let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
@@ -95,28 +101,37 @@ impl TopArgs {
             true => self.server.get("top", &top).await?,
             false => DenialsView::default(),
         };
-        Ok(Seen { status, rules, top })
+        Ok(Snapshot { status, rules, top })
     }
 
-    fn text(&self, seen: &Seen) -> String {
-        let Seen { status, rules, top } = seen;
+    fn text(&self, snapshot: &Snapshot) -> String {
+        let Snapshot { status, rules, top } = snapshot;
         let ready = if status.is_ready { "ready" } else { "NOT READY" };
         let mut text =
             format!("tollgate {}, {ready}, policies {}, since {}\n", status.program, rules.version, status.begun_at);
-        status.degraded.iter().for_each(|what| text.push_str(&format!("! {what}\n")));
-        let headings =
-            ["domain", "rule", "limit", "allowed/s", "denied/s", "near/s", "shadow/s", "of 1m: allowed", "denied"];
+        status.degraded.iter().for_each(|reason| text.push_str(&format!("warning: {reason}\n")));
+        let headings = [
+            "domain",
+            "rule",
+            "limit",
+            "allowed/s",
+            "denied/s",
+            "near/s",
+            "shadow/s",
+            "allowed/s (1m)",
+            "denied/s (1m)",
+        ];
         text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
         let more = rules.total.saturating_sub(rules.rules.len());
         if more > 0 {
-            text.push_str(&format!("and {} more\n", table::counted(more, "rule")));
+            text.push_str(&format!("and {}\n", table::counted(more, "more rule")));
         }
         text.push_str(&match status.journal.is_on {
-            true => format!("\ndenied most in the last {} min\n", self.minutes),
-            false => "\ndenials are not taken down: --denial-journal is off\n".to_owned(),
+            true => format!("\nmost denied keys of the last {}\n", table::counted(self.minutes, "minute")),
+            false => "\ndenials are not recorded: --denial-journal is off\n".to_owned(),
         });
-        text.push_str(&missing(top));
-        text.push_str(&others(top));
+        text.push_str(&missing_notice(top));
+        text.push_str(&replicas_notice(top));
         if !top.denials.is_empty() {
             text.push_str(&table::of(["denied", "domain", "rule", "key"], top.denials.iter().map(key_row)));
         }
@@ -133,8 +148,8 @@ fn rule_row(rule: &RuleView) -> [String; 9] {
 }
 
 fn key_row(one: &DenialView) -> [String; 4] {
-    let perhaps = if one.missed_at_most > 0 { format!(" (+{})", one.missed_at_most) } else { String::new() };
-    [format!("{}{perhaps}", one.count), one.domain.clone(), one.rule.clone(), one.key.clone()]
+    let missed = if one.missed_at_most > 0 { format!(" (+{})", one.missed_at_most) } else { String::new() };
+    [format!("{}{missed}", one.count), one.domain.clone(), one.rule.clone(), one.key.clone()]
 }
 
 fn rate(per_second: f64) -> String {

@@ -1,13 +1,14 @@
-//! `tollgate who`: shows who used a counter up, from a running service or directly from the store.
+//! `tollgate who`: shows the callers that used up a counter, from a running service or directly
+//! from the store.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::api::ServerArgs;
-use super::said::{no_answer, say};
+use super::output::{print, report_error};
 use super::{block_on, load};
-use crate::admin::api::ask::{CounterUsers as Answer, TallyView};
+use crate::admin::api::ask::{CounterUsers, TallyView};
 use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::KeyBuffer;
 use crate::journal::key::read_text;
@@ -17,36 +18,39 @@ use crate::store::redis::{RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout for connecting to the store.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of entries to list individually.
 const SHOWN: usize = 20;
 
-/// Show who used a counter up, if its limit has `record`.
+/// Show which callers used up a counter. Requires `record` in its rate_limit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
+Exit codes: 0 if there are callers, 1 if there are none, 2 if they are not available.
+
+Examples:
+  # Query the running service
   tollgate who gateway tenant=acme
+  # Read the counter directly from Redis
   tollgate who --policy limits.yaml --store redis://redis:6379 gateway tenant=acme")]
 pub struct WhoArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Policy file or directory, to read the store directly instead of through a service. May be
-    /// repeated.
+    /// Policy file or directory, for reading the store directly. May be repeated.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
-    /// Store of the counters; without it, the running service is queried.
+    /// Redis URL to read the counter from, instead of querying the running service.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
     #[command(flatten)]
     redis: RedisFlags,
-    /// Show the tally of this entry only; its value is hashed as the limit hashes its values.
+    /// Show only this entry. Its value is hashed if the rule has `hash_values`.
     #[arg(long, value_name = "KEY=VALUE", requires = "store")]
     only: Option<String>,
     /// Domain of the counter.
     domain: String,
-    /// Descriptor that leads to the counter: key=value,key=value.
+    /// Descriptor of the counter: key=value,key=value.
     #[arg(value_name = "KEY=VALUE,...")]
     descriptor: String,
 }
@@ -55,46 +59,52 @@ impl WhoArgs {
     /// Prints the tallies. Exits with 0 if there are any, 1 if there are none, 2 if they are not
     /// available.
     pub fn run(self) -> ExitCode {
-        let told = block_on(self.ask()).map_err(|error| error.to_string());
-        match told.and_then(|told| told) {
+        let tallies = block_on(self.fetch()).map_err(|error| error.to_string());
+        match tallies.and_then(|tallies| tallies) {
             Ok(tallies) if tallies.is_empty() => {
-                say("nobody has used this counter since it began\n");
+                print("no callers recorded for this counter\n");
                 ExitCode::from(1)
             }
             Ok(tallies) => {
-                say(text(&tallies));
+                print(text(&tallies));
                 ExitCode::SUCCESS
             }
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 
-    async fn ask(self) -> Result<Vec<EntryTally>, String> {
+    async fn fetch(self) -> Result<Vec<EntryTally>, String> {
         let Some(store) = &self.store else {
             let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
             return self
                 .server
-                .get::<Answer>("who", &query)
+                .get::<CounterUsers>("who", &query)
                 .await
                 .map(|who| who.tallies.into_iter().map(tally).collect());
         };
         let StoreLocation::Redis(options) = self.redis.complete(place(store)?)? else {
-            return Err("the counters of `memory` are in the serving process; --store must be a Redis URL".to_owned());
+            return Err(
+                "counters of `memory` can only be queried through the service; expected a Redis URL for --store"
+                    .to_owned(),
+            );
         };
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
         let owned =
-            read_text(&self.descriptor).map_err(|wrong| format!("descriptor `{}`: {wrong}", self.descriptor))?;
+            read_text(&self.descriptor).map_err(|error| format!("descriptor `{}`: {error}", self.descriptor))?;
         let entries = owned.entries();
         let counter = policies.counter(&self.domain, &entries, &mut keys);
         let (rule, key) = counter.map_err(|error| error.to_string())?;
         if rule.record().is_empty() {
-            return Err(format!("rule `{}` records nobody; give its rate_limit `record: [key]`", rule.path()));
+            return Err(format!(
+                "rule `{}` does not record callers; add `record: [key]` to its rate_limit",
+                rule.path()
+            ));
         }
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
-        let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
-        connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await;
+        connected.map_err(|_| format!("cannot connect to --store within {CONNECT_TIMEOUT:?}"))?;
         let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
         if let (Some(only), Some(policy)) = (&self.only, policies.find(&self.domain)) {
             let (key, value) = only.split_once('=').unwrap_or((only, ""));
@@ -105,13 +115,13 @@ impl WhoArgs {
     }
 }
 
-fn tally(told: TallyView) -> EntryTally {
-    let TallyView { who, charged, denied } = told;
+fn tally(view: TallyView) -> EntryTally {
+    let TallyView { who, charged, denied } = view;
     EntryTally { entry: who.unwrap_or_default().into_bytes().into(), charged, denied }
 }
 
 fn text(tallies: &[EntryTally]) -> String {
-    let mut text = format!("{:>12} {:>12}  who\n", "charged", "denied");
+    let mut text = format!("{:>12} {:>12}  caller\n", "charged", "denied");
     let (named, others): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| !tally.entry.is_empty());
     for tally in named.iter().take(SHOWN) {
         let who = String::from_utf8_lossy(&tally.entry);

@@ -1,9 +1,8 @@
-//! Explanations of matches in words: each step of the match, the rules that were tried, and the
-//! limit.
+//! Explanations of matches: each step, the rules that were tried, and the limit.
 
 use std::fmt::{self, Write as _};
 
-use super::diff::in_words;
+use super::diff::candidate_text;
 use super::{Imposes, MatchStep, MatchedBy, Policy, PolicySet, Rule};
 use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Window;
@@ -18,13 +17,13 @@ const MAX_TRIED: usize = 10;
 pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>]) -> (String, Option<&'p Rule>) {
     let Some(policy) = policies.find(domain) else {
         let domains: Vec<_> = policies.policies().map(Policy::domain).collect();
-        let known = format!("no policy for domain `{domain}`: OK, without a limit");
-        return (format!("{known}\ndomains here: {}\n", domains.join(", ")), None);
+        let text = format!("no policy for domain `{domain}` (domains: {}): OK, no limit\n", domains.join(", "));
+        return (text, None);
     };
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let hit = tell(&mut text, policy, entries).unwrap_or_default();
-    (text, hit)
+    let rule = write_match(&mut text, policy, entries).unwrap_or_default();
+    (text, rule)
 }
 
 /// Returns the limit of a rule in words, such as `100 hits in 1m`; `None` if it imposes none.
@@ -34,61 +33,65 @@ pub fn limit_in_words(rule: &Rule) -> Option<String> {
     Some(amounts.join(" and "))
 }
 
-fn tell<'p>(text: &mut String, policy: &'p Policy, entries: &[Entry<'_>]) -> Result<Option<&'p Rule>, fmt::Error> {
+fn write_match<'p>(
+    text: &mut String,
+    policy: &'p Policy,
+    entries: &[Entry<'_>],
+) -> Result<Option<&'p Rule>, fmt::Error> {
     writeln!(text, "domain {}", policy.domain())?;
     let steps = policy.trace(entries);
     for (number, (step, entry)) in (1..).zip(steps.iter().zip(entries)) {
-        tell_step(text, number, step, entry)?;
+        write_step(text, number, step, entry)?;
     }
     writeln!(text)?;
     let Some((_, rule)) = steps.last().filter(|_| steps.len() == entries.len()).and_then(|step| step.taken) else {
-        let depth = if entries.is_empty() { "no entries" } else { "no rule for the whole descriptor" };
-        writeln!(text, "{depth}: OK, without a limit")?;
+        let reason = if entries.is_empty() { "no entries" } else { "no rule matches the whole descriptor" };
+        writeln!(text, "{reason}: OK, no limit")?;
         return Ok(None);
     };
-    tell_rule(text, rule)?;
+    write_rule(text, rule)?;
     Ok(Some(rule))
 }
 
-fn tell_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Entry<'_>) -> fmt::Result {
+fn write_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Entry<'_>) -> fmt::Result {
     let (key, value) = (String::from_utf8_lossy(entry.key), String::from_utf8_lossy(entry.value));
     writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
     let taken = step.taken.map(|(taken, _)| taken);
-    let answer = |found| if found { "yes" } else { "no" };
-    writeln!(text, "   exact {key}={value}: {}", answer(taken == Some(MatchedBy::Exact)))?;
+    let yes_or_no = |matched| if matched { "yes" } else { "no" };
+    writeln!(text, "   exact {key}={value}: {}", yes_or_no(taken == Some(MatchedBy::Exact)))?;
     if taken != Some(MatchedBy::Exact) {
         let passed = step.wildcards.len().saturating_sub(usize::from(taken == Some(MatchedBy::Wildcard)));
         for rule in step.wildcards.iter().take(passed.min(MAX_TRIED)) {
             writeln!(text, "   wildcard {}: no", rule.step())?;
         }
         if passed > MAX_TRIED {
-            writeln!(text, "   ... and {} wildcards more: no", passed.saturating_sub(MAX_TRIED))?;
+            writeln!(text, "   ... and {} more wildcards: no", passed.saturating_sub(MAX_TRIED))?;
         }
         if let (Some(MatchedBy::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
             writeln!(text, "   wildcard {}: yes", rule.step())?;
         } else {
-            writeln!(text, "   key alone {key}: {}", answer(taken == Some(MatchedBy::KeyAlone)))?;
+            writeln!(text, "   key only {key}: {}", yes_or_no(taken == Some(MatchedBy::KeyAlone)))?;
         }
     }
     match step.taken {
         Some((_, rule)) => writeln!(text, "   -> {}", rule.path()),
-        None => writeln!(text, "   -> nothing; there is no way back to other rules"),
+        None => writeln!(text, "   -> no match; other branches are not tried"),
     }
 }
 
-fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
+fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
     line(text, "rule", rule.path())?;
     if let Some(name) = rule.name() {
         line(text, "name", name)?;
     }
     match rule.imposes() {
-        Imposes::Nothing => line(text, "limit", "none written: OK")?,
+        Imposes::Nothing => line(text, "limit", "none: OK")?,
         Imposes::Unlimited => line(text, "limit", "unlimited: OK")?,
-        Imposes::Limit(limit) => tell_limit(text, rule, limit)?,
+        Imposes::Limit(limit) => write_limit(text, rule, limit)?,
     }
     if let Some(candidate) = rule.candidate() {
-        let words = in_words(candidate);
-        line(text, "candidate", &format!("{words}; tried out, and without a part in the answer"))?;
+        let settings = candidate_text(candidate);
+        line(text, "candidate", &format!("{settings}; counted and reported, without effect on decisions"))?;
     }
     if !rule.replaces().is_empty() {
         line(text, "replaces", &rule.replaces().join(", "))?;
@@ -99,111 +102,111 @@ fn tell_rule(text: &mut String, rule: &Rule) -> fmt::Result {
     Ok(())
 }
 
-fn tell_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
+fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
     for (index, window) in limit.windows().iter().enumerate() {
         line(text, if index == 0 { "limit" } else { "and" }, &window.to_string())?;
     }
-    line(text, "counted", &counting(rule.algorithm(), limit))?;
+    line(text, "algorithm", &algorithm_text(rule.algorithm(), limit))?;
     if rule.share_threshold() {
-        line(text, "shared", "one counter for all values that match the wildcard")?;
+        line(text, "share_threshold", "one counter for all values that match the wildcard")?;
     }
-    line(text, "charged", charging(limit.charge_mode()))?;
+    line(text, "charge", charge_text(limit.charge_mode()))?;
     if rule.looks_postpaid() {
-        line(text, "", "looks paid afterwards: a later charge that does not fit is lost; see `charge: afterwards`")?;
+        line(
+            text,
+            "",
+            "probably charged after the request: a charge over the limit is lost; see `charge: afterwards`",
+        )?;
     }
-    for (word, meaning) in modes(rule) {
-        line(text, word, meaning)?;
+    for (name, meaning) in modes(rule) {
+        line(text, name, meaning)?;
     }
-    line(text, "no store", failing(limit.on_store_error()))?;
+    line(text, "on_store_error", store_error_text(limit.on_store_error()))?;
     if !rule.record().is_empty() {
         let keys: Vec<_> = rule.record().iter().map(|key| String::from_utf8_lossy(key)).collect();
-        line(text, "records", &keys.join(", "))?;
+        line(text, "record", &keys.join(", "))?;
     }
     if let Some(lease) = rule.lease() {
-        tell_lease(text, &lease.of(limit), limit, rule.quota_mode())?;
+        write_lease(text, &lease.of(limit), limit, rule.quota_mode())?;
     }
     Ok(())
 }
 
-fn tell_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -> fmt::Result {
+fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -> fmt::Result {
     let Some(largest) = lease.largest(limit).filter(|_| !is_vote) else {
-        return line(text, "lease", "none: no block of hits would be worth it; see `tollgate check`");
+        return line(text, "lease", "none: blocks of hits would be too small; see `tollgate check`");
     };
     let size = plural(usize::try_from(largest).unwrap_or(usize::MAX), "hit");
     let ttl = lease.ttl;
-    line(
-        text,
-        "lease",
-        &format!("up to {size} in advance, kept for {ttl} at most, of counters that are often asked for"),
-    )?;
+    line(text, "lease", &format!("frequently used counters charge up to {size} in advance, for at most {ttl}"))?;
     let bound = match limit.algorithm() {
         Algorithm::FixedWindow(_) => {
-            format!("never more than the limit in a window; up to {BLOCKS} blocks a worker held")
+            format!("at most the limit in a window; up to {BLOCKS} blocks per worker may be held unused")
         }
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {
             format!(
-                "never more than it in any period less {ttl}; in any period the blocks held more, up to {BLOCKS} a worker"
+                "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
             )
         }
     };
     line(text, "", &bound)
 }
 
-fn line(text: &mut String, word: &str, meaning: &str) -> fmt::Result {
-    writeln!(text, "{word:<9} {meaning}")
+fn line(text: &mut String, name: &str, value: &str) -> fmt::Result {
+    writeln!(text, "{name:<15} {value}")
 }
 
-fn counting(word: &str, limit: &Limit) -> String {
+fn algorithm_text(name: &str, limit: &Limit) -> String {
     if limit.is_ban() {
-        return format!("{word}: a ban, every hit is denied");
+        return format!("{name}: a ban, every hit is denied");
     }
-    let how = match limit.algorithm() {
+    let description = match limit.algorithm() {
         Algorithm::FixedWindow(_) => {
-            "from the beginning of each window; around a boundary up to twice as many may pass".to_owned()
+            "counts per window; up to twice the limit can pass around a window boundary".to_owned()
         }
         Algorithm::SlidingWindow(window) => {
             let oldest = match window.estimate() {
-                Estimate::Strict => "the oldest whole: never more in any period",
-                Estimate::Weighted => "the oldest by the part still in the period: an estimate",
+                Estimate::Strict => "the oldest counted in full: never over the limit in any period",
+                Estimate::Weighted => "the oldest weighted by its overlap with the period: an estimate",
             };
-            format!("in {}, {oldest}", plural(usize::try_from(window.buckets()).unwrap_or(usize::MAX), "bucket"))
+            format!("{}, {oldest}", plural(usize::try_from(window.buckets()).unwrap_or(usize::MAX), "bucket"))
         }
-        Algorithm::SlidingLog(_) => "each hit on its own: exact in any period".to_owned(),
+        Algorithm::SlidingLog(_) => "each hit recorded: exact in any period".to_owned(),
         Algorithm::Gcra(gcra) => {
-            format!("evenly, {} at once when rested, up to {} of debt", gcra.burst(), gcra.max_debt())
+            format!("evenly spaced, burst {} when idle, debt up to {}", gcra.burst(), gcra.max_debt())
         }
     };
-    format!("{word}: {how}")
+    format!("{name}: {description}")
 }
 
-fn charging(charge: Charge) -> &'static str {
+fn charge_text(charge: Charge) -> &'static str {
     match charge {
-        Charge::Admitted => "admitted: only when the whole request is; a denied one costs nothing anywhere",
-        Charge::Blamed => "blamed: when the request is admitted, or when this limit denied it",
-        Charge::Always => "always: denied requests count too, who hammers stays out",
+        Charge::Admitted => "admitted: charged only if the whole request is admitted; denied requests are not charged",
+        Charge::Blamed => "blamed: charged if the request is admitted, or if this limit denies it",
+        Charge::Always => "always: denied requests are charged too, so that a client that keeps retrying stays denied",
         Charge::Afterwards => {
-            "afterwards: always; a peek passes where one more hit would fit, the cost is charged later"
+            "afterwards: always charged; a peek passes if one more hit fits, and the cost is charged later"
         }
     }
 }
 
-fn failing(answer: OnStoreError) -> &'static str {
-    match answer {
-        OnStoreError::Error => "error: the call fails, and the caller's own failure mode decides",
+fn store_error_text(action: OnStoreError) -> &'static str {
+    match action {
+        OnStoreError::Error => "error: the call fails, and the failure mode of the client applies",
         OnStoreError::Allow => "allow: OK",
         OnStoreError::Deny => "deny: OVER_LIMIT",
-        OnStoreError::Local => "local: this process decides alone",
+        OnStoreError::Local => "local: each replica decides on its own",
     }
 }
 
 fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = [
-        (rule.shadow_mode(), "shadow", "judged and counted, never denies"),
-        (rule.quota_mode(), "quota", "a vote: the request is denied where all limits in this mode deny"),
-        (rule.hashes_values(), "hashed", "its values, with the key of the process, before they are stored or shown"),
-        (rule.inherits_override(), "override", "a limit in the request replaces this one's amount and period"),
+        (rule.shadow_mode(), "shadow_mode", "counted and reported, never denies"),
+        (rule.quota_mode(), "quota_mode", "denies a request only if all limits in quota mode do"),
+        (rule.hashes_values(), "hash_values", "values are hashed with a secret key before they are stored or shown"),
+        (rule.inherits_override(), "override", "a limit in the request replaces the amount and period"),
     ];
-    all.into_iter().filter(|(on, ..)| *on).map(|(_, word, meaning)| (word, meaning))
+    all.into_iter().filter(|(on, ..)| *on).map(|(_, name, meaning)| (name, meaning))
 }
 
 fn plural(number: usize, word: &str) -> String {
@@ -250,7 +253,7 @@ descriptors:
     }
 
     #[test]
-    fn each_step_and_the_limit_are_told() {
+    fn each_step_and_the_limit_are_explained() {
         let (text, hit) = explained("plan=free,user=42");
         assert!(hit);
         insta::assert_snapshot!(text, @r##"
@@ -263,60 +266,60 @@ descriptors:
         2. user=42, among 2 rules
            exact user=42: no
            wildcard user=test-*: no
-           key alone user: yes
+           key only user: yes
            -> plan=free > user
 
-        rule      plan=free > user
-        limit     100 hits in 1m
-        counted   gcra: evenly, 20 at once when rested, up to 200 of debt
-        charged   admitted: only when the whole request is; a denied one costs nothing anywhere
-        no store  error: the call fails, and the caller's own failure mode decides
+        rule            plan=free > user
+        limit           100 hits in 1m
+        algorithm       gcra: evenly spaced, burst 20 when idle, debt up to 200
+        charge          admitted: charged only if the whole request is admitted; denied requests are not charged
+        on_store_error  error: the call fails, and the failure mode of the client applies
         "##);
     }
 
     #[test]
-    fn windows_and_modes_are_told() {
+    fn windows_and_modes_are_explained() {
         insta::assert_snapshot!(explained("tokens=a=b").0, @r##"
         domain tiers
 
         1. tokens=a=b, among 6 rules
            exact tokens=a=b: no
-           key alone tokens: yes
+           key only tokens: yes
            -> tokens
 
-        rule      tokens
-        name      budget
-        limit     1 hit in 1s
-        and       5000 hits in 10s
-        counted   sliding_window: in 60 buckets, the oldest whole: never more in any period
-        charged   admitted: only when the whole request is; a denied one costs nothing anywhere
-                  looks paid afterwards: a later charge that does not fit is lost; see `charge: afterwards`
-        quota     a vote: the request is denied where all limits in this mode deny
-        no store  error: the call fails, and the caller's own failure mode decides
-        lease     none: no block of hits would be worth it; see `tollgate check`
+        rule            tokens
+        name            budget
+        limit           1 hit in 1s
+        and             5000 hits in 10s
+        algorithm       sliding_window: 60 buckets, the oldest counted in full: never over the limit in any period
+        charge          admitted: charged only if the whole request is admitted; denied requests are not charged
+                        probably charged after the request: a charge over the limit is lost; see `charge: afterwards`
+        quota_mode      denies a request only if all limits in quota mode do
+        on_store_error  error: the call fails, and the failure mode of the client applies
+        lease           none: blocks of hits would be too small; see `tollgate check`
         "##);
         assert!(explained("day=1").0.contains("0 hits (ban) in each calendar day of Europe/Berlin"));
     }
 
     #[test]
-    fn what_a_lease_does_to_the_limit_is_told() {
-        let of = |key: &str| explained(&format!("{key}=a")).0.split_once("lease     ").unwrap().1.to_owned();
+    fn the_effect_of_a_lease_is_explained() {
+        let of = |key: &str| explained(&format!("{key}=a")).0.split_once("lease           ").unwrap().1.to_owned();
         insta::assert_snapshot!(of("fixed"), @r##"
-        up to 100 hits in advance, kept for 100ms at most, of counters that are often asked for
-                  never more than the limit in a window; up to 2 blocks a worker held
+        frequently used counters charge up to 100 hits in advance, for at most 100ms
+                        at most the limit in a window; up to 2 blocks per worker may be held unused
         "##);
         insta::assert_snapshot!(of("sliding"), @r##"
-        up to 100 hits in advance, kept for 100ms at most, of counters that are often asked for
-                  never more than it in any period less 100ms; in any period the blocks held more, up to 2 a worker
+        frequently used counters charge up to 100 hits in advance, for at most 100ms
+                        at most the limit in any period less 100ms; in a full one, up to 2 held blocks per worker more
         "##);
         insta::assert_snapshot!(of("gcra"), @r##"
-        up to 20 hits in advance, kept for 100ms at most, of counters that are often asked for
-                  never more than it in any period less 100ms; in any period the blocks held more, up to 2 a worker
+        frequently used counters charge up to 20 hits in advance, for at most 100ms
+                        at most the limit in any period less 100ms; in a full one, up to 2 held blocks per worker more
         "##);
     }
 
     #[test]
-    fn where_nothing_matches_the_last_step_says_so() {
+    fn a_descriptor_without_a_match_is_explained() {
         let (text, hit) = explained("plan=free,route=x");
         assert!(!hit);
         insta::assert_snapshot!(text, @r##"
@@ -329,10 +332,10 @@ descriptors:
         2. route=x, among 2 rules
            exact route=x: no
            wildcard user=test-*: no
-           key alone route: no
-           -> nothing; there is no way back to other rules
+           key only route: no
+           -> no match; other branches are not tried
 
-        no rule for the whole descriptor: OK, without a limit
+        no rule matches the whole descriptor: OK, no limit
         "##);
         assert!(!explained("").1);
     }

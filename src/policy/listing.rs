@@ -10,7 +10,7 @@ use crate::printable::is_invisible;
 
 impl PolicySet {
     /// Returns a line for each limit, in the order of the policies: the text of
-    /// envoyproxy/ratelimit, then any of our own.
+    /// envoyproxy/ratelimit, then the options that only Tollgate has.
     pub fn listing(&self) -> String {
         let mut text = String::new();
         for policy in self.policies() {
@@ -61,7 +61,7 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
     let path = format!("{domain}.{path}").replace(is_invisible, "?");
     write!(text, "{path}: unit={unit} requests_per_unit={amount}, ")?;
     write!(text, "shadow_mode: {}, quota_mode: {}", rule.shadow_mode(), rule.quota_mode())?;
-    if let Some(limit) = limit.filter(|limit| !is_said(limit)) {
+    if let Some(limit) = limit.filter(|limit| !is_plain(limit)) {
         write!(text, ", {}:", rule.algorithm())?;
         for (number, window) in limit.windows().iter().enumerate() {
             let and = if number > 0 { " and" } else { "" };
@@ -79,11 +79,11 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
 
 /// Returns `true` if unit and amount describe the whole limit: a fixed window of a whole unit, as
 /// in envoyproxy/ratelimit.
-fn is_said(limit: &Limit) -> bool {
+fn is_plain(limit: &Limit) -> bool {
     match limit.algorithm() {
         Algorithm::FixedWindow(_) => {
-            let is_plain = |window: &Window| window.calendar().is_none() && units::word(window.period()).is_some();
-            matches!(limit.windows(), [window] if is_plain(window))
+            let is_whole_unit = |window: &Window| window.calendar().is_none() && units::word(window.period()).is_some();
+            matches!(limit.windows(), [window] if is_whole_unit(window))
         }
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
     }

@@ -117,7 +117,7 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     }
     let shown = output(["top", "--once", "--admin", &format!("http://{}", one.admin)]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(text.contains("of 2 processes on the same store"), "{text}");
+    assert!(text.contains("from 2 replicas; "), "{text}");
     stop();
     let admin = Web::new(one.admin);
     let top = || async { told(&admin, "/api/v1/top").await };

@@ -64,41 +64,41 @@ fn a_manifest_is_one_page() {
     assert_eq!((status, complaints.as_str()), (0, ""));
     let page = page.replace(path(files.path()), "");
     insta::assert_snapshot!(page, @r"
-    Settings: 8 variables of container limiter of Deployment ratelimit in /ratelimit.yaml
-      the same   USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
+    Settings: 8 variables from container limiter of Deployment ratelimit in /ratelimit.yaml
+      unchanged  USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
                  REDIS_URL, REDIS_AUTH
       not needed REDIS_POOL_SIZE: requests share a connection a worker and node, and never wait for one
-      reference  REDIS_AUTH: Secret redis, password; the value is not known here
-      unknown    REDIS_ULR: neither service reads it
+      reference  REDIS_AUTH: Secret redis, password; value not in the manifest
+      unknown    REDIS_ULR: read by neither service
 
-    Policies: 1 file of /data/ratelimit/config, 1 rule, 1 limit
-      the same   every rule and limit
+    Policies: 1 file from /data/ratelimit/config, 1 rule, 1 limit
+      unchanged  all rules and limits
       warning    ConfigMap ratelimit-config/config.yaml:5:5: key `unit` is ignored in an item of
                  `descriptors`
 
-    Different in any case
-      counters   start at zero at the switch: Redis keys are others. Both services can share a Redis
-                 and count apart
-      Redis user needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` tells what is
+    Always different
+      counters   start at zero at the switch, since Redis keys differ; both services can share a Redis
+                 and count separately
+      Redis user needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is
                  missing
-      errors     INVALID_ARGUMENT or UNAVAILABLE, where that service answers UNKNOWN
-      health     NOT_SERVING while Redis is unreachable; SIGTERM is followed by 3 s of service
+      errors     INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN
+      health     NOT_SERVING while Redis is unreachable; after SIGTERM, requests are served for 3s more
                  (--drain-delay)
 
-    Gained at once
-      exactness  a request is judged and charged in one step: no limit is passed by concurrent requests
+    Gained immediately
+      exactness  a request is checked and charged atomically: concurrent requests cannot exceed a limit
       insight    `tollgate top`, `denials`, `explain` and `inspect` show who is denied, by which rule,
                  and why
 
-    Gained on request, a line in a policy
-      smoothness defaults: {algorithm: sliding_window} admits 2 hits in 365d at any time; a fixed
-                 window lets 4 pass around its end (test user)
-      fairness   defaults: {charge: admitted}: a denied request costs nothing. Today its hits are
-                 counted
+    Gained with one line in a policy
+      smoothness defaults: {algorithm: sliding_window} admits at most 2 hits in 365d at any time; a
+                 fixed window admits up to 4 around its end (test user)
+      fairness   defaults: {charge: admitted} does not charge denied requests; now their hits are counted
 
     Next
-      1. swap the image; files, variables and ports stay. Or first write them anew by --output DIR
-      2. compare the answers: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
+      1. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own
+         format
+      2. compare the responses: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
     ");
 }
 
@@ -114,16 +114,16 @@ fn what_cannot_stay_is_a_problem_and_exit_1() {
     assert_eq!(page.matches("memcached").count(), 1, "{page}");
     assert!(page.contains("note       EXTRA_TAGS: `a:` is passed over: a tag has a name and a value"), "{page}");
     assert!(page.contains("problem    PORT: expected a whole number, found `eighty`"), "{page}");
-    assert!(page.contains("  1. correct the problems above"), "{page}");
+    assert!(page.contains("  1. fix the problems above"), "{page}");
     files.write("good.env", "REDIS_URL=redis:6379\nREDIS_SOCKET_TYPE=tcp\n");
     let (status, page, _) = migrate(&["--env-file", path(&files.file("good.env"))]);
     assert_eq!(status, 1, "{page}");
-    assert!(page.contains("nothing is at /srv/runtime_data/current; add `--policy PATH`"), "{page}");
+    assert!(page.contains("/srv/runtime_data/current does not exist; add `--policy PATH`"), "{page}");
     files.write("broken.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
     let (good, broken) = (files.file("good.env"), files.file("broken.yaml"));
     let (status, page, _) = migrate(&["--env-file", path(&good), "--policy", path(&broken)]);
     assert_eq!(status, 1);
-    assert!(page.contains("Policies: refused, ") && page.contains("broken.yaml:3"), "{page}");
+    assert!(page.contains("Policies: invalid, ") && page.contains("broken.yaml:3"), "{page}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn what_cannot_be_read_is_exit_2_and_shows_no_secret() {
     let (status, _, complaints) = migrate(&["--manifest", path(&pods)]);
     assert!(status == 2 && complaints.contains("`--container NAME`, one of: proxy, limiter"), "{complaints}");
     let (status, page, _) = migrate(&["--manifest", path(&pods), "--container", "limiter"]);
-    assert!(status == 1 && page.contains("not read   command starts /bin/rl, not /bin/ratelimit"), "{page}");
+    assert!(status == 1 && page.contains("not read   command runs /bin/rl instead of /bin/ratelimit"), "{page}");
 }
 
 /// Equivalent of `set -a; . tollgate.env; tollgate serve`.
@@ -155,7 +155,7 @@ async fn what_is_written_is_served_and_decides_the_same() {
     assert_eq!(status, 0, "{page}");
     let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
     insta::assert_snapshot!(variables.replace(path(files.path()), "").replace(&redis.address.to_string(), "REDIS"), @r"
-    # Made by `tollgate migrate` of container limiter of Deployment ratelimit in /ratelimit.yaml. Defaults are left out.
+    # Generated by `tollgate migrate` from container limiter of Deployment ratelimit in /ratelimit.yaml. Defaults are omitted.
     TOLLGATE_POLICY=/own/policies
     TOLLGATE_POLICY_DIALECT=envoyproxy
     TOLLGATE_ADMIN_LISTEN=0.0.0.0:6070
@@ -173,7 +173,7 @@ async fn what_is_written_is_served_and_decides_the_same() {
     let folder = std::fs::read_dir(output.join("policies")).unwrap().map(|file| file.unwrap().file_name());
     assert_eq!(folder.collect::<Vec<_>>(), ["config.yaml"]);
     let (status, _, complaints) = migrate(&["--manifest", path(&manifest), "--output", path(&output)]);
-    assert!(status == 2 && complaints.contains("is there already"), "nothing is overwritten: {complaints}");
+    assert!(status == 2 && complaints.contains("already exists"), "nothing is overwritten: {complaints}");
 
     let lines = variables.lines().filter(|line| !line.starts_with('#'));
     let set: Vec<_> = lines.map(|line| line.split_once('=').unwrap()).collect();
@@ -206,7 +206,7 @@ fn nothing_is_written_that_a_shell_runs_or_that_serves_without_its_store() {
     // Files that are there already, of whatever name, are neither overwritten nor served.
     std::fs::remove_file(output.join("tollgate.env")).unwrap();
     let (status, _, complaints) = migrate(&written);
-    assert!(status == 2 && complaints.contains("is there already"), "{complaints}");
+    assert!(status == 2 && complaints.contains("already exists"), "{complaints}");
 }
 
 /// A manifest with every source of variables and files.
@@ -275,30 +275,30 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--output", path(&output)];
     let (status, page, complaints) = migrate(&chosen);
     assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
-    let settings = page.split("\nDifferent in any case").next().unwrap();
+    let settings = page.split("\nAlways different").next().unwrap();
     insta::assert_snapshot!(settings.replace(path(files.path()), ""), @r"
-    Settings: 7 variables of container ratelimit of Deployment one in /all.yaml
-      the same   STATSD_HOST, RUNTIME_WATCH_ROOT, CACHE_KEY_PREFIX, REDIS_SOCKET_TYPE, REDIS_URL
+    Settings: 7 variables from container ratelimit of Deployment one in /all.yaml
+      unchanged  STATSD_HOST, RUNTIME_WATCH_ROOT, CACHE_KEY_PREFIX, REDIS_SOCKET_TYPE, REDIS_URL
       kept       TOLLGATE_DRAIN_DELAY: read under the same name
-      no effect  OTEL_BSP_SCHEDULE_DELAY: only a library of that service reads it
+      no effect  OTEL_BSP_SCHEDULE_DELAY: read only by a library of envoyproxy/ratelimit
       not read   variables of envFrom: ConfigMap absent is not in the manifest
-      not read   variables STATSD_* of envFrom: their values are in Secret hidden
+      not read   variables STATSD_* of envFrom: the values are in Secret hidden
       not read   ConfigMap config/logo.png, mounted at /srv/runtime_data/current/config: binaryData
       not read   files mounted at /other: ConfigMap other is not in the manifest
-      reference  PORT: ConfigMap ports, http; the value is not known here
-      reference  REDIS_TLS: Secret redis, tls; the value is not known here
-      reference  CACHE_KEY_PREFIX: $(POD), which the manifest does not set before; the value is not
-                 known here
-      unknown    REDIS_HOST: neither service reads it
+      reference  PORT: ConfigMap ports, http; value not in the manifest
+      reference  REDIS_TLS: Secret redis, tls; value not in the manifest
+      reference  CACHE_KEY_PREFIX: $(POD), which is not set earlier in the manifest; value not in
+                 the manifest
+      unknown    REDIS_HOST: read by neither service
 
-    Policies: 1 file of /srv/runtime_data/current/config, 0 rules, 0 limits
-      the same   every rule and limit
+    Policies: 1 file from /srv/runtime_data/current/config, 0 rules, 0 limits
+      unchanged  all rules and limits
     ");
     let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
     insta::assert_snapshot!(variables.replace(path(files.path()), ""), @r"
-    # Made by `tollgate migrate` of container ratelimit of Deployment one in /all.yaml. Defaults are left out.
+    # Generated by `tollgate migrate` from container ratelimit of Deployment one in /all.yaml. Defaults are omitted.
     # not read: variables of envFrom: ConfigMap absent is not in the manifest
-    # not read: variables STATSD_* of envFrom: their values are in Secret hidden
+    # not read: variables STATSD_* of envFrom: the values are in Secret hidden
     TOLLGATE_POLICY=/own/policies
     TOLLGATE_ADMIN_LISTEN=0.0.0.0:6070
     TOLLGATE_ADMIN_OPEN_PAGES=true
@@ -313,10 +313,10 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     TOLLGATE_DRAIN_DELAY=1s
     # TOLLGATE_HTTP_LISTEN= from PORT: ConfigMap ports, http
     # TOLLGATE_STORE= from REDIS_TLS: Secret redis, tls
-    # Replace the next value by redis://HOST:PORT, or rediss:// with TLS
+    # Replace the next value with redis://HOST:PORT, or rediss:// with TLS
     TOLLGATE_STORE=FILL-IN
-    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which the manifest does not set before
-    # Replace the next value by the text before all keys
+    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which is not set earlier in the manifest
+    # Replace the next value with the prefix of all keys
     TOLLGATE_REDIS_PREFIX=FILL-IN{
     ");
 }
@@ -345,8 +345,11 @@ fn a_readme_beside_policies_is_ignored_and_unknown_variables_are_bounded() {
     let (env, policy) = (files.file("a.env"), files.file("config"));
     let (status, page, complaints) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
-    assert!(page.contains("Policies: 1 file of") && page.contains("the same   REDIS_SOCKET_TYPE, REDIS_URL"), "{page}");
-    assert_eq!(page.matches("neither service reads it").count(), 10, "{page}");
+    assert!(
+        page.contains("Policies: 1 file from") && page.contains("unchanged  REDIS_SOCKET_TYPE, REDIS_URL"),
+        "{page}"
+    );
+    assert_eq!(page.matches("read by neither service").count(), 10, "{page}");
     assert!(page.contains("  unknown    … and 20 more\n"), "{page}");
 }
 
@@ -360,7 +363,7 @@ fn files_given_by_hand_take_the_place_of_a_control_plane() {
     let arguments = ["migrate", "--env-file", path(&env), "--policy", path(&policy), "--output", "own"];
     let written = tollgate::command(arguments).current_dir(files.path()).output().unwrap();
     let page = String::from_utf8(written.stdout).unwrap();
-    assert!(written.status.success() && page.contains("in place of the control plane at gateway:18001"), "{page}");
+    assert!(written.status.success() && page.contains("instead of the control plane at gateway:18001"), "{page}");
     let variables = std::fs::read_to_string(files.file("own/tollgate.env")).unwrap();
     let folder = files.path().canonicalize().unwrap();
     assert!(variables.contains(&format!("TOLLGATE_POLICY={}/own/policies\n", path(&folder))), "{variables}");

@@ -35,18 +35,18 @@ async fn equal_answers_are_exit_0_and_others_are_named() {
     let (istio, other) = (Istio::with(&yearly("user", 2)).await, Istio::with(&yearly("user", 1)).await);
     let mut there = istio.serve(&[]).await;
     let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
-    assert_eq!((status, text.as_str()), (0, "3 requests: 3 answered alike, 0 differently\n"));
+    assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
     // The two hits are used up now, and 0 hits take nothing.
     let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
-    assert_eq!((status, text.as_str()), (0, "3 requests: 3 answered alike, 0 differently\n"));
+    assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
     let (status, text) = compare(&istio, &mut there, &other, false).await;
     assert_eq!(status, 1);
     insta::assert_snapshot!(text, @r"
-    /trace.jsonl:1: overall_code: OVER_LIMIT there, OK here
-    /trace.jsonl:1: user=ann: current_limit: 2 per YEAR there, 1 per YEAR here
-    /trace.jsonl:1: user=ann: code: OVER_LIMIT there, OK here
-    /trace.jsonl:2: user=ann: current_limit: 2 per YEAR there, 1 per YEAR here
-    3 requests: 1 answered alike, 2 differently
+    /trace.jsonl:1: overall_code: OVER_LIMIT from --live, OK from --against
+    /trace.jsonl:1: user=ann: current_limit: 2 per YEAR from --live, 1 per YEAR from --against
+    /trace.jsonl:1: user=ann: code: OVER_LIMIT from --live, OK from --against
+    /trace.jsonl:2: user=ann: current_limit: 2 per YEAR from --live, 1 per YEAR from --against
+    3 requests: 1 equal, 2 different
       code 1, current_limit 2, overall_code 1
     ");
 }
@@ -61,10 +61,7 @@ async fn a_line_that_is_not_a_request_is_skipped_and_exit_2() {
     let (status, text, _) = migrate(&["--live", &address, "--against", &address, "--peek", path(&trace)]);
     assert_eq!(status, 2, "{text}");
     assert!(text.contains("trace.jsonl:2: skipped: EOF while parsing"), "{text}");
-    assert!(
-        text.contains("2 requests: 2 answered alike, 0 differently\n1 line of the trace is not a request"),
-        "{text}"
-    );
+    assert!(text.contains("2 requests: 2 equal, 0 different\n1 line of the trace is not a request"), "{text}");
 }
 
 /// An envoyproxy/ratelimit that ignores the hits of a descriptor, as all did before the end of

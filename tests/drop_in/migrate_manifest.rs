@@ -72,26 +72,26 @@ fn a_malformed_item_of_env_is_a_problem() {
     ] {
         let (status, page) = of_container(&format!("env: {env}"));
         assert!(status == 1 && page.contains("problem env of the container") && page.contains(expected), "{page}");
-        assert!(!page.contains("hunter2") && page.contains("1. correct the problems above"), "{page}");
+        assert!(!page.contains("hunter2") && page.contains("1. fix the problems above"), "{page}");
     }
     let (status, page) = of_container("envFrom: { configMapRef: { name: a } }");
     assert!(status == 1 && page.contains("envFrom of the container: expected a list, found a mapping"), "{page}");
     let (_, page) = of_container("env: [{ name: PORT, value: '1' }, { name: PORT, value: '2' }]");
-    assert!(page.contains("note PORT: several times in env; the last one counts"), "{page}");
+    assert!(page.contains("note PORT: set several times in env; the last value applies"), "{page}");
 }
 
 #[test]
 fn a_command_that_the_image_does_not_have_is_not_read() {
     for (fields, expected) in [
-        ("command: [sh, -c, 'PORT=1 ratelimit']", "command starts sh, not /bin/ratelimit"),
-        ("args: [/bin/ratelimit]", "set command: [/bin/ratelimit], without args"),
-        ("command: [ratelimit], args: [-x]", "args: /bin/ratelimit takes none"),
-        ("livenessProbe: { exec: { command: [grpc_health_probe] } }", "livenessProbe runs grpc_health_probe, which"),
-        ("lifecycle: { preStop: { exec: { command: [sleep, '5'] } } }", "lifecycle preStop runs sleep, which"),
+        ("command: [sh, -c, 'PORT=1 ratelimit']", "command runs sh instead of /bin/ratelimit"),
+        ("args: [/bin/ratelimit]", "set command: [/bin/ratelimit] without args"),
+        ("command: [ratelimit], args: [-x]", "args: /bin/ratelimit takes no arguments"),
+        ("livenessProbe: { exec: { command: [grpc_health_probe] } }", "livenessProbe runs grpc_health_probe: "),
+        ("lifecycle: { preStop: { exec: { command: [sleep, '5'] } } }", "lifecycle preStop runs sleep: "),
     ] {
         let (status, page) = of_container(fields);
         assert!(status == 1 && page.contains("not read") && page.contains(expected), "{fields}: {page}");
-        assert!(page.contains("1. check each line of `not read` above"), "{page}");
+        assert!(page.contains("1. check each `not read` line above"), "{page}");
     }
     let own = "command: [/bin/ratelimit], readinessProbe: { httpGet: { port: 8080, path: /healthcheck } }";
     assert_eq!(of_container(own).0, 0);
@@ -120,7 +120,7 @@ fn a_reference_that_decisions_depend_on_is_filled_in_before_the_start() {
     let (status, page, _) = migrate(&arguments);
     assert_eq!(status, 0, "{page}");
     let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
-    assert!(variables.contains("# Replace the next value by true or false\nTOLLGATE_SHADOW_MODE=FILL-IN\n"));
+    assert!(variables.contains("# Replace the next value with true or false\nTOLLGATE_SHADOW_MODE=FILL-IN\n"));
     assert!(variables.contains("\nTOLLGATE_REDIS_PREFIX=FILL-IN{\n") && !variables.contains("\nTOLLGATE_LOG="));
     for line in variables.lines().filter(|line| line.contains("=FILL-IN")) {
         let refused =
@@ -134,9 +134,9 @@ fn a_reference_that_decisions_depend_on_is_filled_in_before_the_start() {
 fn lines_that_repeat_a_variable_and_variables_of_go_are_explained() {
     let (status, page) = of_env("PORT=1\nPORT=2\nGOMAXPROCS=2\nHTTPS_PROXY=p:1\n", &[]);
     assert_eq!(status, 0, "{page}");
-    assert!(page.contains("note       PORT: on several lines; the last one counts"), "{page}");
-    assert!(page.contains("not needed GOMAXPROCS: only Go's runtime reads it"), "{page}");
-    assert!(page.contains("no effect  HTTPS_PROXY: only a library of that service reads it"), "{page}");
+    assert!(page.contains("note       PORT: set on several lines; the last value applies"), "{page}");
+    assert!(page.contains("not needed GOMAXPROCS: read only by the Go runtime"), "{page}");
+    assert!(page.contains("no effect  HTTPS_PROXY: read only by a library of envoyproxy/ratelimit"), "{page}");
 }
 
 #[test]

@@ -161,7 +161,7 @@ const subjects = {
     await page.locator('.loads p').filter({ hasText: 'at the start' }).waitFor();
     console.error('shown');
     const changed = page.locator('.loads details').filter({ hasText: 'loaded' });
-    await changed.getByText('1 changed; counters that were there start anew in 0').first().waitFor();
+    await changed.getByText('1 changed; existing counters restarted: 0').first().waitFor();
     await changed.locator('summary').press('Enter');
     await changed.locator('pre').getByText(given.differs).waitFor();
     console.error('changed');

@@ -102,6 +102,6 @@ fn a_store_that_cannot_be_reached_is_told_apart_from_one_that_cannot_be_used() {
     let told = check("redis://127.0.0.1:1");
     assert_eq!(told.status.code(), Some(2));
     let error = String::from_utf8(told.stderr).unwrap();
-    assert!(error.contains("cannot be reached within 5s: ") && error.contains("refused"), "{error}");
+    assert!(error.contains("cannot connect to the store within 5s: ") && error.contains("refused"), "{error}");
     assert_eq!(check("memory").status.code(), Some(2));
 }

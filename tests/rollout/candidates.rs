@@ -101,17 +101,17 @@ fn check_explain_diff_and_replay_tell_of_a_candidate() {
     let words = "1 hit in 1d, algorithm gcra, burst 1, max_debt 10, charge admitted";
     let explained = run(&["explain", "--policy", &policy, "test", "user=ann"]).1;
     assert!(
-        explained.contains(&format!("candidate {words}; tried out, and without a part in the answer\n")),
+        explained.contains(&format!("candidate       {words}; counted and reported, without effect on decisions\n")),
         "{explained}"
     );
     let (code, told, _) = run(&["diff", &plain, &policy]);
     assert_eq!(code, 1);
-    assert!(told.contains(&format!("    candidate       {words}\n    counters        go on")), "{told}");
+    assert!(told.contains(&format!("    candidate       {words}\n    counters        continue")), "{told}");
     let (_, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
-    let denied = |number: u32| format!("          {number} of 1 key  test user\n              {number}  user=ann\n");
+    let denied = |number: u32| format!("          {number} from 1 key  test user\n              {number}  user=ann\n");
     assert_eq!(
         out,
-        format!("4 requests, 1 over limit\n{}2 more if its candidates applied\n{}", denied(1), denied(2)),
+        format!("4 requests, 1 over limit\n{}2 more if its candidates were in force\n{}", denied(1), denied(2)),
         "{err}"
     );
 }

@@ -36,7 +36,7 @@ fn what_reads_the_same_is_the_same() {
     let quoted = OLD
         .replace("unit: minute", "unit: 60s, algorithm: fixed_window, charge: always")
         .replace("mallory", "'mallory'");
-    assert_eq!(compared(&quoted, &[]), (0, "the same: no limit differs, and all counters go on\n".to_owned()));
+    assert_eq!(compared(&quoted, &[]), (0, "no differences: limits are the same and counters continue\n".to_owned()));
 }
 
 #[test]
@@ -48,22 +48,22 @@ fn a_change_is_told_in_words_with_who_it_is_about_and_what_becomes_of_the_counte
     let (code, out) = compared(&new, &[]);
     assert_eq!(code, 1);
     insta::assert_snapshot!(out, @r##"
-    ~ edge: rule `user` changes
-        who             user=(any)
+    ~ edge: rule `user` changed
+        descriptors     user=(any)
         limit           100 hits in 1m -> 50 hits in 1m
-        counters        go on; what was used counts by the new rule at once
-    ~ edge: rule `path=/a*` changes
-        who             path=/a*
+        counters        continue; used hits count against the new limit
+    ~ edge: rule `path=/a*` changed
+        descriptors     path=/a*
         algorithm       fixed_window -> gcra
         burst           5
         max_debt        50
         charge          always -> admitted
-        counters        start anew: everybody has all of it again
-    ~ edge: rule `plan` changes
-        who             plan=(any)
+        counters        restart at zero
+    ~ edge: rule `plan` changed
+        descriptors     plan=(any)
         shadow_mode     on
-        counters        go on; what was used counts by the new rule at once
-    3 changed; counters that were there start anew in 1
+        counters        continue; used hits count against the new limit
+    3 changed; existing counters restarted: 1
     "##);
 }
 
@@ -78,22 +78,22 @@ fn rules_that_come_go_or_move_say_what_their_descriptors_hit_instead() {
     let (code, out) = compared(&new, &[]);
     assert_eq!(code, 1);
     insta::assert_snapshot!(out, @r##"
-    + edge: rule `user=ann` is new
-        who             user=ann
+    + edge: rule `user=ann` added
+        descriptors     user=ann
         limit           unlimited
-        until now       rule `user`: 100 hits in 1m
-    > edge: rule `tier` was at `plan`
-        who             tier=(any)
-        counters        start anew: everybody has all of it again
-    - edge: rule `user=mallory` is gone
-        who             user=mallory
-        limit           no more: 0 hits (ban) in 1m
-        algorithm       no more: fixed_window
-        charge          no more: always
-        on_store_error  no more: error
-        from now on     rule `user`: 100 hits in 1m
-        counters        are not asked any more
-    1 added, 1 removed, 1 moved; counters that were there start anew in 1
+        before          rule `user`: 100 hits in 1m
+    > edge: rule `tier` moved from `plan`
+        descriptors     tier=(any)
+        counters        restart at zero
+    - edge: rule `user=mallory` removed
+        descriptors     user=mallory
+        limit           removed: 0 hits (ban) in 1m
+        algorithm       removed: fixed_window
+        charge          removed: always
+        on_store_error  removed: error
+        after           rule `user`: 100 hits in 1m
+        counters        no longer used
+    1 added, 1 removed, 1 moved; existing counters restarted: 1
     "##);
 }
 

@@ -39,13 +39,13 @@ fn a_test_that_fails_is_one_line_with_its_place_what_was_found_and_what_to_do_ne
     assert_eq!(code, 1);
     let line = format!("{folder}/policy.test.yaml:10: the fourth is let in: expected remaining 3, found 2; ");
     let next = format!("see tollgate explain --policy {folder}/policy.yaml test 'user=a, b'");
-    assert_eq!(out, format!("{line}{next}\nnot ok: 1 of 2 tests failed\n"));
+    assert_eq!(out, format!("{line}{next}\nerror: 1 of 2 tests failed\n"));
 }
 
 #[test]
 fn a_code_that_is_not_expected_names_the_request_and_the_rule() {
     let (_, out, ..) = tested(&TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"));
-    let found = "request 4 of 5: expected ok, found over_limit, 0 left by rule `user`; see ";
+    let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 remaining); see ";
     assert!(out.contains(&format!("policy.test.yaml:5: three are let in: {found}")), "{out}");
 }
 

@@ -43,9 +43,9 @@ fn an_access_log_says_who_would_be_denied_most() {
     let (_files, [policy, _, log, map]) = files();
     let (code, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 0, "{err}");
-    assert_eq!(out, "4 requests, 1 over limit\n          1 of 1 key  test user\n              1  user=ann\n");
-    assert!(err.contains(&format!("warning: 1 lines passed over; the first: {log}:6: EOF")), "{err}");
-    assert!(err.contains("1 lines ask for nothing"), "{err}");
+    assert_eq!(out, "4 requests, 1 over limit\n          1 from 1 key  test user\n              1  user=ann\n");
+    assert!(err.contains(&format!("warning: 1 invalid line skipped; first error: {log}:6: EOF")), "{err}");
+    assert!(err.contains("note: 1 line skipped: "), "{err}");
 }
 
 #[test]
@@ -56,10 +56,10 @@ fn two_policies_on_the_same_traffic_say_who_would_be_denied_by_which() {
     assert_eq!(code, 0, "{err}");
     insta::assert_snapshot!(out, @r##"
     4 requests: 1 over limit by --policy, 3 by --against
-    2 would be denied by --against alone
-              2 of 1 key  test remote_address
+    2 would be denied only by --against
+              2 from 1 key  test remote_address
                   2  remote_address=203.0.113.7
-    0 would be denied by --policy alone
+    0 would be denied only by --policy
     "##);
 }
 
@@ -75,7 +75,7 @@ fn a_trace_is_compared_too() {
     let (code, out, err) = run(&["replay", "--policy", &new, "--against", &policy, trace.to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");
     assert!(
-        out.starts_with("4 requests: 0 over limit by --policy, 2 by --against\n2 would be denied by --against alone\n"),
+        out.starts_with("4 requests: 0 over limit by --policy, 2 by --against\n2 would be denied only by --against\n"),
         "{out}"
     );
 }
@@ -100,5 +100,5 @@ fn a_log_without_a_line_that_can_be_read_is_an_error() {
     files.write("access.jsonl", "[2026-11-21T12:00:00.123Z] \"GET / HTTP/1.1\" 200\n");
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
-    assert!(err.contains("no line can be read; the first: ") && err.contains("access.jsonl:1: "), "{err}");
+    assert!(err.contains("no valid line; first error: ") && err.contains("access.jsonl:1: "), "{err}");
 }

@@ -20,33 +20,32 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::counter::quoted;
-use super::said::remark;
+use super::output::print_stderr;
 use crate::admin::api::ErrorBody;
 use crate::admin::rights::Token;
 
 /// Default URL of the admin port.
-const USUAL: &str = "http://127.0.0.1:6070";
+const DEFAULT_URL: &str = "http://127.0.0.1:6070";
 /// Timeout of a request, from connecting to the end of the response.
-const PATIENCE: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum size of a response, in bytes.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE: usize = 64 << 20;
 
 /// The service to call, and the credentials for it.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct ServerArgs {
-    /// Admin port of the service: http:// or https://, host and port.
-    #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = USUAL)]
+    /// URL of the admin port: http://HOST:PORT or https://HOST:PORT.
+    #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = DEFAULT_URL)]
     admin: String,
-    /// File with the token, in the format of the service's --admin-token-file; the first token is
-    /// used. Or set TOLLGATE_ADMIN_TOKEN.
+    /// File with the token, in the format of --admin-token-file of the service. The first token is
+    /// used. Alternative: TOLLGATE_ADMIN_TOKEN.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Token for the admin port. Do not use it as a flag: other users of the machine can see
-    /// command lines.
+    /// Token for the admin port. Do not set it as a flag: command lines are visible to other users.
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN", hide = true, hide_env_values = true)]
     token: Option<String>,
-    /// PEM file with the CA certificates that verify the service; default: those of the system.
+    /// PEM file with the CA certificates to trust, instead of those of the system.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// PEM file with the client certificate.
@@ -67,8 +66,8 @@ impl ServerArgs {
     /// The request failed; the error is a text to print.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, String> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let question = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
-        self.ask(Method::GET, &format!("/api/v1/{path}{question}"), Bytes::new()).await
+        let suffix = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+        self.call(Method::GET, &format!("/api/v1/{path}{suffix}"), Bytes::new()).await
     }
 
     /// Posts `body` to a path below `/api/v1/`.
@@ -77,16 +76,16 @@ impl ServerArgs {
     /// As for [`get`](Self::get).
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, String> {
         let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
-        self.ask(Method::POST, &format!("/api/v1/{path}"), body.into()).await
+        self.call(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
 
     /// Returns the flags that call this service with the same credentials, each preceded by a
     /// space.
     pub(super) fn flags(&self) -> String {
-        let is_usual = self.admin == USUAL;
+        let is_default = self.admin == DEFAULT_URL;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let all = [
-            ("--admin", (!is_usual).then(|| self.admin.clone())),
+            ("--admin", (!is_default).then(|| self.admin.clone())),
             ("--token-file", path(&self.token_file)),
             ("--ca", path(&self.ca)),
             ("--client-cert", path(&self.client_cert)),
@@ -96,28 +95,29 @@ impl ServerArgs {
         given.collect()
     }
 
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, String> {
-        let told = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
-        let asked = tokio::time::timeout(PATIENCE, self.send(method, path, body));
-        let (status, body) = asked.await.map_err(|_| told(&format!("no answer within {PATIENCE:?}")))??;
+    async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
+        let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body));
+        let (status, body) = sent.await.map_err(|_| failed(&format!("no response within {REQUEST_TIMEOUT:?}")))??;
         if !(200..300).contains(&status) {
             let problem = serde_json::from_slice::<ErrorBody>(&body).map(|problem| problem.error);
             let problem = problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
-            let hint = if status == 401 { "; --token-file FILE shows another" } else { "" };
-            return Err(told(&format!("{status}: {problem}{hint}")));
+            let hint = if status == 401 { "; set the token with --token-file FILE" } else { "" };
+            return Err(failed(&format!("{status}: {problem}{hint}")));
         }
-        serde_json::from_slice(&body).map_err(|error| told(&format!("an answer that is none of tollgate's: {error}")))
+        serde_json::from_slice(&body)
+            .map_err(|error| failed(&format!("not a response of a tollgate admin port: {error}")))
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<(u16, Bytes), String> {
-        let told = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
-        let uri: Uri = self.admin.parse().map_err(|error| told(&error))?;
+        let failed = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
+        let uri: Uri = self.admin.parse().map_err(|error| failed(&error))?;
         let (is_tls, port) = match uri.scheme_str() {
             Some("http") => (false, 80),
             Some("https") => (true, 443),
-            _ => return Err(told(&"expected http://HOST:PORT or https://HOST:PORT")),
+            _ => return Err(failed(&"expected http://HOST:PORT or https://HOST:PORT")),
         };
-        let authority = uri.authority().ok_or_else(|| told(&"there is no host"))?;
+        let authority = uri.authority().ok_or_else(|| failed(&"the URL has no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let address = (host.as_str(), authority.port_u16().unwrap_or(port));
         let mut request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
@@ -128,9 +128,10 @@ impl ServerArgs {
             }
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Full::new(body)).map_err(|error| told(&error))?;
+        let request = request.body(Full::new(body)).map_err(|error| failed(&error))?;
         let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|error| told(&format!("{error}; give --admin URL or TOLLGATE_ADMIN")))?;
+        let stream =
+            stream.map_err(|error| failed(&format!("{error}; set the address with --admin URL or TOLLGATE_ADMIN")))?;
         match is_tls {
             false => exchange(stream, request).await,
             true => {
@@ -138,15 +139,15 @@ impl ServerArgs {
                 exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request).await
             }
         }
-        .map_err(|error| told(&error))
+        .map_err(|error| failed(&error))
     }
 
     /// Warns once that the token can be intercepted.
     fn warn_of_plain_token(&self, host: &str) {
         if !self.is_warned.swap(true, Ordering::Relaxed) {
-            remark(format_args!(
-                "warning: --admin {}: the token goes to {host} over plain HTTP, and can be read on its way; use https://, \
-                 which the service speaks with --admin-tls-cert",
+            print_stderr(format_args!(
+                "warning: --admin {}: the token is sent to {host} over plain HTTP and can be intercepted; use \
+                 https://, which the service supports with --admin-tls-cert",
                 self.admin
             ));
         }
@@ -154,9 +155,11 @@ impl ServerArgs {
 
     fn token(&self) -> Result<Option<String>, String> {
         let Some(path) = &self.token_file else { return Ok(self.token.clone()) };
-        let told = |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|error| told(&error))?;
-        Token::first_secret(&text).map(|secret| Some(secret.to_owned())).ok_or_else(|| told(&"there is no token in it"))
+        let failed = |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        Token::first_secret(&text)
+            .map(|secret| Some(secret.to_owned()))
+            .ok_or_else(|| failed(&"the file contains no token"))
     }
 }
 
@@ -171,7 +174,7 @@ where
     let connection = tokio::spawn(connection);
     let response = sender.send_request(request).await?;
     let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await?.to_bytes();
     connection.abort();
     Ok((status, body))
 }
@@ -193,7 +196,7 @@ fn encoded(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn only_this_machine_is_reached_without_a_network() {
+    fn only_addresses_of_this_machine_are_loopback() {
         assert!(
             ["localhost", "LocalHost", "127.0.0.1", "127.8.9.1", "::1"].iter().all(|host| super::is_loopback(host))
         );

@@ -31,9 +31,10 @@ pub(super) async fn connect(
 
 fn configure(authority: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
     let trusted = authority.map_or_else(|| Ok(system_authorities().to_vec()), certificates)?;
-    let place = authority.map_or_else(|| "the system".to_owned(), |path| path.display().to_string());
+    let source =
+        authority.map_or_else(|| "the trust store of the system".to_owned(), |path| path.display().to_string());
     let verifier = ServerVerifier::new(trusted, false)?;
-    let verifier = verifier.ok_or_else(|| format!("no certificate of an authority in {place}"))?;
+    let verifier = verifier.ok_or_else(|| format!("no CA certificate in {source}"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));

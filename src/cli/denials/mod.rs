@@ -9,20 +9,23 @@ use std::process::ExitCode;
 use jiff::{SignedDuration, Timestamp};
 
 use self::span::{SpanArgs, instant};
-pub(super) use self::text::{missing, others};
+pub(super) use self::text::{missing_notice, replicas_notice};
 use super::api::ServerArgs;
-use super::said::{no_answer, remark, say};
+use super::output::{print, print_stderr, report_error};
 use super::{block_on, table};
 use crate::admin::api::denials::DenialsView;
 
-/// List who was denied in the last 15 minutes, by which limit, since when and how often.
+/// List the denials of the last 15 minutes, with their keys, limits, times and counts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code: 0 somebody was, 1 nobody was, 2 no answer. Times are UTC.
+Exit codes: 0 if there are denials, 1 if there are none, 2 if the request fails. Times are UTC.
 
-Why was ann denied at 12:03? Whom has a rule denied in the last two minutes? All, as JSON:
+Examples:
+  # Show the denials of user ann at 12:03
   tollgate denials --key user=ann --at 12:03
+  # Show the denials of one rule in the last 2 minutes
   tollgate denials --rule 'plan=free > user' --last 2m
+  # Print all denials as JSON
   tollgate denials --json")]
 pub struct DenialsArgs {
     #[command(flatten)]
@@ -30,10 +33,10 @@ pub struct DenialsArgs {
     /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Show only the rule with this path, as `tollgate explain` prints it.
+    /// Show only the rule with this path, as printed by `tollgate explain`.
     #[arg(long, value_name = "PATH")]
     rule: Option<String>,
-    /// Show only keys that contain this text, or for which `record` kept an entry that does.
+    /// Show only keys that contain this text, or whose recorded entries (`record`) do.
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
     /// Show only this minute: 12:03, or an instant as RFC 3339.
@@ -59,22 +62,22 @@ pub struct DenialsArgs {
 impl DenialsArgs {
     /// Queries the service and prints the denials.
     pub fn run(self) -> ExitCode {
-        let told = block_on(self.ask()).map_err(|error| error.to_string()).and_then(|told| told);
-        match told {
-            Ok(told) => {
-                let text = if self.json { table::json(&told) } else { text::of(&told, &self.server.flags()) };
-                say(text);
-                if told.total > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        let view = block_on(self.fetch()).map_err(|error| error.to_string()).and_then(|view| view);
+        match view {
+            Ok(view) => {
+                let text = if self.json { table::json(&view) } else { text::of(&view, &self.server.flags()) };
+                print(text);
+                if view.total > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
             }
-            Err(error) => no_answer(error),
+            Err(error) => report_error(error),
         }
     }
 
-    async fn ask(&self) -> Result<DenialsView, String> {
-        let asked = SpanArgs { at: self.at, since: self.since, until: self.until, last: self.last };
-        let (span, note) = asked.span(Timestamp::now())?;
+    async fn fetch(&self) -> Result<DenialsView, String> {
+        let args = SpanArgs { at: self.at, since: self.since, until: self.until, last: self.last };
+        let (span, note) = args.span(Timestamp::now())?;
         if let Some(note) = note {
-            remark(format_args!("note: {note}"));
+            print_stderr(format_args!("note: {note}"));
         }
         let (since, until) = (span.since.map(|at| at.to_string()), span.until.map(|at| at.to_string()));
         let limit = self.limit.to_string();
@@ -87,7 +90,7 @@ impl DenialsArgs {
             ("limit", Some(limit.as_str())),
         ];
         let query: Vec<_> = all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        let told: DenialsView = self.server.get("denials", &query).await?;
-        told.unknown.clone().map_or(Ok(told), Err)
+        let view: DenialsView = self.server.get("denials", &query).await?;
+        view.unknown.clone().map_or(Ok(view), Err)
     }
 }

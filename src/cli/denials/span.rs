@@ -38,21 +38,21 @@ impl SpanArgs {
         };
         let kept = "denials are kept for 15 minutes";
         if let Some(late) = since.filter(|since| *since > now) {
-            return Err(format!("{} is not yet: it is {} now", moment(late, now), moment(now, now)));
+            return Err(format!("{} is in the future (now {})", moment(late, now), moment(now, now)));
         }
         if let Some(early) = until.filter(|until| *until < oldest(now)) {
             // A minute is named by its start.
             let early = self.at.unwrap_or(early);
             let (when, ago) = (moment(early, now), length(now.duration_since(early)));
-            return Err(format!("{when} is {ago} ago, {kept}; it is {} now", moment(now, now)));
+            return Err(format!("{when} is {ago} ago; {kept} (now {})", moment(now, now)));
         }
         if let Some((since, until)) = since.zip(until).filter(|(since, until)| since > until) {
-            return Err(format!("{} is before {}", moment(until, now), moment(since, now)));
+            return Err(format!("the end {} is before the start {}", moment(until, now), moment(since, now)));
         }
         let is_cut = since.is_some_and(|since| since < oldest(now));
         let note = is_cut.then(|| match self.last {
-            Some(last) => format!("--last {last:#} is cut to 15m: {kept}"),
-            None => format!("{kept}: those since {} are told", moment(oldest(now), now)),
+            Some(last) => format!("{kept}: --last {last:#} reduced to 15m"),
+            None => format!("{kept}: showing those since {}", moment(oldest(now), now)),
         });
         Ok((TimeRange { since, until }, note))
     }
@@ -72,9 +72,9 @@ fn moment(at: Timestamp, now: Timestamp) -> String {
     if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
 }
 
-/// Formats `7 h` or `20 min`.
+/// Formats `7h` or `20m`.
 fn length(length: SignedDuration) -> String {
-    if length.as_hours() > 0 { format!("{} h", length.as_hours()) } else { format!("{} min", length.as_mins()) }
+    if length.as_hours() > 0 { format!("{}h", length.as_hours()) } else { format!("{}m", length.as_mins()) }
 }
 
 /// Parses an instant, or a time of day, which means its latest occurrence.
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_day_is_the_last_time_that_it_was_that() {
+    fn a_time_of_day_is_its_latest_occurrence() {
         for time in ["00:00", "12:03", "23:59:59"] {
             let (at, now) = (instant(time).unwrap(), Timestamp::now());
             assert!(at <= now && now.duration_since(at) < SignedDuration::from_hours(24));
@@ -109,19 +109,19 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_which_nothing_is_kept_is_told() {
+    fn a_period_without_kept_denials_is_reported() {
         let now = at("18:59:30");
         let early = SpanArgs { at: Some(at("11:03:00")), ..SpanArgs::default() };
-        let expected = "11:03 UTC is 7 h ago, denials are kept for 15 minutes; it is 18:59 UTC now";
+        let expected = "11:03 UTC is 7h ago; denials are kept for 15 minutes (now 18:59 UTC)";
         assert_eq!(early.span(now).unwrap_err(), expected);
         let late = SpanArgs { since: Some(at("19:03:00")), ..SpanArgs::default() };
-        assert_eq!(late.span(now).unwrap_err(), "19:03 UTC is not yet: it is 18:59 UTC now");
+        assert_eq!(late.span(now).unwrap_err(), "19:03 UTC is in the future (now 18:59 UTC)");
         let oldest = SpanArgs { at: Some(at("18:44:00")), ..SpanArgs::default() };
         assert_eq!(oldest.span(now).unwrap().1, None);
         let cut = SpanArgs { last: Some(SignedDuration::from_hours(1)), ..SpanArgs::default() };
-        assert_eq!(cut.span(now).unwrap().1.unwrap(), "--last 1h is cut to 15m: denials are kept for 15 minutes");
+        assert_eq!(cut.span(now).unwrap().1.unwrap(), "denials are kept for 15 minutes: --last 1h reduced to 15m");
         let cut = SpanArgs { since: Some(at("18:00:00")), ..SpanArgs::default() };
         let note = cut.span(now).unwrap().1.unwrap();
-        assert_eq!(note, "denials are kept for 15 minutes: those since 18:44 UTC are told");
+        assert_eq!(note, "denials are kept for 15 minutes: showing those since 18:44 UTC");
     }
 }

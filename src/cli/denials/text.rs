@@ -10,51 +10,53 @@ use crate::journal::key::read_text;
 use crate::printable::escaped;
 
 /// Formats a whole response; `flags` are those that call the same service.
-pub(super) fn of(told: &DenialsView, flags: &str) -> String {
-    // First, as the rest may be incomplete.
-    let mut text = missing(told);
+pub(super) fn of(view: &DenialsView, flags: &str) -> String {
+    // First, since it qualifies all that follows.
+    let mut text = missing_notice(view);
     let headings = ["first UTC", "last UTC", "denied", "domain", "rule", "key", "limit", ""];
-    text.push_str(&match told.total {
-        0 => nobody(told),
-        _ => table::of(headings, told.denials.iter().map(row)),
+    text.push_str(&match view.total {
+        0 => no_denials(view),
+        _ => table::of(headings, view.denials.iter().map(row)),
     });
-    text.push_str(&next(&told.denials, flags));
-    let more = told.total.saturating_sub(told.denials.len());
+    text.push_str(&next(&view.denials, flags));
+    let more = view.total.saturating_sub(view.denials.len());
     if more > 0 {
-        text.push_str(&format!("and {} more; see --limit, --key, --rule\n", table::counted(more, "key")));
+        text.push_str(&format!(
+            "and {}; filter with --key or --rule, or raise --limit\n",
+            table::counted(more, "more key")
+        ));
     }
-    text.push_str(&others(told));
-    if told.dropped > 0 {
-        let what = table::counted(told.dropped, "denial");
-        text.push_str(&format!("and {what} more of keys that there was no room for; see --denial-journal\n"));
+    text.push_str(&replicas_notice(view));
+    if view.dropped > 0 {
+        let denials = table::counted(view.dropped, "more denial");
+        text.push_str(&format!("and {denials} of keys that did not fit in the journal; raise --denial-journal\n"));
     }
     text
 }
 
 /// Returns a notice if denials of other replicas are missing.
-pub(in crate::cli) fn missing(told: &DenialsView) -> String {
-    told.missing.as_ref().map(|why| format!("some of other processes are missing: {why}\n")).unwrap_or_default()
+pub(in crate::cli) fn missing_notice(view: &DenialsView) -> String {
+    let notice = |reason| format!("some denials of other replicas are missing: {reason}\n");
+    view.missing.as_ref().map(notice).unwrap_or_default()
 }
 
 /// Returns a notice about the number of replicas if there are several.
-pub(in crate::cli) fn others(told: &DenialsView) -> String {
-    match told.processes {
+pub(in crate::cli) fn replicas_notice(view: &DenialsView) -> String {
+    match view.processes {
         0 | 1 => String::new(),
-        processes => format!("of {processes} processes on the same store; others are up to 5 seconds behind\n"),
+        processes => format!("from {processes} replicas; denials of other replicas appear within 5s\n"),
     }
 }
 
-fn nobody(told: &DenialsView) -> String {
-    let since = clock(&told.known_since);
-    let known = match &told.others_since {
-        _ if !told.is_shared => format!("denials are known since {since} UTC, of this process alone"),
-        Some(others) => {
-            format!("this process knows since {since} UTC, others have told of theirs since {} UTC", clock(others))
-        }
-        None if told.missing.is_some() => format!("this process knows since {since} UTC"),
-        None => format!("this process knows since {since} UTC, and no other on its store has told of any"),
+fn no_denials(view: &DenialsView) -> String {
+    let since = clock(&view.known_since);
+    let others = match &view.others_since {
+        _ if !view.is_shared => " only".to_owned(),
+        Some(others) => format!(", and by other replicas since {} UTC", clock(others)),
+        None if view.missing.is_some() => String::new(),
+        None => "; no other replica has reported denials".to_owned(),
     };
-    format!("nobody was denied there; {known}\n")
+    format!("no denials found; recorded since {since} UTC by this replica{others}\n")
 }
 
 /// Returns the next command for the first denial that an operator can resolve, or why there is
@@ -65,15 +67,15 @@ fn next(shown: &[DenialView], flags: &str) -> String {
     };
     let rule = escaped(&first.rule);
     if first.is_watching {
-        return format!("nobody is denied for it: `{rule}` only watches\n");
+        return format!("rule `{rule}` is in shadow mode: no request is denied\n");
     }
     if first.is_ban {
-        return format!("only another policy lets anybody through: rule `{rule}` is a ban\n");
+        return format!("rule `{rule}` is a ban and has no counter: only a policy change can admit these requests\n");
     }
     let (domain, key) = (quoted(&first.domain), quoted(&first.key));
-    let key = if is_hashed(&first.key) { "KEY=VALUE,...  (with its values: none is found by its hash)" } else { &key };
-    let it = if shown.len() > 1 { "such a counter" } else { "it" };
-    format!("who used {it} up, and how to let it through:\n  tollgate inspect{flags} {domain} {key}\n")
+    let key = if is_hashed(&first.key) { "KEY=VALUE,...  (with the original values, not their hashes)" } else { &key };
+    let counter = if shown.len() > 1 { "one of these counters" } else { "the counter" };
+    format!("to see who used up {counter}, and how to admit requests:\n  tollgate inspect{flags} {domain} {key}\n")
 }
 
 /// Returns `true` if the values of a key are hashed.
@@ -84,23 +86,23 @@ fn is_hashed(key: &str) -> bool {
 fn row(one: &DenialView) -> [String; 8] {
     let mut notes = vec![];
     if one.missed_at_most > 0 {
-        notes.push(format!("perhaps {} more", one.missed_at_most));
+        notes.push(format!("up to {} more", one.missed_at_most));
     }
     if one.passed > 0 {
-        notes.push(format!("{} passed all the same", one.passed));
+        notes.push(format!("{} admitted anyway", one.passed));
     }
     if one.presumed > 0 {
-        notes.push(format!("{} since the store could not say", one.presumed));
+        notes.push(format!("{} because the store was unavailable", one.presumed));
     }
     if one.hits != one.count {
-        notes.push(format!("{} wanted", table::counted(one.hits, "hit")));
+        notes.push(format!("{} requested", table::counted(one.hits, "hit")));
     }
     if one.never_fits() {
-        notes.push(format!("{} at once never fit", one.last_hits));
+        notes.push(format!("a request of {} hits can never be admitted", one.last_hits));
     }
-    notes.extend(one.retry_at.as_ref().map(|at| format!("room again at {}", clock(at))));
+    notes.extend(one.retry_at.as_ref().map(|at| format!("retry at {}", clock(at))));
     if !one.recorded.is_empty() {
-        notes.push(format!("denied lately: {}", one.recorded.join(" ")));
+        notes.push(format!("recent callers: {}", one.recorded.join(" ")));
     }
     notes.push(format!("policies {}", one.version));
     let (first, last, denied) = (clock(&one.first), clock(&one.last), one.count.to_string());

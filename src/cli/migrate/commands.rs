@@ -1,44 +1,46 @@
-//! The commands that a container runs: Tollgate's image has no shell, and no programs but its own.
+//! The commands that a container runs. Tollgate's image has no shell and no other programs.
 
 use serde_json::Value;
 
-use super::given::Given;
+use super::deployment::Deployment;
 use super::manifest::{Container, array};
 
 /// Programs that Tollgate's image has as well.
-const OWN: [&str; 2] = ["/bin/ratelimit", "ratelimit"];
+const AVAILABLE: [&str; 2] = ["/bin/ratelimit", "ratelimit"];
 /// The probes of a container.
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 /// The hooks of a container.
 const HOOKS: [&str; 2] = ["postStart", "preStop"];
 
 /// Reports the commands that Tollgate's image cannot run.
-pub(super) fn read(found: &Container<'_>, given: &mut Given) {
+pub(super) fn read(found: &Container<'_>, deployment: &mut Deployment) {
     let container = found.container;
     for list in ["command", "args"] {
         if container.get(list).is_some_and(|words| !words.is_array() && !words.is_null()) {
-            given.problems.push(format!("{list} of the container: expected a list, found no list"));
+            deployment.problems.push(format!("{list} of the container: expected a list"));
         }
     }
     match program(container, "command") {
-        Some(other) if !OWN.contains(&other) => given.unread.push(format!(
-            "command starts {other}, not /bin/ratelimit: variables that it sets are not known here, and Tollgate's image \
-             has no shell; set command: [/bin/ratelimit]"
+        Some(other) if !AVAILABLE.contains(&other) => deployment.unread.push(format!(
+            "command runs {other} instead of /bin/ratelimit: this report lacks the variables that it sets, and \
+             Tollgate's image has no shell; set command: [/bin/ratelimit]"
         )),
         Some(_) | None => {}
     }
     if program(container, "args").is_some() {
-        given.unread.push("args: /bin/ratelimit takes none; set command: [/bin/ratelimit], without args".to_owned());
+        deployment
+            .unread
+            .push("args: /bin/ratelimit takes no arguments; set command: [/bin/ratelimit] without args".to_owned());
     }
     let probes = PROBES.iter().map(|name| ((*name).to_owned(), container.get(name)));
     let hooks =
         HOOKS.iter().map(|name| (format!("lifecycle {name}"), container.pointer(&format!("/lifecycle/{name}"))));
     for (name, handler) in probes.chain(hooks) {
         let Some(exec) = handler.and_then(|handler| handler.get("exec")) else { continue };
-        let program = program(exec, "command").unwrap_or("nothing");
-        let instead = if name.starts_with("lifecycle") { "sleep or httpGet" } else { "grpc or httpGet" };
-        given.unread.push(format!(
-            "{name} runs {program}, which Tollgate's image does not have; it has no shell either; use {instead}"
+        let program = program(exec, "command").unwrap_or("an empty command");
+        let alternative = if name.starts_with("lifecycle") { "sleep or httpGet" } else { "grpc or httpGet" };
+        deployment.unread.push(format!(
+            "{name} runs {program}: Tollgate's image has neither this program nor a shell; use {alternative}"
         ));
     }
 }

@@ -10,13 +10,13 @@ pub(super) struct ConfigMaps<'m>(Vec<ConfigMap<'m>>);
 /// A ConfigMap.
 pub(super) struct ConfigMap<'m> {
     pub(super) name: &'m str,
-    /// `None` if the manifest leaves it to the command that applies it.
+    /// `None` if the manifest does not set it.
     namespace: Option<&'m str>,
     object: &'m Value,
 }
 
 impl<'m> ConfigMaps<'m> {
-    /// Returns those among the objects of a manifest.
+    /// Collects the ConfigMaps among the objects of a manifest.
     pub(super) fn among(objects: &[&'m Value]) -> Self {
         let of_kind = objects.iter().filter(|object| text_at(object, "/kind") == Some("ConfigMap"));
         let map = |object: &&'m Value| {
@@ -26,11 +26,11 @@ impl<'m> ConfigMaps<'m> {
         Self(of_kind.filter_map(map).collect())
     }
 
-    /// Returns the ConfigMap that a workload means by a name: that of its own namespace, or one
-    /// without a namespace.
+    /// Returns the ConfigMap with a name for a workload: that of its own namespace, or one without
+    /// a namespace.
     ///
     /// # Errors
-    /// There is none, or several could be meant.
+    /// There is none, or the name is ambiguous.
     pub(super) fn find(&self, name: &str, namespace: Option<&str>) -> Result<&ConfigMap<'m>, String> {
         let named: Vec<&ConfigMap<'m>> = self.0.iter().filter(|map| map.name == name).collect();
         let mut fitting: Vec<_> = named.iter().filter(|map| map.namespace == namespace).collect();
@@ -39,13 +39,15 @@ impl<'m> ConfigMaps<'m> {
             fitting = named.iter().filter(is_open).collect();
         }
         let spaces = named.iter().map(|map| map.namespace.unwrap_or("(none)")).collect::<Vec<_>>().join(", ");
-        let wanted = namespace.unwrap_or("(none)");
+        let expected = namespace.unwrap_or("(none)");
         match fitting.as_slice() {
             [map] => Ok(map),
             _ if named.is_empty() => Err(format!("ConfigMap {name} is not in the manifest")),
-            [] => Err(format!("ConfigMap {name} is in namespaces {spaces}, and the workload in namespace {wanted}")),
+            [] => {
+                Err(format!("ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {expected}"))
+            }
             _ => Err(format!(
-                "ConfigMap {name} is in the manifest several times: namespaces {spaces}; expected one for the workload"
+                "ConfigMap {name} is ambiguous: defined in namespaces {spaces}; expected one for the workload"
             )),
         }
     }
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_means_the_config_map_of_the_same_namespace() {
+    fn a_name_refers_to_the_config_map_of_the_same_namespace() {
         let both = [Some("prod"), Some("test")];
         assert_eq!(found(&both, Some("test")), Ok("test".to_owned()));
         assert_eq!(found(&[None, Some("prod")], Some("test")), Ok("none".to_owned()));
@@ -97,11 +99,11 @@ mod tests {
         assert_eq!(refused(&[], None), "ConfigMap a is not in the manifest");
         assert_eq!(
             refused(&both, None),
-            "ConfigMap a is in the manifest several times: namespaces prod, test; expected one for the workload"
+            "ConfigMap a is ambiguous: defined in namespaces prod, test; expected one for the workload"
         );
         assert_eq!(
             refused(&both, Some("shop")),
-            "ConfigMap a is in namespaces prod, test, and the workload in namespace shop"
+            "ConfigMap a is in namespaces prod, test, but the workload is in namespace shop"
         );
     }
 }

@@ -5,52 +5,52 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::config_maps::ConfigMaps;
-use super::given::Given;
+use super::deployment::Deployment;
 use super::manifest::{Container, text, text_at};
 
 /// The variable of the store.
 const STORE: &str = "REDIS_URL";
 
 /// Collects the variables of a container: `envFrom`, then `env`, which takes precedence.
-pub(super) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, given: &mut Given) {
-    for source in items(found.container, "envFrom", given) {
-        of_source(source, found.namespace, maps, given);
+pub(super) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mut Deployment) {
+    for source in items(found.container, "envFrom", deployment) {
+        of_source(source, found.namespace, maps, deployment);
     }
     let mut names = BTreeSet::new();
-    for (entry, number) in items(found.container, "env", given).iter().zip(1_u64..) {
+    for (entry, number) in items(found.container, "env", deployment).iter().zip(1_u64..) {
         let name = match name_of(entry) {
             Ok(name) => name,
             Err(why) => {
-                given.problems.push(format!("env of the container, item {number}: {why}"));
+                deployment.problems.push(format!("env of the container, item {number}: {why}"));
                 continue;
             }
         };
         if !names.insert(name) {
-            given.notes.push(format!("{name}: several times in env; the last one counts"));
+            deployment.notes.push(format!("{name}: set several times in env; the last value applies"));
         }
-        given.keep_secrets_of(text_at(entry, "/value").unwrap_or_default());
+        deployment.keep_secrets_of(text_at(entry, "/value").unwrap_or_default());
         let value = match (entry.get("value"), entry.get("valueFrom")) {
             (None | Some(Value::Null), Some(from)) => of_reference(from, found.namespace, maps),
-            (value, _) => expanded(&value.map(text).unwrap_or_default(), given),
+            (value, _) => expanded(&value.map(text).unwrap_or_default(), deployment),
         };
         match value {
-            Ok(value) => given.set(name, value),
-            Err(place) => given.refer(name, place),
+            Ok(value) => deployment.set(name, value),
+            Err(reference) => deployment.refer(name, reference),
         }
     }
-    // The default of that service would be another Redis.
-    if !given.unread_variables.is_empty() && !given.variables.contains_key(STORE) {
-        given.refer(STORE, "envFrom, as nothing else sets it".to_owned());
+    // The default of envoyproxy/ratelimit would be another Redis.
+    if !deployment.unread_variables.is_empty() && !deployment.variables.contains_key(STORE) {
+        deployment.refer(STORE, "envFrom, since no other source sets it".to_owned());
     }
 }
 
-/// Returns the items of a list; reports a value that is none.
-fn items<'m>(container: &'m Value, list: &str, given: &mut Given) -> &'m [Value] {
+/// Returns the items of a list; reports a value that is not a list.
+fn items<'m>(container: &'m Value, list: &str, deployment: &mut Deployment) -> &'m [Value] {
     match container.get(list) {
         None | Some(Value::Null) => &[],
         Some(Value::Array(items)) => items,
         Some(other) => {
-            given.problems.push(format!("{list} of the container: expected a list, found {}", shape(other)));
+            deployment.problems.push(format!("{list} of the container: expected a list, found {}", shape(other)));
             &[]
         }
     }
@@ -59,7 +59,7 @@ fn items<'m>(container: &'m Value, list: &str, given: &mut Given) -> &'m [Value]
 /// Returns the name of an item of `env`.
 ///
 /// # Errors
-/// The item is not one that Kubernetes accepts. The error has no value, which may be a secret.
+/// Kubernetes would reject the item. The error does not contain the value, which may be a secret.
 fn name_of(entry: &Value) -> Result<&str, String> {
     let Some(fields) = entry.as_object() else {
         return Err(format!("expected a mapping with name and value, found {}", shape(entry)));
@@ -96,21 +96,21 @@ fn shape(value: &Value) -> &'static str {
 }
 
 /// Collects the variables of an item of `envFrom`.
-fn of_source(source: &Value, namespace: Option<&str>, maps: &ConfigMaps<'_>, given: &mut Given) {
+fn of_source(source: &Value, namespace: Option<&str>, maps: &ConfigMaps<'_>, deployment: &mut Deployment) {
     let prefix = text_at(source, "/prefix").unwrap_or_default();
     let names = if prefix.is_empty() { "variables".to_owned() } else { format!("variables {prefix}*") };
     let why = match (text_at(source, "/configMapRef/name"), text_at(source, "/secretRef/name")) {
         (Some(map), _) => match maps.find(map, namespace) {
             Ok(map) => {
-                map.texts().for_each(|(key, value)| given.set(&format!("{prefix}{key}"), value));
+                map.texts().for_each(|(key, value)| deployment.set(&format!("{prefix}{key}"), value));
                 return;
             }
             Err(why) => why,
         },
-        (None, Some(secret)) => format!("their values are in Secret {secret}"),
+        (None, Some(secret)) => format!("the values are in Secret {secret}"),
         (None, None) => "expected configMapRef or secretRef with a name, found neither".to_owned(),
     };
-    given.unread_variables.push(format!("{names} of envFrom: {why}"));
+    deployment.unread_variables.push(format!("{names} of envFrom: {why}"));
 }
 
 /// Returns the value of a reference, or its text if the manifest does not contain the value.
@@ -121,15 +121,15 @@ fn of_reference(from: &Value, namespace: Option<&str>, maps: &ConfigMaps<'_>) ->
     }
     let Some((map, key)) = part("configMapKeyRef") else {
         let field = text_at(from, "/fieldRef/fieldPath").or_else(|| text_at(from, "/resourceFieldRef/resource"));
-        return Err(field.unwrap_or("another place").to_owned());
+        return Err(field.unwrap_or("an unsupported source").to_owned());
     };
     let value = maps.find(map, namespace).ok().and_then(|map| map.value(key));
     value.ok_or_else(|| format!("ConfigMap {map}, {key}"))
 }
 
-/// Replaces `$(NAME)` by the value of a variable that is set before, and `$$` by `$`. Returns the
-/// reference instead if the value is not known here.
-fn expanded(text: &str, given: &Given) -> Result<String, String> {
+/// Replaces `$(NAME)` with the value of a variable that is set earlier, and `$$` with `$`. Returns
+/// the reference if the manifest does not contain the value.
+fn expanded(text: &str, deployment: &Deployment) -> Result<String, String> {
     let mut value = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -139,11 +139,12 @@ fn expanded(text: &str, given: &Given) -> Result<String, String> {
             value.push('$');
             rest = after;
         } else if let Some((name, after)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            let place = given.references.iter().find(|(other, _)| other == name).map(|(_, place)| place);
-            match (place, given.variables.get(name)) {
-                (Some(place), _) => return Err(format!("{place}, by $({name})")),
+            let reference =
+                deployment.references.iter().find(|(other, _)| other == name).map(|(_, reference)| reference);
+            match (reference, deployment.variables.get(name)) {
+                (Some(reference), _) => return Err(format!("{reference}, through $({name})")),
                 (None, Some(known)) => value.push_str(known),
-                (None, None) => return Err(format!("$({name}), which the manifest does not set before")),
+                (None, None) => return Err(format!("$({name}), which is not set earlier in the manifest")),
             }
             rest = after;
         } else {
@@ -159,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_in_values_are_replaced_as_kubernetes_does() {
-        let mut given = Given::default();
-        given.set("HOST", "redis".to_owned());
-        given.refer("SECRET", "Secret redis, key".to_owned());
-        let expand = |text| expanded(text, &given);
+    fn variables_in_values_are_expanded_as_in_kubernetes() {
+        let mut deployment = Deployment::default();
+        deployment.set("HOST", "redis".to_owned());
+        deployment.refer("SECRET", "Secret redis, key".to_owned());
+        let expand = |text| expanded(text, &deployment);
         assert_eq!(expand("$(HOST):6379"), Ok("redis:6379".to_owned()));
         assert_eq!(expand("$$(HOST) $HOST $ $(HOST"), Ok("$(HOST) $HOST $ $(HOST".to_owned()));
-        assert_eq!(expand("a$(SECRET)"), Err("Secret redis, key, by $(SECRET)".to_owned()));
-        assert_eq!(expand("$(PORT)"), Err("$(PORT), which the manifest does not set before".to_owned()));
+        assert_eq!(expand("a$(SECRET)"), Err("Secret redis, key, through $(SECRET)".to_owned()));
+        assert_eq!(expand("$(PORT)"), Err("$(PORT), which is not set earlier in the manifest".to_owned()));
     }
 }

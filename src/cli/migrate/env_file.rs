@@ -1,4 +1,4 @@
-//! Env files: `NAME=VALUE` lines that mean the same to Docker, Compose and a shell.
+//! Env files: `NAME=VALUE` lines that Docker, Compose and a shell parse in the same way.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use crate::settings::envoyproxy::Variables;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EnvFile {
     pub(super) variables: Variables,
-    /// Names that several lines set; the last one counts.
+    /// Names that are set on several lines; the last value applies.
     pub(super) repeated: BTreeSet<String>,
 }
 
 /// Parses the lines of an env file.
 ///
 /// `#` begins a comment at the start of a line, and after a blank. A byte order mark, `export` and
-/// quotes around a value are dropped; `$` has no meaning. Lines that some readers refuse, or read
-/// in another way, are errors.
+/// quotes around a value are dropped; `$` is literal. Lines that some parsers reject, or parse
+/// differently, are errors.
 ///
 /// # Errors
 /// A line cannot be parsed. The error has its number but not its text, which may contain a secret.
@@ -40,7 +40,7 @@ fn variable(line: &str) -> Result<(&str, String), String> {
     let line = exported.unwrap_or(line).trim_start();
     let (name, text) = line.split_once('=').ok_or("expected NAME=VALUE, found no `=`")?;
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err("expected NAME=VALUE, found no name or a blank before the `=`".to_owned());
+        return Err("expected NAME=VALUE, found no name or a space before the `=`".to_owned());
     }
     match text.chars().next() {
         Some(quote @ ('"' | '\'')) => Ok((name, quoted(text, quote)?)),
@@ -55,7 +55,7 @@ fn bare(text: &str) -> Result<&str, String> {
     let end = text.match_indices('#').map(|(at, _)| at).find(is_comment).unwrap_or(text.len());
     let value = text.get(..end).unwrap_or(text).trim_end();
     if value.starts_with([' ', '\t']) {
-        return Err("expected NAME=VALUE, found a blank after the `=`".to_owned());
+        return Err("expected NAME=VALUE, found a space after the `=`".to_owned());
     }
     Ok(value)
 }
@@ -84,7 +84,7 @@ fn quoted(text: &str, quote: char) -> Result<String, String> {
             _ => value.push(letter),
         }
     }
-    Err(format!("expected a closing {quote} on the same line; a value has one line"))
+    Err(format!("expected a closing {quote} on the same line; multi-line values are not supported"))
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_docker_and_shells_do() {
+    fn lines_are_parsed_as_in_docker_and_shells() {
         let text = "\u{feff}A=1\r\n\t# comment\n  export\tB=two words \t# comment\nC='#3' # c\nD=\"a\\\"b\\n$X\"\t\n\
                     E=x#y\nF=\nG= # none\nH='a\"b'\nI=a=b\nJ=it's\n";
         let expected = [
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_readers_disagree_on_are_refused_by_number() {
+    fn ambiguous_lines_are_rejected_by_number() {
         for line in ["hunter2", "A = hunter2", "A= hunter2", "=hunter2", "A=\"hunter2", "A='hunter'2", "B C=hunter2"] {
             let error = parse(&format!("# comment\nOK=1\n{line}\nhunter2\"\n")).unwrap_err();
             assert!(error.starts_with("3: expected") && !error.contains("hunter"), "{line}: {error}");

@@ -1,4 +1,4 @@
-//! Comparison of two running services: sends the same requests to both, and lists the differences.
+//! Comparison of two running services: sends the same requests to both and lists the differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,18 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::answers::{AnswerDifference, ComparedAnswer, differences};
+use super::responses::{CallResult, FieldDifference, differences};
 use crate::cli::block_on;
 use crate::cli::client_tls::ClientTlsFlags;
+use crate::cli::output::{print, report_error};
 use crate::cli::replay::NonEmptyLines;
-use crate::cli::said::{no_answer, say};
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json;
 use crate::grpc::proto::RateLimitRequest;
 
 /// Maximum number of differences to print, and of lines that are skipped; further ones are counted.
 const MAX_SHOWN: usize = 20;
-/// Number of times that a peek is repeated, to detect a service that takes hits for it.
+/// Number of times that a peek is repeated, to detect a service that charges hits for it.
 const REPEATS: u32 = 2;
 
 /// The two services, and the requests for both.
@@ -49,14 +49,14 @@ struct LiveComparison {
 pub(super) fn run(both: &Both<'_>) -> ExitCode {
     match block_on(both.compare()).map_err(|error| error.to_string()).and_then(|compared| compared) {
         Ok(comparison) => {
-            say(&comparison);
+            print(&comparison);
             match (comparison.skipped, comparison.different) {
                 (0, 0) => ExitCode::SUCCESS,
                 (0, _) => ExitCode::FAILURE,
                 (_, _) => ExitCode::from(2),
             }
         }
-        Err(error) => no_answer(error),
+        Err(error) => report_error(error),
     }
 }
 
@@ -65,27 +65,26 @@ impl Both<'_> {
         let mut lines = NonEmptyLines::open(self.trace)?;
         let tls = self.tls.read().map_err(|error| error.to_string())?;
         let connect = |address| RateLimitClient::connect(address, tls.as_ref());
-        let (there, here) = (connect(self.live).await, connect(self.against).await);
-        let (mut there, mut here) =
-            (there.map_err(|error| error.to_string())?, here.map_err(|error| error.to_string())?);
+        let mut old = connect(self.live).await.map_err(|error| error.to_string())?;
+        let mut new = connect(self.against).await.map_err(|error| error.to_string())?;
         let mut comparison = LiveComparison::default();
         let mut is_peek_tested = !self.peek;
         while let Some(line) = lines.next()? {
             let request = match read(line, self.peek) {
                 Ok(request) => request,
                 Err(error) => {
-                    comparison.skip(&lines.place(), &error);
+                    comparison.skip(&lines.position(), &error);
                     continue;
                 }
             };
-            let both = tokio::join!(ask(&mut there, &request), ask(&mut here, &request));
-            let of = |address: &str, error| format!("{address}, {}: {error}", lines.place());
-            let answer = both.0.map_err(|error| of(self.live, error))?;
-            let answer_here = both.1.map_err(|error| of(self.against, error))?;
+            let (old_result, new_result) = tokio::join!(call(&mut old, &request), call(&mut new, &request));
+            let failed = |address: &str, error| format!("{address}, {}: {error}", lines.position());
+            let old_result = old_result.map_err(|error| failed(self.live, error))?;
+            let new_result = new_result.map_err(|error| failed(self.against, error))?;
             if !is_peek_tested {
-                is_peek_tested = self.test_peek(&mut there, &request, &answer).await?;
+                is_peek_tested = self.test_peek(&mut old, &request, &old_result).await?;
             }
-            comparison.add(&lines.place(), &request, &differences(&answer, &answer_here, self.peek));
+            comparison.add(&lines.position(), &request, &differences(&old_result, &new_result, self.peek));
         }
         match comparison.requests {
             0 => Err(format!("{}no requests in {}", comparison.shown, self.trace.display())),
@@ -93,38 +92,38 @@ impl Both<'_> {
         }
     }
 
-    /// Repeats a peek at the old service. Returns `false` if its response cannot show hits that are
-    /// taken.
+    /// Repeats a peek at the old service. Returns `false` if its response cannot show whether hits
+    /// are charged.
     ///
     /// # Errors
-    /// Each peek takes a hit.
+    /// Each peek charges a hit.
     async fn test_peek(
         &self,
-        there: &mut RateLimitClient,
+        old: &mut RateLimitClient,
         request: &RateLimitRequest,
-        first: &ComparedAnswer,
+        first: &CallResult,
     ) -> Result<bool, String> {
-        let Some(first) = left(first).filter(|left| *left >= REPEATS) else { return Ok(false) };
+        let Some(first) = remaining(first).filter(|remaining| *remaining >= REPEATS) else { return Ok(false) };
         let mut before = first;
         for _ in 0..REPEATS {
-            let answer = ask(there, request).await.map_err(|error| format!("{}: {error}", self.live))?;
-            match left(&answer) {
+            let result = call(old, request).await.map_err(|error| format!("{}: {error}", self.live))?;
+            match remaining(&result) {
                 Some(now) if now.checked_add(1) == Some(before) => before = now,
                 _ => return Ok(true),
             }
         }
         Err(format!(
-            "{}: --peek takes hits there: limit_remaining fell from {first} to {before} in {REPEATS} peeks. An \
-             envoyproxy/ratelimit from before the end of 2024 ignores the 0 hits of a descriptor, or other clients use the \
-             same counter. Leave --peek out, and send requests for values that no client uses",
+            "{}: --peek charges hits: limit_remaining fell from {first} to {before} in {REPEATS} peeks. Either this \
+             envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same \
+             counter. Run without --peek, with values that no client uses",
             self.live
         ))
     }
 }
 
-/// Returns the hits that are left of the first limit in a response.
-fn left(answer: &ComparedAnswer) -> Option<u32> {
-    let statuses = &answer.as_ref().ok()?.statuses;
+/// Returns the remaining hits of the first limit in a response.
+fn remaining(result: &CallResult) -> Option<u32> {
+    let statuses = &result.as_ref().ok()?.statuses;
     statuses.iter().find(|status| status.current_limit.is_some()).map(|status| status.limit_remaining)
 }
 
@@ -142,8 +141,8 @@ fn read(line: &[u8], peek: bool) -> Result<RateLimitRequest, String> {
     Ok(request)
 }
 
-/// Sends a request. An error of the service counts as a response; one of the connection does not.
-async fn ask(client: &mut RateLimitClient, request: &RateLimitRequest) -> Result<ComparedAnswer, String> {
+/// Sends a request. An error from the service is a result; an error of the connection is not.
+async fn call(client: &mut RateLimitClient, request: &RateLimitRequest) -> Result<CallResult, String> {
     match client.should_rate_limit(request.clone()).await {
         Ok(response) => Ok(Ok(response)),
         Err(error @ ClientError::Answer(_)) => Ok(Err(error.to_string())),
@@ -152,21 +151,21 @@ async fn ask(client: &mut RateLimitClient, request: &RateLimitRequest) -> Result
 }
 
 impl LiveComparison {
-    fn add(&mut self, place: &str, request: &RateLimitRequest, differences: &[AnswerDifference]) {
+    fn add(&mut self, position: &str, request: &RateLimitRequest, differences: &[FieldDifference]) {
         self.requests = self.requests.saturating_add(1);
         self.different = self.different.saturating_add(u64::from(!differences.is_empty()));
-        for AnswerDifference { descriptor, field, there, here } in differences {
+        for FieldDifference { descriptor, field, old, new } in differences {
             let count = self.fields.entry(field).or_default();
             *count = count.saturating_add(1);
             let of = descriptor.map(|index| named(request, index)).unwrap_or_default();
-            self.show(&format!("{place}: {of}{field}: {there} there, {here} here"));
+            self.show(&format!("{position}: {of}{field}: {old} from --live, {new} from --against"));
         }
     }
 
     /// Counts a line that is not a request.
-    fn skip(&mut self, place: &str, error: &str) {
+    fn skip(&mut self, position: &str, error: &str) {
         self.skipped = self.skipped.saturating_add(1);
-        self.show(&format!("{place}: skipped: {error}"));
+        self.show(&format!("{position}: skipped: {error}"));
     }
 
     fn show(&mut self, line: &str) {
@@ -197,7 +196,7 @@ impl fmt::Display for LiveComparison {
             writeln!(f, "… and {more} more")?;
         }
         let same = self.requests.saturating_sub(self.different);
-        writeln!(f, "{} requests: {same} answered alike, {} differently", self.requests, self.different)?;
+        writeln!(f, "{} requests: {same} equal, {} different", self.requests, self.different)?;
         match self.skipped {
             0 => {}
             1 => writeln!(f, "1 line of the trace is not a request")?,
@@ -212,9 +211,9 @@ impl fmt::Display for LiveComparison {
         if self.fields.keys().all(|field| counts.contains(field)) {
             writeln!(
                 f,
-                "Only counts differ: counters that one of them had used before, or that others use meanwhile?"
+                "Only counts differ: one service had counted hits before, or other clients use the same counters."
             )?;
-            writeln!(f, "Ask with --peek, or for values that neither has counted.")?;
+            writeln!(f, "Run with --peek, or with values that neither service has counted.")?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A service as a Kubernetes manifest deploys it: the variables of its container, and the
-//! ConfigMaps that it mounts.
+//! A deployment in a Kubernetes manifest: the variables of its container, and the ConfigMaps that
+//! it mounts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::commands;
 use super::config_maps::ConfigMaps;
 use super::container_env;
-use super::given::Given;
+use super::deployment::Deployment;
 use crate::policy::{Source, yaml_documents};
 
 /// A container, with its pod.
@@ -21,7 +21,7 @@ pub(super) struct Container<'m> {
 }
 
 impl<'m> Container<'m> {
-    /// Returns the name of the container, after those of what contains it.
+    /// Returns namespace, kind and name of the workload, and the name of the container.
     fn path(&self) -> [&'m str; 4] {
         let name = text_at(self.container, "/name").unwrap_or("?");
         [self.namespace.unwrap_or("default"), self.kind, self.workload, name]
@@ -43,20 +43,21 @@ impl<'m> Container<'m> {
 ///
 /// # Errors
 /// The manifest cannot be read, or the container of the service cannot be identified.
-pub(super) fn read(path: &Path, container: Option<&str>) -> Result<Given, String> {
+pub(super) fn read(path: &Path, container: Option<&str>) -> Result<Deployment, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let documents = yaml_documents(&Source { name: name.clone(), text }).map_err(|report| report.to_string())?;
     let objects: Vec<&Value> = documents.iter().flat_map(objects).collect();
     let maps = ConfigMaps::among(&objects);
     let all: Vec<_> = objects.iter().flat_map(|object| containers(object)).collect();
-    let found = choose(&all, container).map_err(|error| format!("{name}: {error}"))?;
+    let found = select(&all, container).map_err(|error| format!("{name}: {error}"))?;
     let [_, kind, workload, own] = found.path();
-    let mut given = Given { from: format!("container {own} of {kind} {workload} in {name}"), ..Given::default() };
-    container_env::read(found, &maps, &mut given);
-    mounts(found, &maps, &mut given);
-    commands::read(found, &mut given);
-    Ok(given)
+    let mut deployment =
+        Deployment { from: format!("container {own} of {kind} {workload} in {name}"), ..Deployment::default() };
+    container_env::read(found, &maps, &mut deployment);
+    mounts(found, &maps, &mut deployment);
+    commands::read(found, &mut deployment);
+    Ok(deployment)
 }
 
 /// Returns the objects of a document, which may be a list.
@@ -77,18 +78,18 @@ fn containers(object: &Value) -> Vec<Container<'_>> {
 }
 
 /// Returns the container with a name, or the one that is likely to be the service.
-fn choose<'c, 'm>(all: &'c [Container<'m>], wanted: Option<&str>) -> Result<&'c Container<'m>, String> {
-    let is_chosen = |container: &&Container<'_>| match wanted {
-        Some(wanted) => container.is_named(wanted),
+fn select<'c, 'm>(all: &'c [Container<'m>], name: Option<&str>) -> Result<&'c Container<'m>, String> {
+    let is_selected = |container: &&Container<'_>| match name {
+        Some(name) => container.is_named(name),
         None => all.len() == 1 || container.is_likely(),
     };
-    let chosen: Vec<_> = all.iter().filter(is_chosen).collect();
-    match (chosen.as_slice(), all) {
+    let selected: Vec<_> = all.iter().filter(is_selected).collect();
+    match (selected.as_slice(), all) {
         ([container], _) => Ok(container),
         (_, []) => Err("no container; expected a Deployment".to_owned()),
         _ => {
             let names = all.iter().map(|container| shortest_name(container, all)).collect::<Vec<_>>().join(", ");
-            Err(format!("which container is it? Add `--container NAME`, one of: {names}"))
+            Err(format!("cannot detect the container; add `--container NAME`, one of: {names}"))
         }
     }
 }
@@ -102,9 +103,9 @@ fn shortest_name(container: &Container<'_>, all: &[Container<'_>]) -> String {
 }
 
 /// Collects the files of mounted ConfigMaps, with their paths in the container.
-fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, given: &mut Given) {
+fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mut Deployment) {
     for mount in array(found.container, "volumeMounts") {
-        let (Some(name), Some(place)) = (text_at(mount, "/name"), text_at(mount, "/mountPath")) else { continue };
+        let (Some(name), Some(mount_path)) = (text_at(mount, "/name"), text_at(mount, "/mountPath")) else { continue };
         let Some(volume) = array(found.pod, "volumes").find(|one| text_at(one, "/name") == Some(name)) else {
             continue;
         };
@@ -113,23 +114,23 @@ fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, given: &mut Given) {
             let Some(map) = text_at(source, "/name") else { continue };
             match maps.find(map, found.namespace) {
                 Ok(map) => {
-                    let binary = map.binary_keys().filter(|key| path_of(key, source, mount, place).is_some());
-                    let unread = |key| format!("ConfigMap {}/{key}, mounted at {place}: binaryData", map.name);
-                    given.unread.extend(binary.map(unread));
+                    let binary = map.binary_keys().filter(|key| path_of(key, source, mount, mount_path).is_some());
+                    let unread = |key| format!("ConfigMap {}/{key}, mounted at {mount_path}: binaryData", map.name);
+                    deployment.unread.extend(binary.map(unread));
                     let files = map.texts().filter_map(|(key, text)| {
                         let name = format!("ConfigMap {}/{key}", map.name);
-                        Some((path_of(key, source, mount, place)?, Source { name, text }))
+                        Some((path_of(key, source, mount, mount_path)?, Source { name, text }))
                     });
-                    given.mounts.extend(files);
+                    deployment.mounts.extend(files);
                 }
-                Err(why) => given.unread.push(format!("files mounted at {place}: {why}")),
+                Err(why) => deployment.unread.push(format!("files mounted at {mount_path}: {why}")),
             }
         }
     }
 }
 
 /// Returns the path in the container of a key of a ConfigMap; `None` if the key is not mounted.
-fn path_of(key: &str, source: &Value, mount: &Value, place: &str) -> Option<PathBuf> {
+fn path_of(key: &str, source: &Value, mount: &Value, mount_path: &str) -> Option<PathBuf> {
     let below = match source.get("items").and_then(Value::as_array) {
         None => key,
         Some(items) => {
@@ -139,8 +140,8 @@ fn path_of(key: &str, source: &Value, mount: &Value, place: &str) -> Option<Path
     };
     // With a `subPath`, the mount path is the path of the single file.
     match text_at(mount, "/subPath") {
-        Some(only) => (only == below).then(|| PathBuf::from(place)),
-        None => Some(Path::new(place).join(below)),
+        Some(only) => (only == below).then(|| PathBuf::from(mount_path)),
+        None => Some(Path::new(mount_path).join(below)),
     }
 }
 

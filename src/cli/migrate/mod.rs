@@ -1,84 +1,88 @@
-//! `tollgate migrate`: compares an envoyproxy/ratelimit with Tollgate, on one page.
+//! `tollgate migrate`: compares an envoyproxy/ratelimit deployment with Tollgate.
 
-mod answers;
 mod commands;
 mod config_maps;
 mod container_env;
+mod deployment;
 mod env_file;
-mod given;
+mod export;
 mod live;
 mod manifest;
-mod own;
 mod page;
+mod responses;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use self::given::Given;
+use self::deployment::Deployment;
 use self::page::Page;
 use super::client_tls::ClientTlsFlags;
-use super::said::{no_answer, try_say};
+use super::output::{report_error, try_print};
 use crate::policy::source::files;
 use crate::policy::{self, Loaded, PolicyReport};
 use crate::settings::PolicySettings;
 use crate::settings::envoyproxy::{self, Translation};
 
-/// Compare an envoyproxy/ratelimit with the Tollgate that replaces it, before and after the switch
+/// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch
 #[derive(Debug, clap::Args)]
 #[command(
     mut_args(with_live),
     after_help = "\
-Examples:
-  tollgate migrate --env-file ratelimit.env --policy runtime/config    what stays, what differs, what is gained
-  tollgate migrate --manifest ratelimit.yaml --output tollgate/        writes tollgate.env and policies/ as well
-  tollgate migrate --live old:8081 --against new:8081 trace.jsonl      asks both and compares the answers
-  tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl    the same, without taking hits
+An env file has one NAME=VALUE per line. Comments, quotes and `export` are parsed as in a shell; `$` is literal.
 
-An env file has one NAME=VALUE per line. Comments, quotes and `export` are read as a shell does; `$` has no meaning.
-
-A line of the trace is a RateLimitRequest in JSON, alone or as `request` of a line that `tollgate replay` reads.
+A line of the trace is a RateLimitRequest in JSON, or an object with one as `request`, as for `tollgate replay`.
 Other lines are skipped and reported.
 
-Exit status 0: all can stay as it is, or all answers are equal; 1: not all, or part of the manifest is `not read`;
-2: a file, or a line of the trace, cannot be read, or a service cannot be reached."
+Exit codes: 0 if everything can stay as it is, or all responses are equal, 1 if not, or if part of the manifest is
+`not read`, 2 if a file or a line of the trace is invalid, or a service is unreachable.
+
+Examples:
+  # Report what stays the same, what differs and what is gained
+  tollgate migrate --env-file ratelimit.env --policy runtime/config
+  # Also write tollgate.env and policies/
+  tollgate migrate --manifest ratelimit.yaml --output tollgate/
+  # Send the same requests to both services and compare the responses
+  tollgate migrate --live old:8081 --against new:8081 trace.jsonl
+  # The same, without charging hits
+  tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl"
 )]
 pub struct Migrate {
-    /// Variables of that service, one NAME=VALUE per line; by default those of this environment
+    /// Env file of envoyproxy/ratelimit, one NAME=VALUE per line, instead of this environment
     #[arg(long, value_name = "FILE", conflicts_with_all = ["manifest", "live"])]
     env_file: Option<PathBuf>,
-    /// Kubernetes manifest with its Deployment, and its ConfigMaps if it has any
+    /// Kubernetes manifest with its Deployment and ConfigMaps
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     manifest: Option<PathBuf>,
-    /// Container of the manifest, if several could be that service; `WORKLOAD/NAME` if several have
-    /// the name
+    /// Container in the manifest, if it cannot be detected. `WORKLOAD/NAME` if the name is not
+    /// unique
     #[arg(long, value_name = "NAME", requires = "manifest")]
     container: Option<String>,
-    /// Its configuration, a file or a directory, in place of the one that the variables set. May be
-    /// repeated
+    /// Configuration of envoyproxy/ratelimit, a file or a directory, instead of the path in the
+    /// variables. May be repeated
     #[arg(long, value_name = "PATH", conflicts_with = "live")]
     policy: Vec<PathBuf>,
     /// Write the settings and policies in Tollgate's own format: DIR/tollgate.env and DIR/policies
     #[arg(long, value_name = "DIR", conflicts_with = "live")]
     output: Option<PathBuf>,
-    /// Running envoyproxy/ratelimit to send requests to, host:port of its gRPC
+    /// gRPC address of the running envoyproxy/ratelimit, host:port
     #[arg(long, value_name = "ADDRESS", requires_all = ["against", "trace"])]
     live: Option<String>,
-    /// Tollgate to send the same requests to
+    /// gRPC address of the Tollgate to compare it with, host:port
     #[arg(long, value_name = "ADDRESS", requires = "live")]
     against: Option<String>,
-    /// Send 0 hits, which charges nothing, and compare only the limits that apply. Needs an
-    /// envoyproxy/ratelimit of the end of 2024 or later: older ones ignore it, and take a hit
+    /// Send 0 hits, which charges nothing, and compare only the limits that apply. Requires an
+    /// envoyproxy/ratelimit of the end of 2024 or later: older ones ignore it and charge a hit
     #[arg(long, requires = "live")]
     peek: bool,
     #[command(flatten)]
     tls: ClientTlsFlags,
-    /// Requests to send to both; `-` is standard input
+    /// Requests to send to both services. `-` is standard input
     #[arg(value_name = "TRACE", requires = "live")]
     trace: Option<PathBuf>,
 }
 
-/// Requires a comparison of services for TLS, on which the other flags of TLS depend.
+/// Makes `--tls` require `--live`. The other TLS flags require `--tls`.
 fn with_live(argument: clap::Arg) -> clap::Arg {
     if argument.get_id() == "tls" { argument.requires("live") } else { argument }
 }
@@ -94,82 +98,87 @@ enum MigratedPolicies {
     },
     ControlPlane(String),
     Missing(String),
-    Refused(PolicyReport),
+    Invalid(PolicyReport),
 }
 
 impl Migrate {
-    /// Prints the page, or the differences between responses.
+    /// Prints the page, or the differences between the responses.
     pub fn run(self) -> ExitCode {
         if let (Some(live), Some(against), Some(trace)) = (&self.live, &self.against, &self.trace) {
             return live::run(&live::Both { live, against, trace, tls: &self.tls, peek: self.peek });
         }
         match self.page() {
-            Ok((page, is_whole)) => match try_say(page) {
+            Ok((page, is_whole)) => match try_print(page) {
                 // A reader such as `head` may close the pipe.
-                Err(error) if error.kind() != ErrorKind::BrokenPipe => no_answer(format!("standard output: {error}")),
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    report_error(format!("standard output: {error}"))
+                }
                 Ok(()) | Err(_) if is_whole => ExitCode::SUCCESS,
                 Ok(()) | Err(_) => ExitCode::FAILURE,
             },
             // A report on a file begins with the severity.
-            Err(error) => no_answer(error.trim_end().trim_start_matches("error: ")),
+            Err(error) => report_error(error.trim_end().trim_start_matches("error: ")),
         }
     }
 
     /// Returns the page, and `true` if the deployment can stay as it is.
     fn page(&self) -> Result<(String, bool), String> {
-        let mut given = self.given()?;
-        let translation = given.translate();
+        let mut deployment = self.deployment()?;
+        let translation = deployment.translate();
         let settings = envoyproxy::policies(&translation);
-        let policies = self.policies(&given, &translation, settings.as_ref())?;
+        let policies = self.policies(&deployment, &translation, settings.as_ref())?;
         let is_whole = translation.problems.is_empty()
-            && given.problems.is_empty()
+            && deployment.problems.is_empty()
             && matches!(policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
         let written = match (&self.output, is_whole) {
-            (Some(folder), true) => Some(own::write(folder, &given, &translation, settings.as_ref(), &policies)?),
+            (Some(folder), true) => {
+                Some(export::write(folder, &deployment, &translation, settings.as_ref(), &policies)?)
+            }
             (Some(_), false) | (None, _) => None,
         };
-        let page = Page { given: &given, translation: &translation, policies: &policies, written: written.as_ref() };
-        Ok((given.masked(&page.to_string()), is_whole && given.is_read()))
+        let page =
+            Page { deployment: &deployment, translation: &translation, policies: &policies, written: written.as_ref() };
+        Ok((deployment.masked(&page.to_string()), is_whole && deployment.is_read()))
     }
 
-    fn given(&self) -> Result<Given, String> {
+    fn deployment(&self) -> Result<Deployment, String> {
         match (&self.env_file, &self.manifest) {
-            (Some(path), _) => given::of_env_file(path),
+            (Some(path), _) => deployment::of_env_file(path),
             (None, Some(path)) => manifest::read(path, self.container.as_deref()),
-            (None, None) => Ok(given::of_environment()),
+            (None, None) => Ok(deployment::of_environment()),
         }
     }
 
     fn policies(
         &self,
-        given: &Given,
+        deployment: &Deployment,
         translation: &Translation,
         settings: Option<&PolicySettings>,
     ) -> Result<MigratedPolicies, String> {
         let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
         if let (Some(plane), true) = (plane, self.policy.is_empty()) {
-            return Ok(MigratedPolicies::ControlPlane(given.place_of(plane).unwrap_or(plane).to_owned()));
+            return Ok(MigratedPolicies::ControlPlane(deployment.reference_of(plane).unwrap_or(plane).to_owned()));
         }
         let Some(settings) = settings else {
-            return Ok(MigratedPolicies::Missing("not looked for, until the settings are right".to_owned()));
+            return Ok(MigratedPolicies::Missing("not checked until the settings are valid".to_owned()));
         };
-        let mut places = settings.places.clone();
+        let mut locations = settings.places.clone();
         if !self.policy.is_empty() {
-            places.paths.clone_from(&self.policy);
-            places.which.prefix.clear();
+            locations.paths.clone_from(&self.policy);
+            locations.which.prefix.clear();
         }
-        let from = places.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-        let mounted = given.mounted(&places);
+        let from = locations.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mounted = deployment.mounted(&locations);
         let files = match () {
             () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
-            () if places.paths.iter().any(|path| !path.exists()) => {
-                return Ok(MigratedPolicies::Missing(format!("nothing is at {from}; add `--policy PATH`")));
+            () if locations.paths.iter().any(|path| !path.exists()) => {
+                return Ok(MigratedPolicies::Missing(format!("{from} does not exist; add `--policy PATH`")));
             }
-            () => files::read(&places),
+            () => files::read(&locations),
         };
         Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
             Ok((loaded, files)) => MigratedPolicies::Loaded { files, loaded, from, unused_plane: plane.cloned() },
-            Err(report) => MigratedPolicies::Refused(report),
+            Err(report) => MigratedPolicies::Invalid(report),
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::MigratedPolicies;
-use super::given::Given;
-use super::own::OwnSettings;
+use super::deployment::Deployment;
+use super::export::ExportedFiles;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::report::Severity;
 use crate::policy::{Imposes, Loaded, Rule};
@@ -12,33 +12,39 @@ use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, 
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
-/// Maximum number of lines of a topic whose length depends on the input.
+/// Maximum number of lines of a topic whose length depends on the input. Further ones are counted.
 const MAX_SHOWN: usize = 10;
 /// Column at which texts begin.
 const INDENT: usize = 13;
 
 /// Differences that do not depend on variables.
-const ALWAYS: &[(&str, &str)] = &[
-    ("counters", "start at zero at the switch: Redis keys are others. Both services can share a Redis and count apart"),
-    ("Redis user", "needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` tells what is missing"),
-    ("errors", "INVALID_ARGUMENT or UNAVAILABLE, where that service answers UNKNOWN"),
-    ("health", "NOT_SERVING while Redis is unreachable; SIGTERM is followed by 3 s of service (--drain-delay)"),
+const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
+    (
+        "counters",
+        "start at zero at the switch, since Redis keys differ; both services can share a Redis and count separately",
+    ),
+    ("Redis user", "needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is missing"),
+    ("errors", "INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN"),
+    (
+        "health",
+        "NOT_SERVING while Redis is unreachable; after SIGTERM, requests are served for 3s more (--drain-delay)",
+    ),
 ];
 
 /// The migration page.
 pub(super) struct Page<'m> {
-    pub(super) given: &'m Given,
+    pub(super) deployment: &'m Deployment,
     pub(super) translation: &'m Translation,
     pub(super) policies: &'m MigratedPolicies,
-    pub(super) written: Option<&'m OwnSettings>,
+    pub(super) written: Option<&'m ExportedFiles>,
 }
 
 impl fmt::Display for Page<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings(f)?;
         self.policies(f)?;
-        writeln!(f, "\nDifferent in any case")?;
-        ALWAYS.iter().try_for_each(|(topic, text)| line(f, topic, text))?;
+        writeln!(f, "\nAlways different")?;
+        ALWAYS_DIFFERENT.iter().try_for_each(|(topic, text)| line(f, topic, text))?;
         self.gains(f)?;
         self.next(f)
     }
@@ -46,17 +52,18 @@ impl fmt::Display for Page<'_> {
 
 impl Page<'_> {
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fates = fates(&self.given.variables);
+        let fates = fates(&self.deployment.variables);
         // References without a usable placeholder have no fate.
-        let unset = self.given.references.iter().filter(|(name, _)| !self.given.variables.contains_key(name)).count();
+        let unset =
+            self.deployment.references.iter().filter(|(name, _)| !self.deployment.variables.contains_key(name)).count();
         let number = fates.len().saturating_add(unset);
-        writeln!(f, "Settings: {} of {}", count(number, "variable"), self.given.from)?;
+        writeln!(f, "Settings: {} from {}", count(number, "variable"), self.deployment.from)?;
         let is_problem =
             |name: &str| self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name));
         let same = fates.iter().filter(|(name, fate)| *fate == Fate::Same && !is_problem(name));
         let same: Vec<_> = same.map(|(name, _)| *name).collect();
         if !same.is_empty() {
-            line(f, "the same", &same.join(", "))?;
+            line(f, "unchanged", &same.join(", "))?;
         }
         let mut shown = Vec::new();
         for (name, fate) in &fates {
@@ -68,42 +75,44 @@ impl Page<'_> {
             shown.push(format!("{name}: {text}"));
             line(f, topic, shown.last().map_or("", String::as_str))?;
         }
-        // Some notes are on the difference that has just been written.
+        // Some notes repeat a difference that was written above.
         let notes = self.translation.notes.iter().filter(|note| !shown.contains(note));
-        let notes = notes.chain(&self.given.notes);
+        let notes = notes.chain(&self.deployment.notes);
         notes.into_iter().try_for_each(|note| line(f, "note", note))?;
-        self.others(f)?;
-        let mut problems = self.translation.problems.iter().chain(&self.given.problems);
+        self.other_variables(f)?;
+        let mut problems = self.translation.problems.iter().chain(&self.deployment.problems);
         problems.try_for_each(|problem| line(f, "problem", problem))
     }
 
-    /// Writes the variables of other names and places.
-    fn others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let given = self.given;
-        let overridden = overridden(&given.variables, self.translation);
+    /// Writes the variables that are not settings of envoyproxy/ratelimit, or whose values are
+    /// unknown.
+    fn other_variables(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let deployment = self.deployment;
+        let overridden = overridden(&deployment.variables, self.translation);
         let is_overridden = |name: &str| overridden.iter().any(|(other, _)| other == name);
-        let kept = given.variables.keys().map(String::as_str);
+        let kept = deployment.variables.keys().map(String::as_str);
         let kept: Vec<_> = kept.filter(|name| is_carried(name) && !is_overridden(name)).collect();
         if !kept.is_empty() {
             line(f, "kept", &format!("{}: read under the same name", kept.join(", ")))?;
         }
         overridden.iter().try_for_each(|(name, by)| line(f, "overridden", &format!("{name}: by {by}")))?;
-        let by = |wanted| given.variables.keys().filter(move |name| read_by(name) == wanted);
-        let theirs = by(ReadBy::OnlyTheirs).map(|name| format!("{name}: only a library of that service reads it"));
+        let by = |wanted| deployment.variables.keys().filter(move |name| read_by(name) == wanted);
+        let theirs =
+            by(ReadBy::OnlyTheirs).map(|name| format!("{name}: read only by a library of envoyproxy/ratelimit"));
         bounded(f, "no effect", theirs)?;
-        bounded(f, "not needed", by(ReadBy::GoRuntime).map(|name| format!("{name}: only Go's runtime reads it")))?;
-        let unread = given.unread_variables.iter().chain(&given.unread).cloned();
+        bounded(f, "not needed", by(ReadBy::GoRuntime).map(|name| format!("{name}: read only by the Go runtime")))?;
+        let unread = deployment.unread_variables.iter().chain(&deployment.unread).cloned();
         bounded(f, "not read", unread)?;
-        let references = given.references.iter();
+        let references = deployment.references.iter();
         bounded(
             f,
             "reference",
-            references.map(|(name, place)| format!("{name}: {place}; the value is not known here")),
+            references.map(|(name, reference)| format!("{name}: {reference}; value not in the manifest")),
         )?;
-        // An environment has variables of other programs.
-        let is_listed = |name: &&String| !given.is_environment || name.starts_with("TOLLGATE_");
+        // An environment also has variables of other programs.
+        let is_listed = |name: &&String| !deployment.is_environment || name.starts_with("TOLLGATE_");
         let unknown = by(ReadBy::Neither).filter(is_listed);
-        bounded(f, "unknown", unknown.map(|name| format!("{name}: neither service reads it")))
+        bounded(f, "unknown", unknown.map(|name| format!("{name}: read by neither service")))
     }
 
     fn policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,28 +122,28 @@ impl Page<'_> {
                 writeln!(f, "\nPolicies: none")?;
                 line(f, "problem", why)
             }
-            MigratedPolicies::Refused(report) => {
+            MigratedPolicies::Invalid(report) => {
                 let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
                 let least = if report.iter().count() < report.len() { "at least " } else { "" };
-                writeln!(f, "\nPolicies: refused, {least}{}\n", count(errors, "error"))?;
+                writeln!(f, "\nPolicies: invalid, {least}{}\n", count(errors, "error"))?;
                 write!(f, "{report}")
             }
             MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
                 let (files, rules) = (count(files.len(), "file"), count(loaded.policies.rules().count(), "rule"));
-                writeln!(f, "\nPolicies: {files} of {from}, {rules}, {}", count(limits, "limit"))?;
-                line(f, "the same", "every rule and limit")?;
+                writeln!(f, "\nPolicies: {files} from {from}, {rules}, {}", count(limits, "limit"))?;
+                line(f, "unchanged", "all rules and limits")?;
                 if let Some(plane) = unused_plane {
                     let text =
-                        format!("of --policy, in place of the control plane at {plane}, which --output leaves out");
+                        format!("read from --policy instead of the control plane at {plane}, which --output omits");
                     line(f, "note", &text)?;
                 }
                 for problem in loaded.warnings.iter() {
-                    let place = problem.place().map(|(file, position)| match position {
+                    let position = problem.place().map(|(file, at)| match at {
                         Some((row, column)) => format!("{file}:{row}:{column}: "),
                         None => format!("{file}: "),
                     });
-                    line(f, "warning", &format!("{}{}", place.unwrap_or_default(), problem.message()))?;
+                    line(f, "warning", &format!("{}{}", position.unwrap_or_default(), problem.message()))?;
                 }
                 Ok(())
             }
@@ -143,8 +152,8 @@ impl Page<'_> {
 
     /// Writes the gains, with the first limit that would benefit as an example.
     fn gains(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nGained at once")?;
-        line(f, "exactness", "a request is judged and charged in one step: no limit is passed by concurrent requests")?;
+        writeln!(f, "\nGained immediately")?;
+        line(f, "exactness", "a request is checked and charged atomically: concurrent requests cannot exceed a limit")?;
         line(
             f,
             "insight",
@@ -161,15 +170,15 @@ impl Page<'_> {
         else {
             return Ok(());
         };
-        writeln!(f, "\nGained on request, a line in a policy")?;
+        writeln!(f, "\nGained with one line in a policy")?;
         let (name, twice) = (format!("{} {}", rule.domain(), rule.path()), u64::from(window.limit()).saturating_mul(2));
         let text = format!(
-            "defaults: {{algorithm: sliding_window}} admits {window} at any time; a fixed window lets {twice} pass around its \
-             end ({name})"
+            "defaults: {{algorithm: sliding_window}} admits at most {window} at any time; a fixed window admits up to \
+             {twice} around its end ({name})"
         );
         line(f, "smoothness", &text)?;
         if limits(loaded).any(|(_, limit)| limit.charge_mode() != Charge::Admitted) {
-            let text = "defaults: {charge: admitted}: a denied request costs nothing. Today its hits are counted";
+            let text = "defaults: {charge: admitted} does not charge denied requests; now their hits are counted";
             line(f, "fairness", text)?;
         }
         Ok(())
@@ -178,20 +187,22 @@ impl Page<'_> {
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nNext")?;
         let has_policies = matches!(self.policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
-        if !self.translation.problems.is_empty() || !self.given.problems.is_empty() || !has_policies {
-            return writeln!(f, "  1. correct the problems above, and run this again");
+        if !self.translation.problems.is_empty() || !self.deployment.problems.is_empty() || !has_policies {
+            return writeln!(f, "  1. fix the problems above and run this command again");
         }
-        let swap = "swap the image; files, variables and ports stay. Or first write them anew by --output DIR";
-        let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], OwnSettings::steps);
-        if !self.given.is_read() {
-            steps.insert(0, "check each line of `not read` above: this report does not cover it".to_owned());
+        let swap =
+            "replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own format";
+        let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], ExportedFiles::steps);
+        if !self.deployment.is_read() {
+            steps.insert(0, "check each `not read` line above: this report does not cover it".to_owned());
         }
-        steps.push("compare the answers: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE".to_owned());
+        steps
+            .push("compare the responses: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE".to_owned());
         steps.iter().zip(1..).try_for_each(|(step, number)| wrapped(f, &format!("  {number}. "), 5, step))
     }
 }
 
-impl OwnSettings {
+impl ExportedFiles {
     fn steps(&self) -> Vec<String> {
         let mut steps = Vec::new();
         let variables = self.variables.display();
@@ -201,10 +212,10 @@ impl OwnSettings {
         let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
         if let (Some(policies), false) = (&policies, self.is_native) {
             let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
-            steps.push(format!("take the words out that the warnings name, in {policies}; {set}"));
+            steps.push(format!("remove the keys named in the warnings from {policies}; {set}"));
         }
         let and = policies.map(|policies| format!(" and {policies}")).unwrap_or_default();
-        steps.push(format!("serve with {variables}{and}: set -a; . {variables}; tollgate serve"));
+        steps.push(format!("start the service with {variables}{and}: set -a; . {variables}; tollgate serve"));
         steps
     }
 }
@@ -216,9 +227,9 @@ fn limits(loaded: &Loaded) -> impl Iterator<Item = (&Rule, &Limit)> {
     })
 }
 
-/// Returns `1 thing` or `7 things`.
-fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+/// Returns `1 file` or `7 files`.
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Writes a topic with a wrapped text beside it.

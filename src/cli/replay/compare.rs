@@ -7,11 +7,12 @@ use super::NonEmptyLines;
 use super::denied::Comparison;
 use super::line::Format;
 use crate::cli::dry_run::DryRun;
-use crate::cli::said::{remark, try_say};
+use crate::cli::output::{print_stderr, try_print};
+use crate::cli::table::counted;
 
 /// Lines that could not be decided.
 #[derive(Default)]
-struct PassedOver {
+struct SkippedLines {
     lines: u64,
     /// Position of the first of them, and the error.
     first: Option<String>,
@@ -28,31 +29,34 @@ pub(super) async fn print(
     first: &DryRun,
     second: Option<&DryRun>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let (mut comparison, mut passed_over) = (Comparison::new(second.is_some()), PassedOver::default());
-    let mut nothing_asked = 0u64;
+    let (mut comparison, mut skipped) = (Comparison::new(second.is_some()), SkippedLines::default());
+    let mut without_request = 0u64;
     while let Some(line) = lines.next()? {
         match decide(line, format, first, second, &mut comparison).await {
             Ok(true) => {}
-            Ok(false) => nothing_asked = nothing_asked.saturating_add(1),
-            Err(error) if matches!(format, Format::Trace) => return Err(format!("{}: {error}", lines.place()).into()),
+            Ok(false) => without_request = without_request.saturating_add(1),
+            Err(error) if matches!(format, Format::Trace) => {
+                return Err(format!("{}: {error}", lines.position()).into());
+            }
             Err(error) => {
-                passed_over.lines = passed_over.lines.saturating_add(1);
-                passed_over.first.get_or_insert_with(|| format!("{}: {error}", lines.place()));
+                skipped.lines = skipped.lines.saturating_add(1);
+                skipped.first.get_or_insert_with(|| format!("{}: {error}", lines.position()));
             }
         }
     }
-    if let Some(why) = passed_over.first {
+    if let Some(error) = skipped.first {
         if comparison.is_empty() {
-            return Err(format!("no line can be read; the first: {why}").into());
+            return Err(format!("no valid line; first error: {error}").into());
         }
-        remark(format_args!("warning: {} lines passed over; the first: {why}", passed_over.lines));
+        print_stderr(format_args!("warning: {} skipped; first error: {error}", counted(skipped.lines, "invalid line")));
     }
-    if nothing_asked > 0 {
-        remark(format_args!(
-            "{nothing_asked} lines ask for nothing: a field of each of their descriptors is not there"
+    if without_request > 0 {
+        print_stderr(format_args!(
+            "note: {} skipped: the domain or a field of each descriptor is missing",
+            counted(without_request, "line")
         ));
     }
-    try_say(comparison)?;
+    try_print(comparison)?;
     Ok(())
 }
 

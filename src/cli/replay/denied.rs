@@ -10,7 +10,7 @@ use crate::journal::key;
 use crate::limiter::{Decision, Status};
 
 /// Maximum number of keys to show per rule.
-const SHOWN: usize = 10;
+const MAX_KEYS: usize = 10;
 
 /// Denied requests, by the domain and path of the rules that denied them.
 #[derive(Debug, Default)]
@@ -102,8 +102,8 @@ impl fmt::Display for Denied {
         let mut rules: Vec<_> = self.rules.iter().collect();
         rules.sort_by_key(|(_, top)| std::cmp::Reverse(top.total()));
         for ((domain, rule), top) in rules {
-            writeln!(f, "  {:>9} of {}  {domain} {rule}", top.total(), top.keys())?;
-            for (count, key) in top.first(SHOWN) {
+            writeln!(f, "  {:>9} from {}  {domain} {rule}", top.total(), top.keys())?;
+            for (count, key) in top.first(MAX_KEYS) {
                 writeln!(f, "  {count:>13}  {key}")?;
             }
         }
@@ -119,14 +119,14 @@ impl fmt::Display for Comparison {
             writeln!(f, "{requests}, {old} over limit")?;
             write!(f, "{}", self.old)?;
             if self.tried.requests > 0 {
-                writeln!(f, "{} more if its candidates applied", self.tried.requests)?;
+                writeln!(f, "{} more if its candidates were in force", self.tried.requests)?;
             }
             return write!(f, "{}", self.tried);
         }
         writeln!(f, "{requests}: {old} over limit by --policy, {new} by --against")?;
-        writeln!(f, "{} would be denied by --against alone", self.new.requests)?;
+        writeln!(f, "{} would be denied only by --against", self.new.requests)?;
         write!(f, "{}", self.new)?;
-        writeln!(f, "{} would be denied by --policy alone", self.old.requests)?;
+        writeln!(f, "{} would be denied only by --policy", self.old.requests)?;
         write!(f, "{}", self.old)
     }
 }

@@ -22,10 +22,11 @@ pub(super) struct Line {
     /// Time of the request, as written.
     pub(super) at: Value,
     pub(super) instant: Timestamp,
-    asked: TraceDescriptor,
+    content: LineContent,
 }
 
-enum TraceDescriptor {
+/// The request of a line.
+enum LineContent {
     /// A message of the protocol.
     Message(Vec<u8>),
     Entries {
@@ -49,7 +50,7 @@ impl Format {
                 let instant = instant(&at, 1).ok_or_else(|| not_an_instant("at", &at))?;
                 let message = line.get_mut("request").map(Value::take).ok_or("`request` is missing")?;
                 let message = json::request(message).map_err(|error| format!("request: {error}"))?;
-                Ok(Some(Line { at, instant, asked: TraceDescriptor::Message(message) }))
+                Ok(Some(Line { at, instant, content: LineContent::Message(message) }))
             }
             Self::AccessLog(map) => of_access_log(map, &line),
         }
@@ -67,7 +68,7 @@ fn of_access_log(map: &AccessLogMap, line: &Value) -> Result<Option<Line>, Strin
     let hits: u32 = hits.parse().map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
     let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
     let is_any = !descriptors.is_empty();
-    Ok(is_any.then(|| Line { at, instant, asked: TraceDescriptor::Entries { domain, descriptors, hits } }))
+    Ok(is_any.then(|| Line { at, instant, content: LineContent::Entries { domain, descriptors, hits } }))
 }
 
 impl Line {
@@ -76,12 +77,12 @@ impl Line {
     /// # Errors
     /// The request is invalid.
     pub(super) fn request(&self) -> Result<Request<'_>, String> {
-        match &self.asked {
-            TraceDescriptor::Message(message) => {
+        match &self.content {
+            LineContent::Message(message) => {
                 let bounds = RequestBounds { descriptors: usize::MAX, entries: usize::MAX, all_entries: usize::MAX };
                 request::read(message, &bounds).map_err(|invalid| invalid.to_string())
             }
-            TraceDescriptor::Entries { domain, descriptors, hits } => {
+            LineContent::Entries { domain, descriptors, hits } => {
                 Ok(Request { domain, descriptors: descriptors.iter().map(|pairs| of_pairs(pairs, *hits)).collect() })
             }
         }
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_is_text_or_a_number_of_what_is_said() {
+    fn an_instant_is_text_or_a_number_in_a_unit() {
         let us = |at: Value, scale| instant(&at, scale).map(Timestamp::as_micros);
         assert_eq!(us(json!("2026-05-28T20:26:40.0001372Z"), 1), Some(1_780_000_000_000_137));
         assert_eq!(us(json!("1780000000.123"), 1_000_000), Some(1_780_000_000_123_000));
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_become_entries_and_what_is_not_there_leaves_its_descriptor_out() {
+    fn fields_become_entries_and_a_missing_field_omits_its_descriptor() {
         let of = |name: &str| TextSource::Field { name: name.to_owned(), without: None };
         let entries = |key: &str, from| vec![(key.to_owned(), from)];
         let map = AccessLogMap {

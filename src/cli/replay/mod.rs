@@ -16,7 +16,7 @@ use self::line::Format;
 use super::block_on;
 use super::dry_run::DryRun;
 use super::load;
-use super::said::remark;
+use super::output::print_stderr;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, Source, access_log};
 use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
@@ -26,22 +26,27 @@ use crate::store::memory::{Bounds, MemoryStore};
 use crate::store::redis::{RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
-/// Decide recorded traffic: a trace, or an access log of Envoy
+/// Replay recorded traffic against policies: a trace, or an Envoy access log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A trace has one JSON object a line; `at` is microseconds since the epoch or RFC 3339 text:
+A trace has one JSON object per line. `at` is in microseconds since the epoch, or RFC 3339:
   {\"at\": \"2026-11-21T12:00:00Z\", \"request\": {\"domain\": \"gateway\", \"descriptors\": [
      {\"entries\": [{\"key\": \"remote_address\", \"value\": \"203.0.113.7\"}]}]}}        (on one line)
 
-The map of an access log, in YAML, says which of its fields are which entries:
+The map of an access log, in YAML, assigns fields of its lines to entries:
   time: { field: start_time }
   domain: gateway
   descriptors:
     - remote_address: { field: downstream_remote_address, without: port }
 
+Exit codes: 0 if the traffic is replayed, 2 if an input is invalid.
+
 Examples:
+  # Replay a trace and write each response
   tollgate replay --policy config/policies trace.jsonl > decisions.jsonl
+  # Show the keys of an access log that would be denied
   tollgate replay --policy config/policies --access-log access.jsonl --map map.yaml
+  # Compare two sets of policies on the same traffic
   tollgate replay --policy config/policies --against new/ --access-log access.jsonl --map map.yaml")]
 pub struct Replay {
     /// Policy file or directory. May be repeated.
@@ -49,30 +54,30 @@ pub struct Replay {
     policy: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
-    /// Store of counters: `memory`, or a Redis URL; keys get a prefix of their own and are removed
+    /// Store of the counters: `memory`, or a Redis URL. Keys have a random prefix and are removed
     /// at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
     #[command(flatten)]
     redis: RedisFlags,
-    /// Other policies to compare on the same traffic, in memory: shows who would be denied by
-    /// which. May be repeated.
+    /// Policies to compare with --policy on the same traffic, in memory. Prints the keys that only
+    /// one of them denies. May be repeated.
     #[arg(long, value_name = "PATH", conflicts_with = "store")]
     against: Vec<PathBuf>,
-    /// JSON access log to use instead of a trace, in memory: shows who would be denied; `-` is
-    /// standard input.
+    /// JSON access log to replay instead of a trace, in memory. Prints the keys that would be
+    /// denied. `-` is standard input.
     #[arg(long, value_name = "FILE", requires = "map", conflicts_with_all = ["trace", "store"])]
     access_log: Option<PathBuf>,
     /// Mapping of a line of the access log to a request.
     #[arg(long, value_name = "FILE", requires = "access_log")]
     map: Option<PathBuf>,
-    /// Trace to replay; `-` is standard input.
+    /// Trace to replay. `-` is standard input.
     #[arg(value_name = "TRACE", default_value = "-")]
     trace: PathBuf,
 }
 
 /// Timeout of one line: long, since no caller waits for the responses of a trace.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a line, in bytes. No request is that long.
 const MAX_LINE: u64 = 1 << 20;
 
@@ -104,9 +109,9 @@ impl Replay {
     async fn compare(self) -> Result<(), Box<dyn std::error::Error>> {
         let format = match &self.map {
             None => Format::Trace,
-            Some(place) => {
-                let name = place.display().to_string();
-                let text = std::fs::read_to_string(place).map_err(|error| format!("{name}: {error}"))?;
+            Some(path) => {
+                let name = path.display().to_string();
+                let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
                 let map = access_log::read(&Source { name, text }).map_err(|report| report.to_string())?;
                 Format::AccessLog(map)
             }
@@ -114,25 +119,25 @@ impl Replay {
         let first = DryRun::new(self.policies(&self.policy)?);
         let second = match self.against.as_slice() {
             [] => None,
-            places => Some(DryRun::new(self.policies(places)?)),
+            paths => Some(DryRun::new(self.policies(paths)?)),
         };
         compare::print(self.lines()?, &format, &first, second.as_ref()).await
     }
 
-    fn policies(&self, places: &[PathBuf]) -> Result<PolicySet, String> {
-        load(&self.reading, places).map(|(_, loaded)| loaded.policies).map_err(|report| report.to_string())
+    fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, String> {
+        load(&self.reading, paths).map(|(_, loaded)| loaded.policies).map_err(|report| report.to_string())
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        let place = self.redis.complete(place(&self.store)?)?;
+        let location = self.redis.complete(place(&self.store)?)?;
         let policies = self.policies(&self.policy)?;
 
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();
-        let store = match place {
+        let store = match location {
             StoreLocation::Memory => {
-                let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-                AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))))
+                let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+                AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
             }
             StoreLocation::Redis(options) => {
                 let options = RedisOptions { prefix: own_prefix(), ..*options };
@@ -142,8 +147,8 @@ impl Replay {
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
-        let connected = tokio::time::timeout(PATIENCE, limiter.store().connected()).await;
-        connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
+        let connected = tokio::time::timeout(LINE_TIMEOUT, limiter.store().connected()).await;
+        connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
         if let AnyStore::Redis(store) = limiter.store() {
@@ -162,12 +167,12 @@ impl NonEmptyLines<Box<dyn BufRead>> {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(super) fn open(place: &Path) -> Result<Self, String> {
-        let name = place.display().to_string();
-        let input: Box<dyn BufRead> = match place.as_os_str() == "-" {
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let name = path.display().to_string();
+        let input: Box<dyn BufRead> = match path.as_os_str() == "-" {
             true => Box::new(io::stdin().lock()),
             false => {
-                let open = std::fs::File::open(place);
+                let open = std::fs::File::open(path);
                 Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
             }
         };
@@ -184,10 +189,10 @@ impl<R: BufRead> NonEmptyLines<R> {
         loop {
             self.line.clear();
             self.number = self.number.saturating_add(1);
-            let mut room = (&mut self.input).take(MAX_LINE);
-            let read = room.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
-            if room.limit() == 0 {
-                return Err(format!("{}: a line of more than {MAX_LINE} bytes", self.place()));
+            let mut bounded = (&mut self.input).take(MAX_LINE);
+            let read = bounded.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
+            if bounded.limit() == 0 {
+                return Err(format!("{}: line longer than {MAX_LINE} bytes", self.position()));
             }
             if read == 0 {
                 return Ok(None);
@@ -199,7 +204,7 @@ impl<R: BufRead> NonEmptyLines<R> {
     }
 
     /// Returns the position of the last line, as `file:line`.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn position(&self) -> String {
         format!("{}:{}", self.name, self.number)
     }
 }
@@ -213,6 +218,6 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
     let text = error.to_string();
     // Reports of policies already have the prefix on each of their problems.
     let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };
-    remark(text.trim_end());
+    print_stderr(text.trim_end());
     ExitCode::from(2)
 }

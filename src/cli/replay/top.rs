@@ -4,7 +4,7 @@ use crate::descriptor::hash_of;
 use crate::journal::summary::{Room, Summary, SummaryEntry};
 
 /// Maximum number of keys that are counted individually.
-const PLACES: usize = 1_000;
+const MAX_COUNTED: usize = 1_000;
 
 /// Keys and their counts.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct TopKeys {
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
         self.total = self.total.saturating_add(1);
-        let room = if self.keys.slots().len() < PLACES { Room::More } else { Room::Same };
+        let room = if self.keys.slots().len() < MAX_COUNTED { Room::More } else { Room::Same };
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());
     }
 
@@ -37,8 +37,9 @@ impl TopKeys {
     pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
         let mut slots: Vec<_> = self.keys.slots().iter().collect();
         slots.sort_unstable_by(|one, other| other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key)));
-        let told = |slot: &SummaryEntry<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
-        slots.into_iter().take(number).map(move |slot| (told(slot), &*slot.key))
+        let count =
+            |slot: &SummaryEntry<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
+        slots.into_iter().take(number).map(move |slot| (count(slot), &*slot.key))
     }
 }
 
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_frequent_are_found_among_many_more_keys_than_there_are_places() {
+    fn frequent_keys_are_found_among_more_keys_than_are_counted() {
         let mut top = TopKeys::default();
         for number in 0..20_000 {
             top.add(&format!("rare {number}"));
@@ -55,7 +56,10 @@ mod tests {
         }
         let first: Vec<_> = top.first(3).map(|(_, key)| key.to_owned()).collect();
         assert!(first.iter().all(|key| key.starts_with("frequent")), "{first:?}");
-        assert_eq!((top.total(), top.keys.slots().len(), top.keys().as_str()), (40_000, PLACES, "more than 1000 keys"));
+        assert_eq!(
+            (top.total(), top.keys.slots().len(), top.keys().as_str()),
+            (40_000, MAX_COUNTED, "more than 1000 keys")
+        );
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::line::Format;
-use super::{NonEmptyLines, PATIENCE};
+use super::{LINE_TIMEOUT, NonEmptyLines};
 use crate::algorithm::time::Micros;
-use crate::cli::said::remark;
+use crate::cli::output::print_stderr;
 use crate::grpc::json;
 use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{Decision, Limiter, Standing};
@@ -33,11 +33,11 @@ pub(super) async fn decide_all(
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
-        let answer = decide(limiter, clock, line, &mut summary).await;
-        let answer = answer.map_err(|error| format!("{}: {error}", lines.place()))?;
-        // Waits for take-backs, so that the next line does not see charges that were not owed.
+        let decided = decide(limiter, clock, line, &mut summary).await;
+        let decided = decided.map_err(|error| format!("{}: {error}", lines.position()))?;
+        // Waits for pending refunds, so that the next line does not see them as charges.
         limiter.store().settled().await;
-        writeln!(output, "{}", escaped_json(&answer.to_string()))?;
+        writeln!(output, "{}", escaped_json(&decided.to_string()))?;
     }
     output.flush()?;
     summary.print();
@@ -50,19 +50,19 @@ async fn decide(
     line: &[u8],
     summary: &mut ReplaySummary,
 ) -> Result<Value, String> {
-    let Some(line) = Format::Trace.read(line)? else { return Err("nothing is asked".to_owned()) };
+    let Some(line) = Format::Trace.read(line)? else { return Err("the line contains no request".to_owned()) };
     clock.set(line.instant);
     let at = &line.at;
     let request = match line.request() {
         Ok(request) => request,
-        Err(invalid) => return Ok(refused(at, "INVALID_ARGUMENT", &invalid)),
+        Err(invalid) => return Ok(failed(at, "INVALID_ARGUMENT", &invalid)),
     };
     let snapshot = limiter.snapshot();
     let now = Instant::now();
-    let deadline = now.checked_add(PATIENCE).unwrap_or(now);
+    let deadline = now.checked_add(LINE_TIMEOUT).unwrap_or(now);
     let decision = match limiter.decide(&snapshot, &request, deadline).await {
         Ok(decision) => decision,
-        Err(undecided) => return Ok(refused(at, "UNAVAILABLE", &undecided.to_string())),
+        Err(undecided) => return Ok(failed(at, "UNAVAILABLE", &undecided.to_string())),
     };
     summary.add(&decision);
     let us = |length: Option<Micros>| length.map(Micros::get);
@@ -71,14 +71,14 @@ async fn decide(
         .iter()
         .map(|status| json!({"retry_after_us": us(status.retry_after()), "reset_after_us": us(status.reset_after())}))
         .collect();
-    let mut answer = Vec::new();
-    response::write(&decision, &AnswerStyle::default(), &mut answer);
-    let response = json::response(&answer).map_err(|error| error.to_string())?;
+    let mut message = Vec::new();
+    response::write(&decision, &AnswerStyle::default(), &mut message);
+    let response = json::response(&message).map_err(|error| error.to_string())?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }
 
 /// Returns the line for a request that failed with an error.
-fn refused(at: &Value, code: &str, message: &str) -> Value {
+fn failed(at: &Value, code: &str, message: &str) -> Value {
     json!({"at": at, "error": {"code": code, "message": message}})
 }
 
@@ -109,9 +109,9 @@ impl ReplaySummary {
     }
 
     fn print(&self) {
-        remark(format_args!("{} requests, {} over limit", self.requests, self.denied));
+        print_stderr(format_args!("{} requests, {} over limit", self.requests, self.denied));
         for ((domain, rule), [allowed, denied, shadow]) in &self.rules {
-            remark(format_args!("  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}"));
+            print_stderr(format_args!("  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `tollgate test`: runs the tests of policies, in memory and in virtual time.
 
-mod asked;
+mod execution;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,30 +8,31 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use self::asked::{Mismatch, PendingTest};
+use self::execution::{Mismatch, PendingTest};
 use super::dry_run::DryRun;
-use super::said::{say, say_json};
+use super::output::{print, print_json};
 use super::{block_on, load};
 use crate::policy::source::files;
 use crate::policy::{Policy, Source, trial};
 use crate::settings::ReadingFlags;
 
-/// Run the tests of policies: exit status 0, or 1 if one fails, with a line for each failure
+/// Run policy tests
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file of tests, such as gateway.test.yaml, stands beside what it tests:
+A test file, such as gateway.test.yaml, lists the policies that it tests, by paths relative to the file:
   policies: [gateway.yaml]
   tests:
-    - test: an address has 100 requests a minute
+    - test: 100 requests per minute and address
       steps:
         - { hit: remote_address=203.0.113.7, times: 100, expect: ok, remaining: 0 }
         - { hit: remote_address=203.0.113.7, expect: over_limit, retry_after: 1m }
         - { hit: remote_address=203.0.113.7, after: 1m, expect: ok }
 
-Example:
-  tollgate test config/policies
+Exit codes: 0 if all tests pass, 1 if one fails, 2 if tests or policies are invalid.
 
-Exit status 2 where tests or policies cannot be read.")]
+Examples:
+  # Run all tests of a directory
+  tollgate test config/policies")]
 pub struct Test {
     /// Test files, or directories that contain them (*.test.yaml, *.test.yml)
     #[arg(required = true, value_name = "PATH")]
@@ -57,9 +58,9 @@ impl Test {
         match ran.and_then(|ran| ran) {
             Ok(ran) => {
                 if self.json {
-                    say_json(format_args!("{}\n", json_of(&ran)));
+                    print_json(format_args!("{}\n", json_of(&ran)));
                 } else {
-                    say(format_args!("{}\n", text_of(&ran)));
+                    print(format_args!("{}\n", text_of(&ran)));
                 }
                 ExitCode::from(u8::from(ran.iter().any(|ran| ran.failure.is_some())))
             }
@@ -76,14 +77,14 @@ impl Test {
         for source in &sources {
             self.run_file(source, &mut ran).await?;
         }
-        if ran.is_empty() { Err("error: no tests are here; see `tollgate test --help`".to_owned()) } else { Ok(ran) }
+        if ran.is_empty() { Err("error: no tests found; see `tollgate test --help`".to_owned()) } else { Ok(ran) }
     }
 
     async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), String> {
         let trials = trial::read(source).map_err(|report| report.to_string())?;
         let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-        let places: Vec<_> = trials.policies.iter().map(|place| folder.join(place)).collect();
-        let loaded = load(&self.reading, &places).map_err(|report| report.to_string())?;
+        let paths: Vec<_> = trials.policies.iter().map(|path| folder.join(path)).collect();
+        let loaded = load(&self.reading, &paths).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let domains: Vec<_> = policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
         let dry_run = DryRun::new(policies);
@@ -93,12 +94,13 @@ impl Test {
                 (None, [domain]) => domain,
                 (None, several) => {
                     let several = several.join(", ");
-                    let message = format!("test `{}` needs a `domain:`, one of {several}", case.name);
+                    let message = format!("test `{}`: `domain` is missing; expected one of {several}", case.name);
                     return Err(format!("error: {}: {message}", source.name));
                 }
             };
-            let asked = PendingTest { case, domain, places: &places, dry_run: dry_run.anew() };
-            ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), failure: asked.failure().await });
+            let pending = PendingTest { case, domain, policies: &paths, dry_run: dry_run.without_counters() };
+            let failure = pending.failure().await;
+            ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), failure });
         }
         Ok(())
     }
@@ -119,8 +121,8 @@ fn text_of(ran: &[TestResult]) -> String {
         .collect();
     let plural = if ran.len() == 1 { "" } else { "s" };
     lines.push(match failed(ran) {
-        0 => format!("ok: {} test{plural}", ran.len()),
-        failed => format!("not ok: {failed} of {} test{plural} failed", ran.len()),
+        0 => format!("ok: {} test{plural} passed", ran.len()),
+        failed => format!("error: {failed} of {} test{plural} failed", ran.len()),
     });
     lines.join("\n")
 }

@@ -6,8 +6,7 @@ use crate::algorithm::{Algorithm, Limit};
 use crate::policy::document::written::{CHARGES, ESTIMATES, ON_STORE_ERROR, word_of};
 use crate::policy::rule::{Imposes, LeaseSize, Rule};
 
-/// Returns the settings of a rule by name. One that is not set has no entry; one left to a default
-/// has the default.
+/// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
 pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     let mut features = Vec::new();
     let mut add = |name, text: Option<String>| features.extend(text.map(|text| (name, text)));
@@ -37,20 +36,21 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
             LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),
         }),
     );
-    add("candidate", rule.candidate().map(in_words));
+    add("candidate", rule.candidate().map(candidate_text));
     add("metadata", rule.metadata().map(serde_json::Value::to_string));
     features
 }
 
 /// Returns the settings of a candidate limit in one line: `50 hits in 1m, algorithm gcra, ...`.
-pub fn in_words(candidate: &Rule) -> String {
-    let said = features(candidate).into_iter().filter(|(what, _)| !["shadow_mode", "on_store_error"].contains(what));
+pub fn candidate_text(candidate: &Rule) -> String {
+    let settings =
+        features(candidate).into_iter().filter(|(name, _)| !["shadow_mode", "on_store_error"].contains(name));
     let parts: Vec<_> =
-        said.map(|(what, text)| if what == "limit" { text } else { format!("{what} {text}") }).collect();
+        settings.map(|(name, text)| if name == "limit" { text } else { format!("{name} {text}") }).collect();
     parts.join(", ")
 }
 
-/// Returns the amounts and periods of a rule's limit, or that there is none.
+/// Returns the amounts and periods of a rule's limit, or `no limit`.
 pub(super) fn limit_of(rule: &Rule) -> String {
     match rule.imposes() {
         Imposes::Nothing => "no limit".to_owned(),

@@ -1,25 +1,24 @@
-//! Differences between two policy sets: which descriptors they affect, and which counters start
-//! anew.
+//! Differences between two policy sets: which descriptors they affect, and which counters restart.
 //!
 //! Compares compiled rules, so that defaults, overlays and layout alone make no difference.
 //! Two rules are the same if they have the same domain and path: keys and values as written. A
 //! counter continues if its identity is the same, and only then.
 
 mod features;
-mod words;
+mod text;
 
 use std::collections::{BTreeMap, HashMap};
 
-pub use self::features::in_words;
+pub use self::features::candidate_text;
 use self::features::{features, limit_of};
-pub use self::words::text_of;
+pub use self::text::text_of;
 use super::matcher::Pattern;
 use super::rule::{Imposes, Rule};
 use super::{Policy, PolicySet};
 use crate::descriptor::{Entry, KeyBuffer};
 
 /// Placeholder for a value that no rule names, for looking up the descriptors of a rule.
-const ANYBODY: &str = "\u{2026}";
+const ANY_VALUE: &str = "\u{2026}";
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub struct Change {
     /// Effect on the counters.
     pub counters: CounterEffect,
     /// For a rule that is added or removed, the rule that its descriptors match in the other set.
-    /// Otherwise a remark.
+    /// Otherwise a note.
     pub instead: Option<String>,
 }
 
@@ -48,7 +47,7 @@ pub enum ChangeKind {
     Added,
     /// The rule is removed.
     Removed,
-    /// The rule was at another path, of this domain or another.
+    /// The rule was at another path, in the same domain or another.
     Moved {
         /// The old path.
         from: String,
@@ -95,18 +94,18 @@ type RulePosition<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
 /// rules are written; removed rules come last.
 pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     let (before, after) = (placed(old), placed(new));
-    let old_places: HashMap<_, _> = before.iter().map(|rule| (rule.place(), rule)).collect();
-    let new_places: HashMap<_, _> = after.iter().map(|rule| (rule.place(), rule)).collect();
+    let old_rules: HashMap<_, _> = before.iter().map(|rule| (rule.position(), rule)).collect();
+    let new_rules: HashMap<_, _> = after.iter().map(|rule| (rule.position(), rule)).collect();
     let mut gone: HashMap<_, Vec<_>> = HashMap::new();
-    for rule in before.iter().rev().filter(|rule| !new_places.contains_key(&rule.place())) {
-        gone.entry(rule.mark()).or_default().push(rule);
+    for rule in before.iter().rev().filter(|rule| !new_rules.contains_key(&rule.position())) {
+        gone.entry(rule.fingerprint()).or_default().push(rule);
     }
     let mut changes = Vec::new();
     for rule in &after {
-        match old_places.get(&rule.place()) {
+        match old_rules.get(&rule.position()) {
             Some(was) => changes.extend(rule.changed(was)),
             None => {
-                let was = gone.get_mut(&rule.mark()).filter(|_| has_counters(rule.rule)).and_then(Vec::pop);
+                let was = gone.get_mut(&rule.fingerprint()).filter(|_| has_counters(rule.rule)).and_then(Vec::pop);
                 changes.push(was.map_or_else(|| rule.added(old), |was| rule.moved(was)));
             }
         }
@@ -139,7 +138,7 @@ fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
 }
 
 impl<'p> PlacedRule<'p> {
-    fn place(&self) -> RulePosition<'p> {
+    fn position(&self) -> RulePosition<'p> {
         let step = |rule: &&'p Rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text));
         (self.policy.domain(), self.steps.iter().map(step).collect())
     }
@@ -187,7 +186,7 @@ impl<'p> PlacedRule<'p> {
 
     /// Returns a text that identifies a moved rule: its settings, and its name or, without one, its
     /// last step.
-    fn mark(&self) -> String {
+    fn fingerprint(&self) -> String {
         let handle = self.rule.name().map_or_else(|| self.rule.step(), str::to_owned);
         format!("{handle:?} {:?}", features(self.rule))
     }
@@ -204,17 +203,19 @@ impl<'p> PlacedRule<'p> {
 
     /// Describes the rule that the descriptors of this rule match in another set.
     fn hit_in(&self, set: &PolicySet) -> String {
-        let Some(policy) = set.find(self.policy.domain()) else { return "no policy for the domain: OK".to_owned() };
+        let Some(policy) = set.find(self.policy.domain()) else {
+            return "no policy for the domain: OK, no limit".to_owned();
+        };
         let text = |pattern: Option<&Pattern>| {
-            let text = pattern.map_or(ANYBODY.into(), |pattern| String::from_utf8_lossy(pattern.text()));
-            text.replace('*', ANYBODY)
+            let text = pattern.map_or(ANY_VALUE.into(), |pattern| String::from_utf8_lossy(pattern.text()));
+            text.replace('*', ANY_VALUE)
         };
         let pairs: Vec<_> = self.steps.iter().map(|rule| (text(Some(&rule.key)), text(rule.value.as_ref()))).collect();
         let entries = pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
         match policy.find(&entries.collect::<Vec<_>>(), &mut KeyBuffer::default()) {
-            None => "no rule: OK".to_owned(),
+            None => "no rule: OK, no limit".to_owned(),
             Some(rule) => {
-                let longer = if rule.children.len() > 0 { ", and longer descriptors the rules below it" } else { "" };
+                let longer = if rule.children.len() > 0 { "; longer descriptors match the rules below it" } else { "" };
                 format!("rule `{}`: {}{longer}", rule.path(), limit_of(rule))
             }
         }
@@ -249,10 +250,10 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
         kind: ChangeKind::Changed,
         domain: new.domain().to_owned(),
         rule: String::new(),
-        who: "every descriptor".to_owned(),
+        who: "all descriptors".to_owned(),
         details: vec![detail],
         counters: if has_any { CounterEffect::Anew } else { CounterEffect::None },
-        instead: Some("in Redis, where keys get other names; in memory they go on".to_owned()),
+        instead: Some("counters in Redis restart, since their keys change; counters in memory continue".to_owned()),
     })
 }
 
@@ -277,7 +278,7 @@ fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
             kind: ChangeKind::Changed,
             domain: new.domain().to_owned(),
             rule: path.clone(),
-            who: "descriptors that several of these match".to_owned(),
+            who: "descriptors that match several of these rules".to_owned(),
             details: vec![Detail { what: "order", old: Some(was.join(", ")), new: Some(is.join(", ")) }],
             counters: CounterEffect::None,
             instead: None,

@@ -31,6 +31,7 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
         known.extend(seeds.iter().cloned());
         let asked = known.iter().filter(|node| !node.is_down()).map(|node| ask(node));
         let told = join_all(asked).await.into_iter().flatten();
+        let is_tried = seeds.iter().all(|node| node.is_tried());
         match told.max_by_key(|(standing, _)| *standing) {
             Some((_, map)) => {
                 if complained {
@@ -39,17 +40,17 @@ pub(super) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, prefix: Ve
                 complained = false;
                 routes.replace(map);
             }
-            None if !complained => {
-                warn!("no node reports the Cluster slots; retrying");
-                complained = true;
+            None => {
+                // While connections are being opened, no reply is expected.
+                if is_tried && !complained {
+                    warn!("no node reports the Cluster slots; retrying");
+                    complained = true;
+                }
+                routes.doubt();
             }
-            None => {}
         }
-        if seeds.iter().all(|node| node.is_tried()) {
+        if is_tried {
             routes.end_search();
-        }
-        if complained {
-            routes.doubt();
         }
         foreign_slots::detect(&routes, &prefix).await;
         routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;

@@ -27,6 +27,7 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
     while let Some(routes) = routes.upgrade() {
         let asked = sentinels.iter().filter(|sentinel| !sentinel.is_down()).map(|sentinel| ask(sentinel, &master));
         let told = join_all(asked).await.into_iter().flatten();
+        let is_tried = sentinels.iter().all(|node| node.is_tried());
         match told.max_by_key(|(epoch, _)| *epoch) {
             Some((_, address)) => {
                 let known = routes.masters().iter().any(|node| node.address == address);
@@ -36,13 +37,16 @@ pub(super) async fn find(routes: Weak<Routes>, master: String, sentinels: Vec<Ar
                 complained = false;
                 routes.replace(SlotMap { masters: vec![address], by_slot: Vec::new() });
             }
-            None if !complained => {
-                warn!(master, "no sentinel reports the master; retrying");
-                complained = true;
+            None => {
+                // While connections are being opened, no reply is expected.
+                if is_tried && !complained {
+                    warn!(master, "no sentinel reports the master; retrying");
+                    complained = true;
+                }
+                routes.doubt();
             }
-            None => {}
         }
-        if sentinels.iter().all(|node| node.is_tried()) {
+        if is_tried {
             routes.end_search();
         }
         routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;

@@ -6,29 +6,29 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::MigratedPolicies;
-use super::given::Given;
+use super::deployment::Deployment;
 use crate::policy::{self, CompileOptions, Loaded, PolicyDialect, Source};
 use crate::printable::escaped;
 use crate::settings::PolicySettings;
 use crate::settings::envoyproxy::{OwnVariable, Translation, carried, is_carried, own_names, own_variables};
 
-/// Prefix of the variables of a control plane, which has no part if there are files.
-const OF_PLANE: &str = "TOLLGATE_XDS";
-/// Variables for how that service finds its files. The exported files need none of them.
-const OF_FILES: [&str; 4] =
+/// Prefix of the variables of a control plane, which is not used if there are files.
+const PLANE_PREFIX: &str = "TOLLGATE_XDS";
+/// Variables that locate the files of envoyproxy/ratelimit. The exported files need none of them.
+const FILE_VARIABLES: [&str; 4] =
     ["TOLLGATE_POLICY", "TOLLGATE_POLICY_DIALECT", "TOLLGATE_POLICY_DOT_FILES", "TOLLGATE_POLICY_FILE_PREFIX"];
 
-/// Variables whose loss changes decisions or lets calls pass unchecked: each with a value that
-/// `serve` refuses until the operator replaces it, and the format of the value.
+/// Variables whose absence would change decisions or disable checks of calls: each with a value
+/// that `serve` rejects until the operator replaces it, and the format of the value.
 const FILL_IN: [(&str, &str, &str); 12] = [
     ("TOLLGATE_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
     ("TOLLGATE_PER_SECOND_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
     // Every text without an open brace is a valid prefix.
-    ("TOLLGATE_REDIS_PREFIX", "FILL-IN{", "the text before all keys"),
+    ("TOLLGATE_REDIS_PREFIX", "FILL-IN{", "the prefix of all keys"),
     ("TOLLGATE_SHADOW_MODE", "FILL-IN", "true or false"),
     ("TOLLGATE_QUOTA_MODE", "FILL-IN", "true or false"),
     ("TOLLGATE_MERGE_DOMAINS", "FILL-IN", "true or false"),
-    ("TOLLGATE_FIXED_WINDOW_CHARGE", "FILL-IN", "blamed if the variable there is true, else always"),
+    ("TOLLGATE_FIXED_WINDOW_CHARGE", "FILL-IN", "blamed if the original variable is true, else always"),
     ("TOLLGATE_XDS", "FILL-IN", "HOST:PORT"),
     ("TOLLGATE_GRPC_LISTEN", "FILL-IN", "ADDRESS:PORT, such as 0.0.0.0:8081"),
     ("TOLLGATE_GRPC_TLS_CERT", "FILL-IN", "the path of a PEM file"),
@@ -37,53 +37,53 @@ const FILL_IN: [(&str, &str, &str); 12] = [
 ];
 
 /// Paths of the files that were written.
-pub(super) struct OwnSettings {
+pub(super) struct ExportedFiles {
     /// Path of `tollgate.env`.
     pub(super) variables: PathBuf,
     /// The folder of policies; `None` if they come from a control plane.
     pub(super) policies: Option<PathBuf>,
-    /// `true` if the policies mean the same in Tollgate's own dialect; otherwise that of envoyproxy
-    /// is set.
+    /// `true` if the policies mean the same in the dialect `tollgate`; otherwise the dialect
+    /// `envoyproxy` is set.
     pub(super) is_native: bool,
     /// Number of values that the operator has to fill in: secrets, and references of a manifest.
     pub(super) open: usize,
 }
 
-/// Writes the variables and the policies into a directory that has neither. Overwrites nothing.
+/// Writes the variables and the policies into a directory. Never overwrites files.
 ///
 /// # Errors
 /// A file cannot be written, or exists already.
 pub(super) fn write(
     folder: &Path,
-    given: &Given,
+    deployment: &Deployment,
     translation: &Translation,
     settings: Option<&PolicySettings>,
     policies: &MigratedPolicies,
-) -> Result<OwnSettings, String> {
+) -> Result<ExportedFiles, String> {
     // The service may run in another directory.
     let folder = std::path::absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let variables = folder.join("tollgate.env");
-    let place = folder.join("policies");
-    make_folder(&place)?;
-    let is_empty = fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_none());
+    let policy_folder = folder.join("policies");
+    make_folder(&policy_folder)?;
+    let is_empty = fs::read_dir(&policy_folder).is_ok_and(|mut entries| entries.next().is_none());
     if fs::symlink_metadata(&variables).is_ok() || !is_empty {
-        let text = "is there already, or `policies` beside it has files; give another directory as --output";
+        let text = "already exists, or `policies` beside it is not empty; choose another directory for --output";
         return Err(format!("{} {text}", variables.display()));
     }
     let (files, is_native) = match (policies, settings) {
         (MigratedPolicies::Loaded { files, loaded, .. }, Some(settings)) => {
-            copy(files, &place)?;
-            (Some(place), is_native(files, loaded, settings.options))
+            copy(files, &policy_folder)?;
+            (Some(policy_folder), is_native(files, loaded, settings.options))
         }
         _ => (None, false),
     };
-    let text = EnvText::of(given, translation, files.as_deref(), is_native);
+    let text = EnvText::of(deployment, translation, files.as_deref(), is_native);
     write_new(&variables, &text.lines)?;
-    Ok(OwnSettings { variables, policies: files, is_native, open: text.open })
+    Ok(ExportedFiles { variables, policies: files, is_native, open: text.open })
 }
 
-/// Returns `true` if files mean the same in the dialect in which a word without a meaning is an
-/// error.
+/// Returns `true` if files mean the same in the dialect `tollgate`, in which unknown keys are
+/// errors.
 fn is_native(files: &[Source], loaded: &Loaded, options: CompileOptions) -> bool {
     let own = CompileOptions { dialect: PolicyDialect::Tollgate, ..options };
     policy::load(files, &own).is_ok_and(|own| own.policies.version() == loaded.policies.version())
@@ -107,13 +107,13 @@ fn copy(files: &[Source], folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a file that does not exist, not even as a link.
+/// Creates a file. Fails if the path exists, even as a dangling link.
 fn write_new(path: &Path, text: &str) -> Result<(), String> {
     let write = || -> io::Result<()> { File::create_new(path)?.write_all(text.as_bytes()) };
     write().map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns `true` if shells, Compose and Kubernetes read a value as it is written.
+/// Returns `true` if shells, Compose and Kubernetes read a value unchanged.
 fn is_plain(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./:,@%+=[]?".contains(&byte))
 }
@@ -128,11 +128,11 @@ struct EnvText {
 }
 
 impl EnvText {
-    fn of(given: &Given, translation: &Translation, policies: Option<&Path>, is_native: bool) -> Self {
-        let from = escaped(&given.from);
-        let lines = format!("# Made by `tollgate migrate` of {from}. Defaults are left out.\n");
+    fn of(deployment: &Deployment, translation: &Translation, policies: Option<&Path>, is_native: bool) -> Self {
+        let from = escaped(&deployment.from);
+        let lines = format!("# Generated by `tollgate migrate` from {from}. Defaults are omitted.\n");
         let mut text = Self { lines, open: 0, has_files: policies.is_some() };
-        for unread in &given.unread_variables {
+        for unread in &deployment.unread_variables {
             text.open(&format!("not read: {unread}"));
         }
         if let Some(policies) = policies {
@@ -141,18 +141,18 @@ impl EnvText {
                 text.set("TOLLGATE_POLICY_DIALECT", "envoyproxy");
             }
         }
-        let references = given.references.iter().map(|(name, place)| (own_names(name), name, place));
+        let references = deployment.references.iter().map(|(name, reference)| (own_names(name), name, reference));
         let references: Vec<_> = references.filter(|(names, _, _)| names.iter().any(|name| text.needs(name))).collect();
         let is_reference = |name: &str| references.iter().any(|(names, _, _)| names.iter().any(|one| one == name));
-        for own in own_variables(translation).iter().chain(&carried(&given.variables, translation)) {
+        for own in own_variables(translation).iter().chain(&carried(&deployment.variables, translation)) {
             if text.needs(&own.name) && !is_reference(&own.name) {
-                text.own(given, own);
+                text.own(deployment, own);
             }
         }
-        for (names, name, place) in &references {
-            let by = if names.contains(name) { String::new() } else { format!("{name}: ") };
+        for (names, name, reference) in &references {
+            let original = if names.contains(name) { String::new() } else { format!("{name}: ") };
             let files = names.last().map(|name| by_file(name)).unwrap_or_default();
-            text.open(&format!("{}= from {by}{place}{files}", names.join(", ")));
+            text.open(&format!("{}= from {original}{reference}{files}", names.join(", ")));
             for name in names.iter().filter(|name| text.needs(name)).cloned().collect::<Vec<_>>() {
                 text.fill_in(&name);
             }
@@ -160,32 +160,32 @@ impl EnvText {
         text
     }
 
-    /// Returns `true` if a variable has an effect beside the files that were written.
+    /// Returns `true` if a variable has an effect in addition to the files that were written.
     fn needs(&self, name: &str) -> bool {
-        !self.has_files || !OF_FILES.contains(&name) && !name.starts_with(OF_PLANE)
+        !self.has_files || !FILE_VARIABLES.contains(&name) && !name.starts_with(PLANE_PREFIX)
     }
 
     /// Adds a variable, or a comment if its value cannot be written.
-    fn own(&mut self, given: &Given, OwnVariable { name, flag, value }: &OwnVariable) {
-        let value = value.as_ref().filter(|value| given.masked(value) == **value);
-        let place = value.and_then(|value| given.place_of(value));
-        match (value, place) {
-            (None, _) => self.open(&format!("{name}= a secret, not written here{}", by_file(name))),
-            (Some(_), Some(place)) => self.open(&format!("{name}= from {place}{}", by_file(name))),
+    fn own(&mut self, deployment: &Deployment, OwnVariable { name, flag, value }: &OwnVariable) {
+        let value = value.as_ref().filter(|value| deployment.masked(value) == **value);
+        let reference = value.and_then(|value| deployment.reference_of(value));
+        match (value, reference) {
+            (None, _) => self.open(&format!("{name}= a secret, not exported{}", by_file(name))),
+            (Some(_), Some(reference)) => self.open(&format!("{name}= from {reference}{}", by_file(name))),
             (Some(value), None) if value.contains('\n') => self.open(&format!(
-                "{flag}: give this as a flag; its variable has a line for each value, and a file like this none"
+                "{flag}: set this as a flag; its variable has one value per line, which an env file cannot contain"
             )),
             (Some(value), None) => return self.set(name, value),
         }
         self.fill_in(name);
     }
 
-    /// Adds a variable, or a comment if programs would read its value in different ways.
+    /// Adds a variable, or a comment if programs would read its value differently.
     fn set(&mut self, name: &str, value: &str) {
         if is_plain(value) {
             self.lines.push_str(&format!("{name}={value}\n"));
         } else {
-            self.open(&format!("{name}= quote this for the program that reads the file: {value}"));
+            self.open(&format!("{name}= quote this value for the program that reads the file: {value}"));
             self.fill_in(name);
         }
     }
@@ -196,8 +196,8 @@ impl EnvText {
         self.lines.push_str(&format!("# {}\n", escaped(text)));
     }
 
-    /// Replaces a variable of [`FILL_IN`] by a value that is refused. Without it, the service would
-    /// start and decide in another way, without a message.
+    /// Replaces a variable of [`FILL_IN`] with a value that is rejected. Without it, the service
+    /// would start and decide differently, without an error.
     fn fill_in(&mut self, name: &str) {
         let Some((_, value, format)) = FILL_IN.iter().find(|(other, _, _)| *other == name) else { return };
         if self.lines.contains(&format!("\n{name}={value}\n")) {
@@ -206,7 +206,7 @@ impl EnvText {
         let prefix = format!("{name}=");
         let others = self.lines.lines().filter(|line| !line.starts_with(&prefix));
         self.lines = others.map(|line| format!("{line}\n")).collect();
-        self.lines.push_str(&format!("# Replace the next value by {format}\n{name}={value}\n"));
+        self.lines.push_str(&format!("# Replace the next value with {format}\n{name}={value}\n"));
     }
 }
 

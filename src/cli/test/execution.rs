@@ -15,7 +15,7 @@ pub(super) struct PendingTest<'t> {
     pub(super) case: &'t Case,
     pub(super) domain: &'t str,
     /// Paths of the policies, for messages.
-    pub(super) places: &'t [PathBuf],
+    pub(super) policies: &'t [PathBuf],
     pub(super) dry_run: DryRun,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct Mismatch {
     pub(super) request: String,
     pub(super) expected: String,
     pub(super) found: String,
-    /// A command that shows more.
+    /// Command that explains the match.
     pub(super) explain: String,
 }
 
 /// The expected and the actual value of a mismatch; `None` if there is none.
-type Wrong = Option<(String, String)>;
+type Difference = Option<(String, String)>;
 
 impl PendingTest<'_> {
     /// Decides all steps, and returns the first mismatch.
@@ -45,7 +45,7 @@ impl PendingTest<'_> {
             };
             for number in 1..=step.times {
                 now = if number > 1 { now + step.every } else { now };
-                let failure = self.ask(step, number, now).await;
+                let failure = self.decide(step, number, now).await;
                 if failure.is_some() {
                     return failure;
                 }
@@ -54,38 +54,38 @@ impl PendingTest<'_> {
         None
     }
 
-    async fn ask(&self, step: &TestStep, number: u64, at: Timestamp) -> Option<Mismatch> {
+    async fn decide(&self, step: &TestStep, number: u64, at: Timestamp) -> Option<Mismatch> {
         let snapshot = self.dry_run.snapshot();
         let request = Request {
             domain: self.domain,
             descriptors: step.descriptors.iter().map(|pairs| descriptor(pairs, step)).collect(),
         };
-        let (place, (expected, found)) = match self.dry_run.decide(at, &snapshot, &request).await {
-            Ok(decision) => wrong(step, number == step.times, &decision)?,
+        let (index, (expected, found)) = match self.dry_run.decide(at, &snapshot, &request).await {
+            Ok(decision) => mismatch(step, number == step.times, &decision)?,
             Err(error) => (0, (step.expected.code.word().to_owned(), error.to_string())),
         };
         let request = match (step.times, step.descriptors.len()) {
             (1, 0 | 1) => String::new(),
-            (1, _) => format!("descriptor {}: ", place.saturating_add(1)),
+            (1, _) => format!("descriptor {}: ", index.saturating_add(1)),
             (times, 0 | 1) => format!("request {number} of {times}: "),
-            (times, _) => format!("request {number} of {times}: descriptor {}: ", place.saturating_add(1)),
+            (times, _) => format!("request {number} of {times}: descriptor {}: ", index.saturating_add(1)),
         };
         Some(Mismatch {
             line: step.line,
             request,
             expected,
             found,
-            explain: self.explain(step.descriptors.get(place)?),
+            explain: self.explain(step.descriptors.get(index)?),
         })
     }
 
     fn explain(&self, pairs: &[(String, String)]) -> String {
-        let places = self.places.iter().map(|place| format!("--policy {} ", place.display()));
+        let flags = self.policies.iter().map(|path| format!("--policy {} ", path.display()));
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let (places, pairs) = (places.collect::<String>(), pairs.join(","));
+        let (flags, pairs) = (flags.collect::<String>(), pairs.join(","));
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
         let pairs = if pairs.chars().all(is_plain) { pairs } else { format!("'{}'", pairs.replace('\'', r"'\''")) };
-        format!("tollgate explain {places}{} {pairs}", self.domain)
+        format!("tollgate explain {flags}{} {pairs}", self.domain)
     }
 }
 
@@ -97,7 +97,7 @@ fn descriptor<'s>(pairs: &'s [(String, String)], step: &TestStep) -> Descriptor<
 
 /// Returns the first mismatch of a decision, with the index of its descriptor. Unless `is_last`,
 /// only the code is compared.
-fn wrong(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
+fn mismatch(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
     let (statuses, code) = (decision.statuses(), Code::of(decision.is_over_limit()));
     if code != step.expected.code {
         let denying = statuses.iter().position(Status::is_over_limit).unwrap_or_default();
@@ -107,10 +107,10 @@ fn wrong(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(usi
     let alone = (statuses.len() == 1).then_some(&step.expected);
     let all = if step.each.is_empty() { alone.into_iter().collect() } else { step.each.iter().collect::<Vec<_>>() };
     let mut compared = statuses.iter().zip(all).filter(|_| is_last).enumerate();
-    compared.find_map(|(place, (status, expected))| Some((place, one_wrong(expected, status)?)))
+    compared.find_map(|(index, (status, expected))| Some((index, status_mismatch(expected, status)?)))
 }
 
-fn one_wrong(expected: &Expected, status: &Status<'_>) -> Wrong {
+fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
     let wait = |length: Option<_>| length.map_or(Wait::Never, Wait::For);
     let rule = status.rule().map_or("", |rule| rule.path());
     let code = Code::of(status.is_over_limit());
@@ -137,7 +137,7 @@ fn one_wrong(expected: &Expected, status: &Status<'_>) -> Wrong {
 
 /// Formats the details of a status, to append to its code.
 fn details(status: &Status<'_>) -> String {
-    let remaining = status.remaining().map_or(String::new(), |remaining| format!(", {remaining} left"));
-    let rule = status.rule().map_or(" by no rule".to_owned(), |rule| format!(" by rule `{}`", rule.path()));
-    format!("{remaining}{rule}")
+    let remaining = status.remaining().map_or(String::new(), |remaining| format!(", {remaining} remaining"));
+    let rule = status.rule().map_or("no rule".to_owned(), |rule| format!("rule `{}`", rule.path()));
+    format!(" ({rule}{remaining})")
 }

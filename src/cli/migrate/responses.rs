@@ -4,33 +4,33 @@ use crate::grpc::json;
 use crate::grpc::proto::RateLimitResponse;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 
-/// A response, or the error instead of one: its code and its text.
-pub(super) type ComparedAnswer = Result<RateLimitResponse, String>;
+/// The response of a call, or its error: code and message.
+pub(super) type CallResult = Result<RateLimitResponse, String>;
 
 /// A field in which two responses differ.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct AnswerDifference {
+pub(super) struct FieldDifference {
     /// Index of the descriptor; `None` for a field of the whole response.
     pub(super) descriptor: Option<usize>,
     /// Name of the field in the protocol.
     pub(super) field: &'static str,
-    pub(super) there: String,
-    pub(super) here: String,
+    pub(super) old: String,
+    pub(super) new: String,
 }
 
 /// Compares two responses. Times may differ by one second. For a `peek`, whose result depends on
 /// earlier hits, only the limit that applies is compared.
-pub(super) fn differences(there: &ComparedAnswer, here: &ComparedAnswer, peek: bool) -> Vec<AnswerDifference> {
+pub(super) fn differences(old: &CallResult, new: &CallResult, peek: bool) -> Vec<FieldDifference> {
     let mut list = List(Vec::new());
-    match (there, here) {
-        (Ok(there), Ok(here)) => responses(there, here, peek, &mut list),
-        (there, here) => {
-            let text = |answer: &ComparedAnswer| match answer {
+    match (old, new) {
+        (Ok(old), Ok(new)) => responses(old, new, peek, &mut list),
+        (old, new) => {
+            let text = |result: &CallResult| match result {
                 Ok(response) => code(response.overall_code),
                 Err(error) => error.clone(),
             };
-            let is_same = matches!((there, here), (Err(there), Err(here)) if code_of(there) == code_of(here));
-            list.add(None, "error", text(there), text(here), is_same);
+            let is_same = matches!((old, new), (Err(old), Err(new)) if code_of(old) == code_of(new));
+            list.add(None, "error", text(old), text(new), is_same);
         }
     }
     list.0
@@ -41,49 +41,49 @@ fn code_of(error: &str) -> &str {
     error.split(':').next().unwrap_or_default()
 }
 
-struct List(Vec<AnswerDifference>);
+struct List(Vec<FieldDifference>);
 
 impl List {
-    fn add(&mut self, descriptor: Option<usize>, field: &'static str, there: String, here: String, is_same: bool) {
+    fn add(&mut self, descriptor: Option<usize>, field: &'static str, old: String, new: String, is_same: bool) {
         if !is_same {
-            self.0.push(AnswerDifference { descriptor, field, there, here });
+            self.0.push(FieldDifference { descriptor, field, old, new });
         }
     }
 
-    fn compare(&mut self, descriptor: Option<usize>, field: &'static str, there: String, here: String) {
-        let is_same = there == here;
-        self.add(descriptor, field, there, here, is_same);
+    fn compare(&mut self, descriptor: Option<usize>, field: &'static str, old: String, new: String) {
+        let is_same = old == new;
+        self.add(descriptor, field, old, new, is_same);
     }
 }
 
-fn responses(there: &RateLimitResponse, here: &RateLimitResponse, peek: bool, list: &mut List) {
+fn responses(old: &RateLimitResponse, new: &RateLimitResponse, peek: bool, list: &mut List) {
     if !peek {
-        list.compare(None, "overall_code", code(there.overall_code), code(here.overall_code));
-        let is_same = headers(there).len() == headers(here).len()
-            && headers(there).iter().zip(headers(here)).all(|(there, here)| is_alike(there, &here));
-        list.add(None, "response_headers_to_add", text(&headers(there)), text(&headers(here)), is_same);
-        list.compare(None, "dynamic_metadata", metadata(there), metadata(here));
+        list.compare(None, "overall_code", code(old.overall_code), code(new.overall_code));
+        let is_same = headers(old).len() == headers(new).len()
+            && headers(old).iter().zip(headers(new)).all(|(old, new)| is_similar(old, &new));
+        list.add(None, "response_headers_to_add", text(&headers(old)), text(&headers(new)), is_same);
+        list.compare(None, "dynamic_metadata", metadata(old), metadata(new));
     }
-    list.compare(None, "statuses", there.statuses.len().to_string(), here.statuses.len().to_string());
-    for (index, (there, here)) in there.statuses.iter().zip(&here.statuses).enumerate() {
-        statuses(index, there, here, peek, list);
+    list.compare(None, "statuses", old.statuses.len().to_string(), new.statuses.len().to_string());
+    for (index, (old, new)) in old.statuses.iter().zip(&new.statuses).enumerate() {
+        statuses(index, old, new, peek, list);
     }
 }
 
-fn statuses(index: usize, there: &DescriptorStatus, here: &DescriptorStatus, peek: bool, list: &mut List) {
-    list.compare(Some(index), "current_limit", limit(there), limit(here));
+fn statuses(index: usize, old: &DescriptorStatus, new: &DescriptorStatus, peek: bool, list: &mut List) {
+    list.compare(Some(index), "current_limit", limit(old), limit(new));
     if !peek {
-        list.compare(Some(index), "code", code(there.code), code(here.code));
-        let left = |status: &DescriptorStatus| status.limit_remaining.to_string();
-        list.compare(Some(index), "limit_remaining", left(there), left(here));
+        list.compare(Some(index), "code", code(old.code), code(new.code));
+        let remaining = |status: &DescriptorStatus| status.limit_remaining.to_string();
+        list.compare(Some(index), "limit_remaining", remaining(old), remaining(new));
     }
     let seconds = |status: &DescriptorStatus| status.duration_until_reset.as_ref().map(|length| length.seconds);
-    let is_same = match (seconds(there), seconds(here)) {
-        (Some(there), Some(here)) => there.abs_diff(here) <= 1,
-        (there, here) => there == here,
+    let is_same = match (seconds(old), seconds(new)) {
+        (Some(old), Some(new)) => old.abs_diff(new) <= 1,
+        (old, new) => old == new,
     };
     let text = |seconds: Option<i64>| seconds.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s"));
-    list.add(Some(index), "duration_until_reset", text(seconds(there)), text(seconds(here)), is_same);
+    list.add(Some(index), "duration_until_reset", text(seconds(old)), text(seconds(new)), is_same);
 }
 
 fn limit(status: &DescriptorStatus) -> String {
@@ -115,7 +115,7 @@ fn text(headers: &[(String, String)]) -> String {
 
 /// Returns `true` if two headers match. A value may be a time in seconds, so numbers may differ by
 /// one; a different count is detected from the count itself.
-fn is_alike((name, value): &(String, String), (other_name, other): &(String, String)) -> bool {
+fn is_similar((name, value): &(String, String), (other_name, other): &(String, String)) -> bool {
     let number = |text: &str| text.parse::<i64>().ok();
     let is_near = number(value).zip(number(other)).is_some_and(|(one, other)| one.abs_diff(other) <= 1);
     name.eq_ignore_ascii_case(other_name) && (value == other || is_near)
@@ -132,30 +132,30 @@ mod tests {
     use crate::grpc::proto::rate_limit_response::RateLimit;
     use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 
-    fn answer(requests_per_unit: u32, limit_remaining: u32) -> ComparedAnswer {
+    fn response(requests_per_unit: u32, limit_remaining: u32) -> CallResult {
         let limit = RateLimit { requests_per_unit, unit: Unit::Hour.into(), ..Default::default() };
         let status = DescriptorStatus { current_limit: Some(limit), limit_remaining, ..Default::default() };
         Ok(RateLimitResponse { statuses: vec![status], ..Default::default() })
     }
 
-    fn fields(there: &ComparedAnswer, here: &ComparedAnswer, peek: bool) -> Vec<String> {
+    fn fields(old: &CallResult, new: &CallResult, peek: bool) -> Vec<String> {
         let line =
-            |found: AnswerDifference| format!("{:?} {} {} {}", found.descriptor, found.field, found.there, found.here);
-        differences(there, here, peek).into_iter().map(line).collect()
+            |found: FieldDifference| format!("{:?} {} {} {}", found.descriptor, found.field, found.old, found.new);
+        differences(old, new, peek).into_iter().map(line).collect()
     }
 
     #[test]
     fn each_field_that_differs_is_named_with_both_values() {
-        assert!(fields(&answer(5, 4), &answer(5, 4), false).is_empty());
-        assert_eq!(fields(&answer(5, 4), &answer(5, 3), false), ["Some(0) limit_remaining 4 3"]);
+        assert!(fields(&response(5, 4), &response(5, 4), false).is_empty());
+        assert_eq!(fields(&response(5, 4), &response(5, 3), false), ["Some(0) limit_remaining 4 3"]);
         let both = ["Some(0) current_limit 5 per HOUR 6 per HOUR", "Some(0) limit_remaining 4 5"];
-        assert_eq!(fields(&answer(5, 4), &answer(6, 5), false), both);
+        assert_eq!(fields(&response(5, 4), &response(6, 5), false), both);
     }
 
     #[test]
     fn a_peek_is_compared_by_its_limit_alone() {
-        assert!(fields(&answer(5, 4), &answer(5, 0), true).is_empty());
-        assert_eq!(fields(&answer(5, 4), &answer(6, 4), true).len(), 1);
+        assert!(fields(&response(5, 4), &response(5, 0), true).is_empty());
+        assert_eq!(fields(&response(5, 4), &response(6, 4), true).len(), 1);
     }
 
     #[test]
@@ -163,6 +163,6 @@ mod tests {
         let (unknown, invalid) = (Err("Unknown: a".to_owned()), Err("InvalidArgument: b".to_owned()));
         assert!(fields(&unknown, &Err("Unknown: other".to_owned()), false).is_empty());
         assert_eq!(fields(&unknown, &invalid, false), ["None error Unknown: a InvalidArgument: b"]);
-        assert_eq!(fields(&unknown, &answer(1, 1), false), ["None error Unknown: a UNKNOWN"]);
+        assert_eq!(fields(&unknown, &response(1, 1), false), ["None error Unknown: a UNKNOWN"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The variables of a service, from an environment or an env file.
+//! A deployment of envoyproxy/ratelimit, from an environment or an env file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,17 @@ use crate::policy::Source;
 use crate::policy::source::files::PolicyLocations;
 use crate::settings::envoyproxy::{Translation, Variables, named, translate};
 
-/// The variables of a service, and what else its deployment contains.
+/// A deployment of envoyproxy/ratelimit: its variables, its mounted files, and the parts that could
+/// not be read.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct Deployment {
     /// Source: the environment, a file, or a workload.
     pub(super) from: String,
     pub(super) variables: Variables,
     /// Variables set by reference, such as to a Secret, with the reference. Placeholders replace
     /// their values.
     pub(super) references: Vec<(String, String)>,
-    /// Set for an environment, which has variables of other programs.
+    /// Set for an environment, which also has variables of other programs.
     pub(super) is_environment: bool,
     /// Files that are mounted into the container, with their paths there.
     pub(super) mounts: Vec<(PathBuf, Source)>,
@@ -27,7 +28,7 @@ pub(super) struct Given {
     pub(super) unread: Vec<String>,
     /// Parts of the deployment that are malformed.
     pub(super) problems: Vec<String>,
-    /// Remarks on what is read.
+    /// Notes for the page.
     pub(super) notes: Vec<String>,
     /// Values that other variables contain by `$(NAME)`, and whose names are those of secrets.
     pub(super) secrets: Vec<String>,
@@ -36,7 +37,7 @@ pub(super) struct Given {
 /// Parts of the names of variables whose values are secrets.
 const SECRET_NAMES: [&str; 6] = ["PASSWORD", "PASSWD", "SECRET", "TOKEN", "CREDENTIAL", "AUTH"];
 
-impl Given {
+impl Deployment {
     /// Sets a variable.
     pub(super) fn set(&mut self, name: &str, value: String) {
         self.references.retain(|(other, _)| other != name);
@@ -57,20 +58,20 @@ impl Given {
         self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
     }
 
-    /// Returns `true` if everything of the deployment is read.
+    /// Returns `true` if the whole deployment is read.
     pub(super) fn is_read(&self) -> bool {
         self.unread.is_empty() && self.unread_variables.is_empty()
     }
 
     /// Sets a variable by reference.
-    pub(super) fn refer(&mut self, name: &str, place: String) {
+    pub(super) fn refer(&mut self, name: &str, reference: String) {
         let port = if name.ends_with("_URL") { ":6379" } else { "" };
-        self.set(name, format!("{}{port}", placeholder(&place)));
-        self.references.push((name.to_owned(), place));
+        self.set(name, format!("{}{port}", placeholder(&reference)));
+        self.references.push((name.to_owned(), reference));
     }
 
-    /// Translates the variables. A reference whose placeholder is not a valid value counts as not
-    /// set, and is not a problem.
+    /// Translates the variables. A reference whose placeholder is not a valid value is treated as
+    /// unset, and is not a problem.
     pub(super) fn translate(&mut self) -> Translation {
         let first = translate(&self.variables);
         let is_refused = |name: &str| first.problems.iter().any(|problem| named(problem).any(|one| one == name));
@@ -91,11 +92,11 @@ impl Given {
         self.references.iter().any(|(other, _)| other == name)
     }
 
-    /// Returns the mounted files that the service would read at `places`.
-    pub(super) fn mounted(&self, places: &PolicyLocations) -> Vec<Source> {
+    /// Returns the mounted files that the service would read at `locations`.
+    pub(super) fn mounted(&self, locations: &PolicyLocations) -> Vec<Source> {
         let is_read = |path: &Path, text: &str| {
-            let below = places.paths.iter().find_map(|place| path.strip_prefix(place).ok());
-            below.is_some_and(|below| places.which.selects(below, text))
+            let below = locations.paths.iter().find_map(|folder| path.strip_prefix(folder).ok());
+            below.is_some_and(|below| locations.which.selects(below, text))
         };
         self.mounts
             .iter()
@@ -105,31 +106,36 @@ impl Given {
     }
 
     /// Returns the reference behind a text that contains a placeholder.
-    pub(super) fn place_of(&self, text: &str) -> Option<&str> {
-        let is_of = |(_, place): &&(String, String)| text.contains(&placeholder(place));
-        self.references.iter().find(is_of).map(|(_, place)| place.as_str())
+    pub(super) fn reference_of(&self, text: &str) -> Option<&str> {
+        let is_of = |(_, reference): &&(String, String)| text.contains(&placeholder(reference));
+        self.references.iter().find(is_of).map(|(_, reference)| reference.as_str())
     }
 }
 
 /// Returns a placeholder for the value at a reference: a host name that never resolves.
-fn placeholder(place: &str) -> String {
-    let words = place.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+fn placeholder(reference: &str) -> String {
+    let words = reference.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
     format!("{}.invalid", words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("."))
 }
 
 /// Returns the variables of this process.
-pub(super) fn of_environment() -> Given {
-    Given { from: "this environment".to_owned(), variables: variables(), is_environment: true, ..Given::default() }
+pub(super) fn of_environment() -> Deployment {
+    Deployment {
+        from: "this environment".to_owned(),
+        variables: variables(),
+        is_environment: true,
+        ..Deployment::default()
+    }
 }
 
 /// Reads an env file.
 ///
 /// # Errors
-/// The file cannot be read, or a line of it.
-pub(super) fn of_env_file(path: &Path) -> Result<Given, String> {
+/// The file cannot be read, or a line is invalid.
+pub(super) fn of_env_file(path: &Path) -> Result<Deployment, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let file = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
-    let notes = file.repeated.iter().map(|name| format!("{name}: on several lines; the last one counts"));
-    Ok(Given { from: name, variables: file.variables, notes: notes.collect(), ..Given::default() })
+    let notes = file.repeated.iter().map(|name| format!("{name}: set on several lines; the last value applies"));
+    Ok(Deployment { from: name, variables: file.variables, notes: notes.collect(), ..Deployment::default() })
 }

@@ -1,0 +1,37 @@
+//! Output to the terminal. A closed pipe is not an error and never panics, as it does with
+//! `println!`; text from a client or a file cannot move the cursor or reorder the text beside it.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::printable::{escaped_json, escaped_lines};
+
+/// Prints a text to standard output, with invisible characters escaped. Ignores a closed pipe.
+pub(super) fn print(text: impl Display) {
+    let _ = try_print(text);
+}
+
+/// Prints a text to standard output, for callers that stop when it is closed.
+///
+/// # Errors
+/// Standard output is closed.
+pub(super) fn try_print(text: impl Display) -> io::Result<()> {
+    io::stdout().write_all(escaped_lines(&text.to_string()).as_bytes())
+}
+
+/// Prints JSON to standard output, with invisible characters escaped as in JSON.
+pub(super) fn print_json(json: impl Display) {
+    let _ = io::stdout().write_all(escaped_json(&json.to_string()).as_bytes());
+}
+
+/// Prints a line to standard error.
+pub(super) fn print_stderr(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{}", escaped_lines(&text.to_string()));
+}
+
+/// Prints an error and returns exit code 2.
+pub(super) fn report_error(error: impl Display) -> ExitCode {
+    print_stderr(format_args!("error: {error}"));
+    ExitCode::from(2)
+}
