@@ -88,26 +88,26 @@ function unanswered(error) {
   state.dataset.state = 'lost';
   document.body.classList.add('stale');
   const from = answeredAt ? clock(answeredAt) : null;
-  write(document.getElementById('state-text'), from ? `stale, ${from}` : 'no answer');
+  write(document.getElementById('state-text'), from ? `stale, ${from}` : 'no response');
   // Told once: a live region that repeats itself is not listened to.
   if (failures > 1 && notice.dataset.kind === 'unanswered') return;
-  const why = error instanceof Problem ? `The server answers ${error.status}: ${error.message}` : 'The server does not answer.';
-  const rest = from ? `What is shown is of ${from}.` : 'There is nothing to show yet.';
-  tell(`${why} ${rest} It is asked again, ever less often, up to every 30 s.`, 'unanswered');
+  const why = error instanceof Problem ? `The server returned ${error.status}: ${error.message}` : 'The server does not respond.';
+  const rest = from ? `The data shown is from ${from}.` : 'No data has been loaded yet.';
+  tell(`${why} ${rest} Retrying at increasing intervals of up to 30 s.`, 'unanswered');
 }
 
 function tell(text, kind = '') {
   notice.dataset.kind = kind;
   if (!text) return notice.replaceChildren();
-  const retry = h('button', { type: 'button', onclick: show }, 'Ask now');
+  const retry = h('button', { type: 'button', onclick: show }, 'Retry now');
   notice.replaceChildren(h('p', {}, text, ' ', retry));
 }
 
 function askToken() {
   shown.abort();
   state.dataset.state = 'lost';
-  write(document.getElementById('state-text'), 'a token is needed');
-  write(document.getElementById('token-problem'), hasToken() ? 'That token is not known here.' : '');
+  write(document.getElementById('state-text'), 'token required');
+  write(document.getElementById('token-problem'), hasToken() ? 'Unknown token.' : '');
   keepToken(null);
   // Of https and of this machine alone a browser says that what is typed is read by nobody else.
   document.getElementById('token-plain').hidden = isSecureContext;

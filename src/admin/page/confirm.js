@@ -14,7 +14,7 @@ export function confirmed(live, what, actions) {
   const element = h('div', { class: 'changes' }, buttons, told);
   const offer = ({ name, may_write: mayWrite }) => {
     const asked = actions.map((action) => question(action, live, told));
-    const readOnly = h('p', { class: 'soft' }, `You are ${name} and may read; ${what} takes a token that may write.`);
+    const readOnly = h('p', { class: 'soft' }, `Signed in as ${name} with read access. Write access is required to ${what}.`);
     buttons.replaceChildren(...(mayWrite ? asked.flat() : [readOnly]));
   };
   const ask = async () => {
@@ -49,13 +49,13 @@ function question({ name, title, fields = [], words, yes, act }, live, told) {
   dialog.addEventListener('close', async () => {
     if (dialog.returnValue !== 'yes') return;
     dialog.returnValue = '';
-    told.replaceChildren(h('p', { class: 'soft' }, 'It is being done.'));
+    told.replaceChildren(h('p', { class: 'soft' }, 'In progress…'));
     try {
       told.replaceChildren(h('p', {}, await act(values())));
     } catch (error) {
       if (live.signal.aborted) return;
-      const why = error instanceof Problem ? error.message : 'The server did not answer: look before you ask again.';
-      told.replaceChildren(h('p', { class: 'problem' }, 'Not done. '), h('pre', { tabindex: '0', 'aria-label': 'Why it was not done' }, why));
+      const why = error instanceof Problem ? error.message : 'The server did not respond. The change may have been applied: check before you retry.';
+      told.replaceChildren(h('p', { class: 'problem' }, 'Failed. '), h('pre', { tabindex: '0', 'aria-label': 'Error message' }, why));
     }
     live.wake();
   });

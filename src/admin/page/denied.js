@@ -12,7 +12,7 @@ export const title = () => 'Denied';
 export function open(main, parameters, live) {
   const { form, values, offer } = question(parameters);
   const known = h('p', { class: 'soft' });
-  const keys = table('Keys that were denied', columns, (one) => JSON.stringify([one.domain, one.rule, one.key]), row);
+  const keys = table('Denied keys', columns, (one) => JSON.stringify([one.domain, one.rule, one.key]), row);
   const empty = h('p', { class: 'empty', hidden: true });
   form.addEventListener('submit', (event) => {
     event.preventDefault();
@@ -21,7 +21,7 @@ export function open(main, parameters, live) {
     else location.hash = next;
   });
   form.addEventListener('change', () => form.requestSubmit());
-  main.append(h('h1', {}, 'Who is denied'), form, h('div', { class: 'scroll card' }, keys.element, empty), known);
+  main.append(h('h1', {}, 'Denied keys'), form, h('div', { class: 'scroll card' }, keys.element, empty), known);
 
   live.every(15 * EVERY_MS, async (signal) => offer(await get('rules', { limit: 1000 }, signal)));
   live.every(EVERY_MS, async (signal) => {
@@ -29,12 +29,12 @@ export function open(main, parameters, live) {
       const answer = await find(values(), signal);
       keys.show(answer.denials);
       empty.hidden = answer.denials.length > 0;
-      write(empty, `Nobody was denied that fits this. What was before ${clock(answer.known_since)} is not known.`);
+      write(empty, `No matching denials. Denials before ${clock(answer.known_since)} are not available.`);
       const all = answer.total > answer.denials.length ? `${answer.denials.length} of ${count(answer.total)} keys. ` : '';
-      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are of keys for which there was no room. ` : '';
-      const of = answer.processes > 1 ? `Of ${count(answer.processes)} processes on the same store, others up to 5 seconds behind. ` : '';
-      const missing = answer.missing ? `Some of other processes are missing: ${answer.missing}. ` : '';
-      write(known, `${all}${dropped}${of}${missing}Known since ${clock(answer.known_since)}; counts are of whole minutes.`);
+      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are not listed, since the journal was full. ` : '';
+      const of = answer.processes > 1 ? `Includes ${count(answer.processes)} processes on the same store; others lag by up to 5 s. ` : '';
+      const missing = answer.missing ? `Denials of other processes may be missing: ${answer.missing}. ` : '';
+      write(known, `${all}${dropped}${of}${missing}Recorded since ${clock(answer.known_since)}; counts cover whole minutes.`);
     } catch (error) {
       // Without a journal there is nothing to ask for: no failure of the server.
       if (!(error instanceof Problem) || ![400, 409].includes(error.status)) throw error;
@@ -69,17 +69,17 @@ function question(parameters) {
     h('option', { value, selected: (parameters[name] ?? options[0][0]) === value }, text)));
   const input = (attributes) => h('input', { ...attributes, value: parameters[attributes.name], autocomplete: 'off', spellcheck: 'false' });
   const rule = h('select', { name: 'rule' });
-  const every = h('option', { value: '' }, 'Every rule');
+  const every = h('option', { value: '' }, 'All rules');
   const option = (domain, path) => h('option', { value: JSON.stringify([domain, path]) }, `${domain}: ${path}`);
   const chosen = parameters.rule ? JSON.stringify([parameters.domain ?? '', parameters.rule]) : '';
   rule.append(every, chosen ? option(parameters.domain ?? '', parameters.rule) : '');
   rule.value = chosen;
-  const form = h('form', { class: 'question', 'aria-label': 'Which denials' },
-    h('label', { class: 'grow' }, 'Key has in it', input({ name: 'key', type: 'search', placeholder: 'user=ann' })),
+  const form = h('form', { class: 'question', 'aria-label': 'Filter denials' },
+    h('label', { class: 'grow' }, 'Filter by key', input({ name: 'key', type: 'search', placeholder: 'user=ann' })),
     h('label', { class: 'grow' }, 'Rule', rule),
     h('label', {}, 'Time', choice('minutes', [['5', 'Last 5 min'], ['1', 'Last minute'], ['15', 'Last 15 min']])),
     h('label', {}, 'or at', input({ name: 'at', type: 'time' })),
-    h('label', {}, 'First', choice('order', [['most', 'Denied most'], ['last', 'Denied last']])),
+    h('label', {}, 'Sort by', choice('order', [['most', 'Most denials'], ['last', 'Latest denial']])),
     h('button', { type: 'submit', class: 'primary' }, 'Find'));
   const values = () => {
     const { rule, ...rest } = Object.fromEntries(new FormData(form));
@@ -103,7 +103,7 @@ const columns = [
   { title: 'Rule', class: 'mid' },
   { title: 'Denied', class: 'number' },
   { title: 'Last', class: 'number' },
-  { title: 'Room again', class: 'number wide' },
+  { title: 'Retry at', class: 'number wide' },
 ];
 
 function row({ domain, rule, key }) {
@@ -121,7 +121,7 @@ function row({ domain, rule, key }) {
     if (last.firstChild?.dateTime !== one.last) last.replaceChildren(time(one.last));
     const room = from(one.retry_at);
     if (again.firstChild?.dateTime !== room?.dateTime) again.replaceChildren(room ?? '–');
-    const told = [one.passed && `${count(one.passed)} passed`, one.presumed && `${count(one.presumed)} without the store`];
+    const told = [one.passed && `${count(one.passed)} admitted`, one.presumed && `${count(one.presumed)} without store`];
     tags.replaceChildren(...told.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
   };
   return [cells, update];
