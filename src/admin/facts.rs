@@ -150,13 +150,13 @@ impl Readiness {
     fn reason(self) -> Option<&'static str> {
         match self {
             Self { is_draining: true, .. } => Some("draining\n"),
-            Self { policy: PolicyState::NotYet, .. } => Some("no policy is loaded yet\n"),
-            Self { policy: PolicyState::Empty, .. } => Some("no policy is in force\n"),
-            Self { store: StoreState::NotReached, .. } => Some("the store has not been reached yet\n"),
-            Self { store: StoreState::Lost, .. } => Some("no connection to the store is open\n"),
-            Self { store: StoreState::Replica, .. } => Some("the store is a replica, which takes no writes\n"),
+            Self { policy: PolicyState::NotYet, .. } => Some("no policy loaded yet\n"),
+            Self { policy: PolicyState::Empty, .. } => Some("no policy in force\n"),
+            Self { store: StoreState::NotReached, .. } => Some("store not reached yet\n"),
+            Self { store: StoreState::Lost, .. } => Some("store disconnected\n"),
+            Self { store: StoreState::Replica, .. } => Some("store is a read-only replica\n"),
             Self { store: StoreState::Forbidden, .. } => {
-                Some("the store's user lacks rights; the log names them and the command that gives them\n")
+                Some("store user lacks permissions; see the log for the command that grants them\n")
             }
             Self { policy: PolicyState::There, store: StoreState::Ready, .. } => None,
         }
@@ -171,13 +171,13 @@ mod tests {
     fn what_is_missing_is_told_until_it_is_there() {
         let facts = Facts::new(PolicyRequirement::Load);
         let readiness = facts.readiness();
-        assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
+        assert_eq!(facts.unready(), Some("no policy loaded yet\n"));
         facts.loaded(PolicyFacts::default());
-        assert_eq!(facts.unready(), Some("the store has not been reached yet\n"));
+        assert_eq!(facts.unready(), Some("store not reached yet\n"));
         facts.set_store(StoreState::Ready);
         assert_eq!((facts.unready(), readiness.borrow().is_ready()), (None, true));
         facts.set_store(StoreState::Lost);
-        assert_eq!(facts.unready(), Some("no connection to the store is open\n"));
+        assert_eq!(facts.unready(), Some("store disconnected\n"));
         facts.set_store(StoreState::Ready);
         facts.drain();
         assert_eq!((facts.unready(), readiness.borrow().is_ready()), (Some("draining\n"), false));
@@ -194,9 +194,9 @@ mod tests {
     fn a_policy_may_have_to_be_in_force() {
         let facts = Facts::new(PolicyRequirement::Policy);
         facts.set_store(StoreState::Ready);
-        assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
+        assert_eq!(facts.unready(), Some("no policy loaded yet\n"));
         let one = PolicyFacts { domains: vec!["d".to_owned()], ..PolicyFacts::default() };
-        for (loaded, reason) in [(one, None), (PolicyFacts::default(), Some("no policy is in force\n"))] {
+        for (loaded, reason) in [(one, None), (PolicyFacts::default(), Some("no policy in force\n"))] {
             facts.loaded(loaded);
             assert_eq!(facts.unready(), reason);
         }

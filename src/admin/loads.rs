@@ -76,7 +76,7 @@ impl LoadOutcome {
         match report.len() {
             0..=MAX_TOLD => Self::Refused(report.to_owned()),
             _ => {
-                const END: &str = "\n(the log has the rest)\n";
+                const END: &str = "\n(truncated; the log has the full report)\n";
                 let end = report.floor_char_boundary(MAX_TOLD.saturating_sub(END.len()));
                 Self::Refused(report.get(..end).unwrap_or_default().to_owned() + END)
             }
@@ -117,6 +117,6 @@ mod tests {
     fn a_long_report_is_cut_between_letters() {
         assert_eq!(LoadOutcome::refused("short"), LoadOutcome::Refused("short".to_owned()));
         let LoadOutcome::Refused(told) = LoadOutcome::refused(&"ü".repeat(MAX_TOLD)) else { panic!("refused") };
-        assert!(told.len() <= MAX_TOLD && told.ends_with("the rest)\n"), "{}", told.len());
+        assert!(told.len() <= MAX_TOLD && told.ends_with("full report)\n"), "{}", told.len());
     }
 }

@@ -98,7 +98,7 @@ pub async fn serve_public(
     decide: Decide,
     shutdown: impl Future<Output = ()>,
 ) {
-    const ELSEWHERE: &str = "not here; there are /livez, /readyz, /healthcheck, /metrics and /json\n";
+    const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics and /json\n";
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&facts)))
@@ -145,16 +145,16 @@ pub async fn serve_admin(listener: TcpListener, administration: Administration, 
     let router = guarded(shown)
         .merge(open)
         .merge(api::router(api, &guard))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
+        .fallback(|| async { (StatusCode::NOT_FOUND, "not found; / lists all paths\n") });
     HttpServer { listener, port, connections, handshake, metrics }.serve(router, shutdown).await;
 }
 
 /// Returns an index with one line per path.
 fn list_of(pages: &[PlainPage]) -> String {
     let own = [
-        ("/", "this list; for browsers a page"),
-        ("/policies", "the policies in force and the last change that was refused, as JSON"),
-        (api::DOCUMENT, "what the API below /api/v1 can be asked"),
+        ("/", "this list; in browsers, the admin page"),
+        ("/policies", "the policies in force and the last rejected change, as JSON"),
+        (api::DOCUMENT, "OpenAPI document of the API at /api/v1"),
     ];
     let mut lines: Vec<_> = pages.iter().map(|page| (page.path, page.help)).chain(own).collect();
     lines.sort_unstable();

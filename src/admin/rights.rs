@@ -57,15 +57,15 @@ impl Token {
     /// A description of the problem, without the secret.
     pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, String> {
         let tokens = secrets(text).map(|(line, name, secret)| match secret.chars().count() {
-            0..MIN_LETTERS => Err(format!("a token has at least {MIN_LETTERS} letters, line {line} has fewer")),
+            0..MIN_LETTERS => Err(format!("line {line}: a token must have at least {MIN_LETTERS} characters")),
             _ if !secret.chars().all(|letter| letter.is_ascii_graphic()) => {
-                Err(format!("a token has letters, digits and signs of ASCII, line {line} has others"))
+                Err(format!("line {line}: a token must consist of printable ASCII characters"))
             }
             _ => Ok(Self { name: name.unwrap_or(unnamed).to_owned(), digest: digest(secret), right }),
         });
         let tokens: Vec<Self> = tokens.collect::<Result<_, _>>()?;
         match tokens.len() {
-            0 => Err("there is no token in it".to_owned()),
+            0 => Err("no token found".to_owned()),
             1..=MAX_TOKENS => Ok(tokens),
             found => Err(format!("at most {MAX_TOKENS} tokens, found {found}")),
         }

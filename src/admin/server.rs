@@ -98,7 +98,7 @@ impl HttpServer {
                     Ok(accepted) => accepted,
                     Err(error) => {
                         if let Some(times) = failed.times() {
-                            warn!(%error, port = port.name(), times, "a connection could not be accepted");
+                            warn!(%error, port = port.name(), times, "failed to accept a connection");
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
@@ -143,7 +143,7 @@ impl ListenerState {
             }
         };
         let Err(error) = self.keep(secured, address, connection).await else { return };
-        debug!(%error, %address, "a connection ended with an error");
+        debug!(%error, %address, "connection failed");
         if let Some(cut) = cut_of(&error) {
             self.cut(cut, address);
         }

@@ -28,8 +28,8 @@ impl PolicyCompiler {
         let (held, max) = (self.policies.memory(), self.memory_max);
         if held.saturating_mul(2) > max {
             warn!(
-                "policies take {held} of the {max} bytes of --policy-memory-max: a change of all of them will not fit beside \
-                 those in force, and will be refused; allow more"
+                "policies use {held} of {max} bytes (--policy-memory-max): a change of all of them would not fit \
+                 next to those in force and would be rejected; raise --policy-memory-max"
             );
         }
     }

@@ -86,8 +86,9 @@ impl Operations for Everybody {
     fn reload(&self) -> Answering<Reloaded> {
         let (reloads, installer) = (self.reloads.clone(), self.installer.clone());
         Box::pin(async move {
-            let from_elsewhere =
-                || ApiError::Conflict("the policies come from a control plane, which says when".to_owned());
+            let from_elsewhere = || {
+                ApiError::Conflict("policies come from a control plane and cannot be reloaded on request".to_owned())
+            };
             let reloads = reloads.ok_or_else(from_elsewhere)?;
             let before = installer.facts.policies().version;
             let load = reloads.now(installer.clone()).await.map_err(ApiError::Unprocessable)?;

@@ -30,7 +30,7 @@ impl First {
     pub(super) fn load(settings: &Settings) -> Self {
         let (policy, is_remote) = (&settings.policy, settings.xds.is_some());
         if policy.places.paths.is_empty() && !is_remote {
-            let why = "error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY";
+            let why = "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies";
             return Self { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
         }
         match files::read(&policy.places) {
@@ -78,7 +78,7 @@ pub(super) async fn follow(settings: PolicySettings, known: SourceReading, insta
             let (read, installer, options) = (finds.borrow_and_update().clone(), installer.clone(), settings.options);
             let load = move || read.into_iter().for_each(|read| installer.changed(read, &options));
             if let Err(error) = tokio::task::spawn_blocking(load).await {
-                error!("a change of the policies was not loaded: {error}");
+                error!("policy reload failed: {error}");
             }
         }
     };
@@ -165,7 +165,7 @@ impl Installer {
             warn!("policy warnings:\n{}", loaded.warnings);
         }
         if facts.domains.is_empty() {
-            warn!("the policies have no domain: no request is limited");
+            warn!("policies define no domain; no request is limited");
         }
         info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
         self.policies.install(policies);
@@ -188,8 +188,8 @@ impl Installer {
 
     pub(super) fn refuse(&self, by: By, report: &impl fmt::Display) {
         match self.policies.snapshot().is_some() {
-            true => error!("a change of the policies is refused, the running ones stay in force:\n{report}"),
-            false => error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}"),
+            true => error!("policy change rejected; policies in force unchanged:\n{report}"),
+            false => error!("policies rejected; calls return UNAVAILABLE until valid policies are loaded:\n{report}"),
         }
         self.metrics.policy_load(false);
         let (report, version) = (report.to_string(), self.facts.policies().version);

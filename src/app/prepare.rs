@@ -66,7 +66,8 @@ impl Public {
         if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
             let port = address.port();
             info!(
-                "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+                "serving the examples in config/policies; try: \
+                 tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
             );
         }
         Ok((grpc, http))

@@ -116,14 +116,17 @@ pub(super) fn follow_store(
 fn log(before: StoreState, state: StoreState, detail: Option<String>) {
     match (before, state) {
         (_, StoreState::Replica) => {
-            warn!(address = detail, "redis is a replica, which takes no writes; waiting for a master at this address");
+            warn!(address = detail, "Redis is a read-only replica; waiting for a master at this address");
         }
         (_, StoreState::Forbidden) => {
-            warn!(error = detail, "redis refuses commands that decisions need; not ready until its user may send them");
+            warn!(
+                error = detail,
+                "Redis denies commands that decisions require; not ready until its user has the permissions"
+            );
         }
-        (_, StoreState::Lost) => warn!("no connection to the store is open: not ready"),
+        (_, StoreState::Lost) => warn!("store disconnected; not ready"),
         (StoreState::Lost | StoreState::Replica | StoreState::Forbidden, StoreState::Ready) => {
-            info!("the store is connected again")
+            info!("store reconnected")
         }
         (_, StoreState::Ready | StoreState::NotReached) => {}
     }

@@ -135,7 +135,7 @@ impl Serving {
                 };
                 server.serve(incoming, move |client| services.for_client(client)).await;
             }
-            Err(error) => error!(%error, "a worker failed"),
+            Err(error) => error!(%error, "worker failed"),
         }
         settle(&service).await;
     }
@@ -152,7 +152,7 @@ impl Serving {
 /// Starts the request log, if enabled.
 fn request_log() -> Option<Arc<RequestLog>> {
     let log =
-        RequestLog::begin().inspect_err(|error| error!(%error, "requests are not logged: no thread to write them"));
+        RequestLog::begin().inspect_err(|error| error!(%error, "request log disabled: failed to start its thread"));
     log.ok().flatten().map(Arc::new)
 }
 

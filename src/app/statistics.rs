@@ -76,7 +76,7 @@ impl StatisticsServices {
         if let Some(sending) = sending
             && !sending.stop(LAST_WORDS)
         {
-            warn!("the last statistics could not be sent in time");
+            warn!("timed out sending the last statistics");
         }
     }
 }
@@ -89,11 +89,11 @@ fn mappings(settings: &PrometheusSettings) -> Mappings {
     match read.and_then(|text| Mappings::read(&file, &text)) {
         Ok((mappings, warnings)) => {
             warnings.iter().for_each(|warning| warn!("--stats-prometheus-mapper: {warning}"));
-            info!(file, "the names of statistics are mapped by a file");
+            info!(file, "statistics mapping loaded");
             mappings
         }
         Err(error) => {
-            warn!("--stats-prometheus-mapper: {error}; the built-in mapping stands in");
+            warn!("--stats-prometheus-mapper: {error}; using the built-in mapping");
             builtin()
         }
     }

@@ -113,7 +113,7 @@ impl Stores {
         let found = store.check_up().await;
         found.errors.iter().for_each(|problem| error!("{problem}"));
         found.warnings.iter().for_each(|problem| warn!("{problem}"));
-        info!("the store is connected");
+        info!("store connected");
     }
 
     /// Maintains the state shared by the workers, forever.
@@ -151,7 +151,7 @@ impl Stores {
                 self.metrics.servers.set(&server.address, server.evicted_keys, seconds(server.clock_offset_us));
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
-                    warn!(address = server.address, "a server of the store has restarted");
+                    warn!(address = server.address, "store server restarted");
                     self.metrics.exceptions.store_restarts.inc();
                 }
             }

@@ -80,7 +80,7 @@ impl Telling {
             match store.leave(&self.id, minute, &text).await {
                 Ok(()) => drop(told.insert(minute, text)),
                 // The reason, a refusal or an unreachable store, is already in the log.
-                Err(error) => debug!(%error, "what was denied was not left for other processes"),
+                Err(error) => debug!(%error, "failed to publish denials to other replicas"),
             }
         }
     }
@@ -96,8 +96,8 @@ impl Telling {
         let processes: BTreeSet<_> = all.iter().map(|(by, _)| by).collect();
         let told: Vec<_> = all.iter().filter_map(|(_, told)| told.clone()).collect();
         let unread = all.len().saturating_sub(told.len());
-        let unread =
-            (unread > 0).then(|| format!("{unread} texts of other processes cannot be read: of another version?"));
+        let unread = (unread > 0)
+            .then(|| format!("{unread} messages of other replicas cannot be parsed; they may run another version"));
         Others { is_shared: true, told, processes: processes.len(), missing: missing.or(unread) }
     }
 

@@ -44,7 +44,7 @@ pub(super) fn serve_public(
     threads::spawn("http", move || async move {
         match TcpListener::from_std(listener) {
             Ok(listener) => admin::serve_public(listener, connections, facts, metrics, decide, end).await,
-            Err(error) => error!(%error, "HTTP is not served"),
+            Err(error) => error!(%error, "failed to serve HTTP"),
         }
     })
 }

@@ -54,7 +54,7 @@ impl Workers {
             let work = move || async move {
                 tokio::select! {
                     () = serve(incoming, drain) => {}
-                    () = abort.cancelled_owned() => warn!("connections were cut off at the end of the drain"),
+                    () = abort.cancelled_owned() => warn!("drain timed out; connections dropped"),
                 }
             };
             let thread = std::thread::Builder::new().name(format!("grpc-{number}"));
@@ -75,14 +75,14 @@ impl Workers {
                     Ok((None, _)) => {}
                     Err(error) => {
                         if let Some(times) = failed.times() {
-                            warn!(%error, times, "a connection could not be accepted");
+                            warn!(%error, times, "failed to accept a connection");
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
             };
             if queue.send(accepted).await.is_err() {
-                error!("a worker has ended; its connection is dropped");
+                error!("worker has ended; connection dropped");
             }
         }
     }

@@ -72,7 +72,7 @@ pub async fn send(
         }
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         let sent = timeout(PATIENCE, collector.export(&mut exporter, batch)).await;
-        match sent.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}"))) {
+        match sent.unwrap_or_else(|_| Err(format!("no response within {PATIENCE:?}"))) {
             Ok(rejected) => {
                 metrics.guard.spans.sent.inc_by(count.saturating_sub(rejected));
                 metrics.guard.spans.dropped.inc_by(rejected);
@@ -80,7 +80,7 @@ pub async fn send(
             Err(error) => {
                 metrics.guard.spans.dropped.inc_by(count);
                 if let Some(times) = failures.times() {
-                    warn!(endpoint = collector.endpoint, error, times, "spans could not be sent and are dropped");
+                    warn!(endpoint = collector.endpoint, error, times, "failed to send spans; dropped");
                 }
             }
         }

@@ -78,7 +78,7 @@ fn asked(text: &str) -> Result<HeaderFlag, String> {
         match word {
             "legacy" => asked.legacy = true,
             "ietf" => asked.ietf = true,
-            _ => return Err(format!("expected legacy, ietf or both with a comma, found `{word}`")),
+            _ => return Err(format!("expected legacy, ietf or legacy,ietf, found `{word}`")),
         }
     }
     Ok(asked)
@@ -93,9 +93,7 @@ fn names(text: &str) -> Result<[String; 3], String> {
         [limit, remaining, reset] if text.matches(',').count() == 2 && are_different(&names) => {
             Ok([limit, remaining, reset].map(|name| (*name).to_owned()))
         }
-        _ => Err(format!(
-            "expected three different names of headers with commas, limit, remaining and reset, found `{text}`"
-        )),
+        _ => Err(format!("expected three different header names, LIMIT,REMAINING,RESET, found `{text}`")),
     }
 }
 
@@ -114,7 +112,7 @@ mod tests {
     fn headers_are_asked_for_by_words() {
         assert_eq!(asked(""), Ok(HeaderFlag::default()));
         assert_eq!(asked(" ietf, legacy"), Ok(HeaderFlag { legacy: true, ietf: true }));
-        assert_eq!(asked("draft3"), Err("expected legacy, ietf or both with a comma, found `draft3`".to_owned()));
+        assert_eq!(asked("draft3"), Err("expected legacy, ietf or legacy,ietf, found `draft3`".to_owned()));
     }
 
     #[test]

@@ -99,7 +99,8 @@ impl ConnectionMetrics {
         registry.register("grpc_connections_cut", cut, self.cut.clone());
         let slow = "Number of calls refused because their messages were late, or too many messages were being received";
         registry.register("slow_calls", slow, self.slow_calls.clone());
-        let oversized = "Number of calls refused because their messages exceed --max-message; Envoy admits such requests by default";
+        let oversized =
+            "Number of calls refused because messages exceed --max-message; Envoy admits such requests by default";
         registry.register("oversized_messages", oversized, self.oversized_messages.clone());
         let forbidden = "Number of calls refused with PERMISSION_DENIED because the client has no access to the domain";
         registry.register("forbidden_calls", forbidden, self.forbidden.clone());

@@ -237,7 +237,7 @@ impl ReplicaDenials {
 
 async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiError> {
     if !api.journal.is_on() {
-        return Err(ApiError::Conflict("denials are not taken down: --denial-journal is off".to_owned()));
+        return Err(ApiError::Conflict("denials are not recorded: --denial-journal is off".to_owned()));
     }
     let mut others = api.desk.others(Journal::minutes_of(span)).await;
     Ok(ReplicaDenials { denials: api.journal.read_with(std::mem::take(&mut others.told)), others })
@@ -286,7 +286,7 @@ fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, ApiError> {
-    let invalid = || ApiError::Invalid(format!("expected an instant such as 2026-06-01T12:03:00Z, found `{text}`"));
+    let invalid = || ApiError::Invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"));
     let at: Timestamp = text.parse().map_err(|_| invalid())?;
     u64::try_from(at.as_microsecond()).map(Instant::from_micros).map_err(|_| invalid())
 }

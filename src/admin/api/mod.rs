@@ -104,7 +104,7 @@ pub struct PageQuery {
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
-    info(title = "Tollgate administration", description = "What is limited now, who is denied, and why."),
+    info(title = "Tollgate administration", description = "Limits, denials, counters and policies."),
     security((), ("token" = []))
 )]
 struct Document;
@@ -126,8 +126,8 @@ impl ApiError {
 
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::Unknown => "a token is needed: `Authorization: Bearer …`, see --admin-token-file",
-            Self::UnknownToken => "the token that was shown is not known here: is it one of --admin-token-file?",
+            Self::Unknown => "token required: send `Authorization: Bearer …`; see --admin-token-file",
+            Self::UnknownToken => "unknown token; use one from --admin-token-file",
             Self::Invalid(text)
             | Self::Forbidden(text)
             | Self::NotFound(text)

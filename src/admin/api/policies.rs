@@ -124,8 +124,8 @@ pub(super) async fn reloads(State(api): State<Api>) -> Json<RecentLoads> {
     path = "/api/v1/policies/reload",
     responses(
         (status = 200, body = Reloaded),
-        (status = 409, description = "they come from a control plane", body = ErrorBody),
-        (status = 422, description = "the report on what is wrong with them; what was in force stays", body = ErrorBody)
+        (status = 409, description = "policies come from a control plane", body = ErrorBody),
+        (status = 422, description = "report on the errors in the policies; those in force remain", body = ErrorBody)
     )
 )]
 pub(super) async fn reload(

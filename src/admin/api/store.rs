@@ -87,7 +87,9 @@ impl ServerStatus {
     fn problem(&self) -> Option<String> {
         let Self { address, workers, connected, breakers_open, .. } = self;
         if *breakers_open > 0 {
-            return Some(format!("store {address}: does not answer {breakers_open} of {workers} workers in time"));
+            return Some(format!(
+                "store {address}: circuit breaker open in {breakers_open} of {workers} workers: no reply in time"
+            ));
         }
         (connected < workers).then(|| format!("store {address}: {connected} of {workers} workers are connected"))
     }
@@ -97,7 +99,7 @@ impl ServerStatus {
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
     let (unready, lost) = (api.facts.unready(), api.journal.lost());
-    let refused = api.facts.policies().last_error.map(|_| "the last change of the policies was refused".to_owned());
+    let refused = api.facts.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
     let servers = api.desk.servers();
     let mut degraded: Vec<String> = unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
     degraded.extend(refused);

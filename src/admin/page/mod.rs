@@ -108,10 +108,8 @@ async fn file(State(Front(served)): State<Front>, Path((version, name)): Path<(S
         Some(file) if version == served.version => {
             (held(&served.tag, FOR_GOOD), [(header::CONTENT_TYPE, file.kind)], file.text).into_response()
         }
-        Some(_) => {
-            (StatusCode::NOT_FOUND, "of another version of the page, which wants to be loaded again\n").into_response()
-        }
-        None => (StatusCode::NOT_FOUND, "no file of the page\n").into_response(),
+        Some(_) => (StatusCode::NOT_FOUND, "the file is of another version; reload the page\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "not found\n").into_response(),
     }
 }
 

@@ -57,9 +57,10 @@ impl Servers {
     pub(super) fn register(&self, registry: &mut Registry) {
         let evicted = "Number of keys evicted by a store server since its start, possibly including counters";
         registry.register("store_evicted_keys", evicted, self.evicted_keys.clone());
-        let offset = "Offset of a store server's clock ahead of the clock of this process in seconds, within the round-trip time";
+        let offset =
+            "Seconds by which a store server's clock is ahead of this process's clock, within the round-trip time";
         registry.register_with_unit("store_clock_offset", offset, Unit::Seconds, self.clock_offset.clone());
-        let offset = "Offset of a replica's clock ahead of its master's clock in seconds, within the round-trip time";
+        let offset = "Seconds by which a replica's clock is ahead of its master's clock, within the round-trip time";
         let family = self.replica_clock_offset.clone();
         registry.register_with_unit("store_replica_clock_offset", offset, Unit::Seconds, family);
     }
