@@ -1,12 +1,12 @@
-// A button for what changes something: first a dialog says in words what will happen, then a line says what came of it.
+// Buttons for changes: a dialog describes the change before it is made, and a line reports the result.
 
 import { Problem, get } from './api.js';
 import { h, write } from './dom.js';
 
 /**
- * Buttons where the reader may write, and words where they may not. `actions`: each `{ name, title, fields, words, yes, act }`; of the
- * values of its fields `words` gives sentences, `yes` what the button says that does it, and `act` does it and answers with what
- * came of it.
+ * Buttons if the user has write access, otherwise a note. `actions`: each `{ name, title, fields, words, yes, act }`. Given the values
+ * of the fields, `words` returns sentences that describe the change, `yes` the label of the button, and `act` makes the change and
+ * returns the result as text.
  */
 export function confirmed(live, what, actions) {
   const told = h('div', { role: 'status', class: 'told' });

@@ -1,14 +1,14 @@
-// A counter: how it stands, and resetting it, giving hits back, granting some.
+// A counter: its state, and resets, refunds and grants.
 
 import { post, serverNow } from './api.js';
 import { confirmed } from './confirm.js';
 import { clock, count, facts, from, h, time } from './dom.js';
 
-/** Lengths of a grant, as the API takes them, and in words. */
+/** Durations of a grant: for the API, as text, and in minutes. */
 const LENGTHS = [['10m', '10 minutes', 10], ['1m', '1 minute', 1], ['1h', '1 hour', 60], ['8h', '8 hours', 480], ['24h', '1 day', 1440], ['168h', '7 days', 10080]];
 const MAX_HITS = 4294967295;
 
-/** How it stands, in words and figures. */
+/** The state of a counter. */
 export function standing(counter) {
   const { state: { remaining, retry_at: retry, windows, grant }, is_shadow: isShadow } = counter;
   const [tone, words] = remaining > 0 ? ['good', 'Would be admitted.']
@@ -29,7 +29,7 @@ export function standing(counter) {
   return h('div', { class: 'windows' }, h('p', { class: `standing ${tone}` }, words), shown, isOne ? null : facts(besides));
 }
 
-/** What part of a window is used. */
+/** The used part of a window as a bar. */
 function gauge({ used, remaining }) {
   const bar = h('span');
   bar.style.inlineSize = `${Math.min(used / Math.max(used + remaining, 1), 1) * 100}%`;
@@ -38,7 +38,7 @@ function gauge({ used, remaining }) {
 
 const hits = (number) => `${count(number)} ${Number(number) === 1 ? 'hit' : 'hits'}`;
 
-/** What changes the counter that `key` leads to. `latest()`: how it stands. */
+/** Buttons that change the counter of `key`. `latest()` returns its last state. */
 export function changes(live, domain, key, latest) {
   const change = async (what, more) => {
     const { before, after, elsewhere } = await post(`counter/${what}`, { domain, descriptor: key, ...more }, live.signal);

@@ -1,4 +1,4 @@
-// Who was denied: the keys, by how often or how lately, and the search for one.
+// Denied keys, by number of denials or by time, and a filter for them.
 
 import { Problem, get, serverNow } from './api.js';
 import { clock, count, from, h, route, table, time, write } from './dom.js';
@@ -36,7 +36,7 @@ export function open(main, parameters, live) {
       const missing = answer.missing ? `Denials of other processes may be missing: ${answer.missing}. ` : '';
       write(known, `${all}${dropped}${of}${missing}Recorded since ${clock(answer.known_since)}; counts cover whole minutes.`);
     } catch (error) {
-      // Without a journal there is nothing to ask for: no failure of the server.
+      // The journal is off or the filter invalid: not a failure of the server.
       if (!(error instanceof Problem) || ![400, 409].includes(error.status)) throw error;
       keys.show([]);
       empty.hidden = false;
@@ -45,7 +45,7 @@ export function open(main, parameters, live) {
   });
 }
 
-/** Those denied most come from `top` where no key and no time is asked for; the journal knows those denied last. */
+/** Fetches denials: from `top` by number, if no key or time is given; otherwise from the journal. */
 async function find({ domain, rule, key, minutes, at, order }, signal) {
   if (!key && !at && order !== 'last') return get('top', { domain, rule, minutes: minutes || 5, limit: SHOWN }, signal);
   const span = at ? minuteOf(at) : { since: new Date(serverNow() - (minutes || 5) * MINUTE_MS).toISOString() };
@@ -55,7 +55,7 @@ async function find({ domain, rule, key, minutes, at, order }, signal) {
   return answer;
 }
 
-/** The last minute of that name on the reader's clock. */
+/** The most recent minute with this time in the user's time zone. */
 function minuteOf(at) {
   const [hour, minute] = at.split(':').map(Number);
   const since = new Date(serverNow());
@@ -86,7 +86,7 @@ function question(parameters) {
     const [domain, path] = rule ? JSON.parse(rule) : [undefined, undefined];
     return { ...rest, key: rest.key.trim(), domain, rule: path };
   };
-  // Rules are offered when they are known; what was chosen stays, though its rule may be gone.
+  // Updates the options, and keeps the selected rule even if it no longer exists.
   const offer = ({ rules }) => {
     if (rule === document.activeElement) return;
     const options = rules.map((one) => option(one.domain, one.rule));

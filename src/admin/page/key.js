@@ -1,6 +1,6 @@
-// The story of a key: how it stands, when it was denied, which rule it hits and why, who used it up.
+// One key: the state of its counter, its denials, the matching rule, and usage by caller.
 //
-// Sections are in the order of the questions at night. What changes a key stands below `now`, which it changes.
+// Sections are in the order in which an incident is investigated. Changes are below the state that they affect.
 
 import { Problem, get, post, serverNow } from './api.js';
 import * as counters from './counter.js';
@@ -9,7 +9,7 @@ import { clock, count, duration, facts, from, h, route, time, write } from './do
 const EVERY_MS = 2000;
 const MINUTE_MS = 60_000;
 const MINUTES = 15;
-/** What stands for a value where the limit has `hash_values`. */
+/** The form of a hashed value, if the limit has `hash_values`. */
 const HASHED = /^hash-[0-9a-f]{20}$/;
 
 export const title = ({ key }) => key ?? 'Key';
@@ -39,7 +39,7 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   } else {
     live.every(EVERY_MS, async (signal) => {
       const found = await counter(domain, key, signal);
-      // Stays when it was there once: a dialog may be open, and what is refused says why.
+      // Keeps the last state: a dialog may be open, and a failed change reports its error.
       latest = found ?? latest;
       changes.hidden = latest === null;
       now.replaceChildren(...await standings(found, { domain, rule, key }, signal));
@@ -61,7 +61,7 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   });
 }
 
-/** The entries of a text as the journal writes them and people do: a backslash before what would part them, a key alone has no value. */
+/** Parses entries, `key=value,key=value`. A backslash escapes separators; the value may be missing. */
 export function entriesOf(text) {
   const entries = [];
   let [key, part] = [null, ''];
@@ -78,7 +78,7 @@ export function entriesOf(text) {
   return entries;
 }
 
-/** The counter that it leads to; `null`: there is none, or the store cannot say. */
+/** The counter of a key; `null` if there is none or the store is unavailable. */
 async function counter(domain, key, signal) {
   try {
     return await get('counter', { domain, descriptor: key }, signal);
@@ -88,7 +88,7 @@ async function counter(domain, key, signal) {
   }
 }
 
-/** How it stands: as its counter says, or what a request would be answered where it has none. */
+/** The state of the counter, or the decision for a request if there is no counter. */
 async function standings(counter, { domain, rule, key }, signal) {
   if (!counter) return [standing(await tried(domain, key, signal))];
   const other = counter.rule === rule ? null : h('p', { class: 'problem' }, `Another rule applies now: ${counter.rule}. This is the state of its counter.`);
@@ -113,7 +113,7 @@ const WORDS = {
   unknown: ['soft', 'Unknown: store unavailable.'],
 };
 
-/** How a request of one descriptor stands, in words and figures. */
+/** The decision for a request. */
 export function standing({ problem, would_admit: wouldAdmit, statuses }) {
   if (problem) return h('p', { class: 'problem' }, problem);
   return h('div', {}, statuses.map((status) => {
@@ -129,7 +129,7 @@ export function standing({ problem, would_admit: wouldAdmit, statuses }) {
   }));
 }
 
-/** The record of exactly this key: the API finds all that have it in them. */
+/** The denials of exactly this key: the API also returns keys that contain it. */
 async function denials({ domain, rule, key }, span, signal) {
   const answer = await get('denials', { domain, rule, key, ...span, limit: 1000 }, signal);
   return answer.denials.find((one) => one.key === key && one.rule === rule && one.domain === domain);
@@ -150,7 +150,7 @@ function told(found) {
   ]);
 }
 
-/** What happened in each minute. Those that are over are asked for once. */
+/** Fetches the denials of each minute; past minutes only once. */
 async function count15(minutes, which, signal) {
   const current = Math.floor(serverNow() / MINUTE_MS);
   for (const minute of minutes.keys()) if (minute <= current - MINUTES) minutes.delete(minute);
@@ -158,7 +158,7 @@ async function count15(minutes, which, signal) {
   await Promise.all(wanted.map(async (minute) => {
     const [since, until] = [minute * MINUTE_MS, (minute + 1) * MINUTE_MS - 1].map((ms) => new Date(ms).toISOString());
     const found = await denials(which, { since, until }, signal);
-    // A minute more than it lasts: clocks differ.
+    // Final one minute after its end, since clocks differ.
     minutes.set(minute, { count: found?.count ?? 0, isOver: minute < current - 1 });
   }));
 }
@@ -176,7 +176,7 @@ function bars(list, minutes) {
   }));
 }
 
-/** Who used it up. */
+/** A table of the usage by caller. */
 function tallies(all) {
   const rows = all.map(({ who, charged, denied }) =>
     h('tr', {}, h('th', { scope: 'row', class: 'key' }, who ?? 'all others'), h('td', { class: 'number' }, count(charged)), h('td', { class: 'number' }, count(denied))));

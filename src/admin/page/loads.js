@@ -1,13 +1,13 @@
-// The last loads of policies: when, what brought each, what differs for whom, or why it was refused.
+// The last policy loads: time, trigger, and changes or errors.
 
 import { count, h, time, write } from './dom.js';
 
 const BY = { start: 'process start', files: 'file change', admin: 'admin API', 'control plane': 'control plane' };
 
-/** Loads that are shown without being asked for. */
+/** Number of loads that are not collapsed. */
 const SHOWN = 5;
 
-/** A section, and how to show an answer in it. What is open stays open. */
+/** A section, and a function that shows a response in it. Expanded entries stay expanded. */
 export function loads() {
   const [list, earlier, name] = [h('div', { class: 'loads' }), h('div', { class: 'loads' }), h('summary')];
   const older = h('details', { hidden: true }, name, earlier);
@@ -32,7 +32,7 @@ export function loads() {
   return { element, show };
 }
 
-/** Nothing is moved that stays where it is: focus would be lost. */
+/** Replaces the elements only if they differ: moving them would lose focus. */
 function fill(list, elements) {
   const isAsBefore = elements.length === list.children.length && elements.every((made, place) => made === list.children[place]);
   if (!isAsBefore) list.replaceChildren(...elements);
@@ -42,7 +42,7 @@ function entry({ at, by, is_loaded: isLoaded, version, before, changes, report }
   const same = isLoaded && before === version;
   const [tone, what] = !isLoaded ? ['bad', 'rejected'] : same ? ['soft', 'unchanged'] : ['good', 'loaded'];
   const told = isLoaded ? changes : report;
-  // The last line of what differs sums it up; of a report the first says most.
+  // The last line of the changes is their summary; the first line of a report is the most useful.
   const lines = (told ?? '').trim().split('\n');
   const sum = isLoaded ? (same || !changes ? '' : lines.at(-1)) : lines[0];
   const words = [h('span', { class: `standing ${tone}` }, what), ' ', time(at), `, ${BY[by] ?? by}: `, h('code', {}, version), sum ? h('span', { class: 'soft' }, ` ${sum}`) : ''];

@@ -1,22 +1,22 @@
-// What is limited now: each rule with its rates, the busiest at denying first, and a chart of the one that is chosen.
+// Rates of the rules, those with the most denials first, and a chart of the selected rule.
 
 import { get, serverNow } from './api.js';
 import { History, chart, share, spark } from './chart.js';
 import { count, h, rate, route, table, write } from './dom.js';
 
 const EVERY_MS = 1000;
-/** Rules that are shown; they are asked for every second. */
+/** Number of rules shown; they are fetched every second. */
 const SHOWN = 100;
 const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Rates and totals are of this process only; denied keys are of all replicas.';
 const ALL = '';
 
 export const title = () => 'Now';
 
-// Kept while the page is: who comes back to this view finds the chart as it was.
+// Kept across views, so that the chart is complete when the user returns to this view.
 const histories = new Map();
 const idOf = (rule) => JSON.stringify([rule.domain, rule.rule]);
 
-/** What a rule keeps out, or would if it did more than watch. */
+/** Denials of a rule; of a rule in shadow mode, its shadow denials. */
 const deniedOf = (rule, rates) => (rule.is_shadow ? rates.shadow_denied : rates.denied);
 
 export function open(main, parameters, live) {

@@ -1,4 +1,4 @@
-// The policies in force, as a tree with how much each rule decides; a request to try; reading them again.
+// The policies in force as a tree with the rates of each rule; trying a request; reload.
 
 import { Problem, get, post } from './api.js';
 import { share } from './chart.js';
@@ -9,7 +9,7 @@ import { loads } from './loads.js';
 
 const EVERY_MS = 2000;
 const SHOWN = 1000;
-/** Between the parts of a rule's path. */
+/** Separator in the path of a rule. */
 const BELOW = ' > ';
 
 export const title = () => 'Policy';
@@ -63,7 +63,7 @@ function summary(policies) {
     h('pre', { tabindex: '0', 'aria-label': 'Errors of the rejected change' }, refused.report))];
 }
 
-/** Reads the files again, after asking whether that is meant. */
+/** Reloads the files after a confirmation. */
 const again = (live) => confirmed(live, 'reload the policies', [{
   name: 'Reload',
   title: () => 'Reload the policies?',
@@ -75,7 +75,7 @@ const again = (live) => confirmed(live, 'reload the policies', [{
   },
 }]);
 
-/** The tree of all rules below `place`; answers with how to show each one's usage. */
+/** Builds the tree of all rules in `place`. Returns functions that show the rates of each rule. */
 function plant(place, rules) {
   const usage = new Map();
   const lists = new Map();
@@ -121,7 +121,7 @@ function leaf(rule, name) {
   return [row, show];
 }
 
-/** A request to try: what it would be answered, and why. */
+/** A form that tries a request: its decision, and the matching rule. */
 function trying(parameters, live) {
   const domains = h('datalist', { id: 'domains' });
   const field = (name, value, more) => h('input', { name, value, required: true, autocomplete: 'off', spellcheck: 'false', ...more });

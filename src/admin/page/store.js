@@ -1,4 +1,4 @@
-// How the process and its store are.
+// Status of the process and its store.
 
 import { get, serverNow } from './api.js';
 import { bytes, count, duration, facts, h, table, time, write } from './dom.js';
@@ -61,7 +61,7 @@ const columns = [
   { title: 'Reported at', class: 'number wide' },
 ];
 
-/** No minus before a zero. */
+/** Microseconds as milliseconds, without a minus sign before zero. */
 const milliseconds = (us) => `${(Math.round(us / 100) / 10 + 0).toFixed(1)} ms`;
 
 function row({ address }) {
@@ -79,7 +79,7 @@ function row({ address }) {
     cells[0].classList.toggle('bad', connected < workers);
     cells[1].classList.toggle('bad', breakers > 0);
     if (told) cells.at(-1).replaceChildren(time(told.at));
-    // What it said is old where nobody is connected any more.
+    // The last report is stale if no worker is connected.
     for (const cell of cells.slice(2)) cell.classList.toggle('soft', connected === 0);
     cells[3].classList.toggle('bad', (told?.evicted_keys ?? 0) > 0);
   };
