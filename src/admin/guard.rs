@@ -22,8 +22,8 @@ use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::printable::excerpt;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Timeout for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) struct AccessGuard {
     rights: Arc<AdminRights>,
     metrics: Arc<Metrics>,
     /// Log limits by kind, so that a flood of one kind does not hide the others.
-    logged: [Seldom; HttpRefusal::ALL.len()],
+    logged: [LogThrottle; HttpRefusal::ALL.len()],
 }
 
 /// An admitted client.
@@ -52,7 +52,7 @@ pub(super) struct AdmittedClient {
 
 impl AccessGuard {
     pub(super) fn new(rights: Arc<AdminRights>, metrics: Arc<Metrics>) -> Arc<Self> {
-        let logged = HttpRefusal::ALL.map(|_| Seldom::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
+        let logged = HttpRefusal::ALL.map(|_| LogThrottle::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
         Arc::new(Self { rights, metrics, logged })
     }
 
@@ -64,7 +64,7 @@ impl AccessGuard {
             return;
         }
         let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
-        let Some(times) = logged.and_then(|(_, seldom)| seldom.times()) else { return };
+        let Some(times) = logged.and_then(|(_, throttle)| throttle.due()) else { return };
         let LoggedRequest { peer, method, path } = asked;
         let (kind, status, why) = (kind.name(), refusal.status().as_u16(), refusal.text());
         match wanted {

@@ -22,7 +22,7 @@ use crate::settings::{AnswerSettings, LimitSettings, Settings};
 use crate::spans::Tracer;
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
-use crate::telemetry::seldom::Seldom;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::Budget;
 use crate::transport::server::TransportServer;
 use crate::transport::socket::Accepted;
@@ -131,7 +131,7 @@ impl Serving {
                     budget,
                     metrics,
                     drain,
-                    warned: Seldom::default(),
+                    warned: LogThrottle::default(),
                 };
                 server.serve(incoming, move |client| services.for_client(client)).await;
             }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::listener::Listener;
-use crate::telemetry::seldom::Seldom;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::registry::Registry;
 use crate::transport::socket::Accepted;
 
@@ -67,14 +67,14 @@ impl Workers {
     /// Accepts connections and assigns them to the workers round-robin, until dropped. Connections
     /// beyond the bounds are closed.
     pub async fn accept(&self, listener: &Listener, registry: &Arc<Registry>) {
-        let failed = Seldom::default();
+        let failed = LogThrottle::default();
         for queue in self.queues.iter().cycle() {
             let accepted = loop {
                 match listener.accept().await.map(|carrier| (registry.register(carrier.peer()), carrier)) {
                     Ok((Some(registration), carrier)) => break Accepted { carrier, registration },
                     Ok((None, _)) => {}
                     Err(error) => {
-                        if let Some(times) = failed.times() {
+                        if let Some(times) = failed.due() {
                             warn!(%error, times, "failed to accept a connection");
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;

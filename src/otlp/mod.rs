@@ -19,8 +19,8 @@ use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
 use crate::spans::CallSpan;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Maximum number of spans in a batch, and the time that the first one waits for more.
 const BATCH: usize = 512;
@@ -64,7 +64,7 @@ pub async fn send(
     ended: CancellationToken,
 ) {
     let mut exporter = None;
-    let failures = Seldom::default();
+    let failures = LogThrottle::default();
     loop {
         let batch = next_batch(&mut spans, &ended).await;
         if batch.is_empty() {
@@ -79,7 +79,7 @@ pub async fn send(
             }
             Err(error) => {
                 metrics.guard.spans.dropped.inc_by(count);
-                if let Some(times) = failures.times() {
+                if let Some(times) = failures.due() {
                     warn!(endpoint = collector.endpoint, error, times, "failed to send spans; dropped");
                 }
             }

@@ -76,6 +76,7 @@ async fn what_a_request_says_is_logged_at_a_bounded_length() {
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 421 ") && answer.len() < 2_000, "{answer}");
     assert_eq!(refused(&service, "host").await, 1);
-    let line = service.process.wait_for_line("the refusal", |line| line.contains("write refused").then(|| line.to_owned()));
+    let line =
+        service.process.wait_for_line("the refusal", |line| line.contains("write refused").then(|| line.to_owned()));
     assert!(line.len() < 1_500 && line.contains("(10000 bytes)"), "{} bytes: {line}", line.len());
 }
