@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::ApiError;
-use super::desk::Deed;
+use super::operations::AuditEntry;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::printable::excerpt;
@@ -138,13 +138,13 @@ pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: R
     });
     match admitted {
         Ok(AdmittedClient { name, .. }) => {
-            let deed = Deed::default();
-            request.extensions_mut().insert(deed.clone());
+            let audit = AuditEntry::default();
+            request.extensions_mut().insert(audit.clone());
             // Runs in its own task: a write is completed and logged even if the client disconnects.
             let answered = tokio::spawn(async move {
                 let response = answer(next, request).await;
                 let LoggedRequest { peer, method, path } = asked;
-                let (status, done) = (response.status().as_u16(), deed.text());
+                let (status, done) = (response.status().as_u16(), audit.text());
                 let (who, done) = (&*excerpt(&name, MAX_LOGGED), &*excerpt(&done, MAX_DONE));
                 info!(target: "audit", who, peer, method, path, status, done, "audit: write");
                 response
@@ -191,10 +191,10 @@ fn admit(rights: &AdminRights, request: &Request, wanted: Right) -> Result<Admit
         (Some(secret), _) => rights.of_secret(secret.trim()),
         // A certificate of the configured authority grants all rights.
         (None, Some(name)) => Some((name, Right::Write)),
-        (None, None) => rights.of_stranger().map(|right| ("loopback".to_owned(), right)),
+        (None, None) => rights.anonymous().map(|right| ("loopback".to_owned(), right)),
     };
     // A port that needs no token does not refuse clients that send an unknown one.
-    let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
+    let known = known.or_else(|| rights.anonymous().map(|right| ("loopback".to_owned(), right)));
     match known {
         Some((name, right)) if right >= wanted => Ok(AdmittedClient { name, right }),
         Some((name, _)) => Err((HttpRefusal::ReadOnly, ApiError::Forbidden(format!("`{name}` has read access only")))),

@@ -34,7 +34,7 @@ pub struct AdminRights {
     /// Tokens in force; empty on a loopback listener without tokens.
     tokens: RwLock<Vec<Token>>,
     /// The right of clients without credentials.
-    stranger: Option<Right>,
+    anonymous: Option<Right>,
     /// `true` if pages need no token.
     pub(super) open_pages: bool,
     /// `true` if the `Host` header must name this machine. Without tokens, a page of another site
@@ -81,13 +81,13 @@ impl Token {
 impl AdminRights {
     /// Creates the rules of a loopback listener: every client has all rights.
     pub fn of_loopback(open_pages: bool) -> Self {
-        Self { tokens: RwLock::default(), stranger: Some(Right::Write), open_pages, checks_host: true }
+        Self { tokens: RwLock::default(), anonymous: Some(Right::Write), open_pages, checks_host: true }
     }
 
     /// Creates the rules of a listener that requires tokens. With no tokens, only clients with a
     /// certificate have access.
     pub fn of_tokens(tokens: Vec<Token>, open_pages: bool) -> Self {
-        Self { tokens: RwLock::new(tokens), stranger: None, open_pages, checks_host: false }
+        Self { tokens: RwLock::new(tokens), anonymous: None, open_pages, checks_host: false }
     }
 
     /// Replaces the tokens in force.
@@ -108,8 +108,8 @@ impl AdminRights {
     }
 
     /// Returns the right of clients that send no credentials.
-    pub(super) fn of_stranger(&self) -> Option<Right> {
-        self.stranger
+    pub(super) fn anonymous(&self) -> Option<Right> {
+        self.anonymous
     }
 }
 

@@ -24,7 +24,7 @@ impl PolicyCompiler {
 
     /// Warns if a second set of the same size does not fit beside the policies in force, as a
     /// change requires.
-    pub(super) fn warn_of_little_room(&self) {
+    pub(super) fn warn_if_nearly_full(&self) {
         let (held, max) = (self.policies.memory(), self.memory_max);
         if held.saturating_mul(2) > max {
             warn!(

@@ -7,7 +7,7 @@ use super::stores::Stores;
 use crate::admin::api::ask::{CounterUsers, TallyView};
 use crate::admin::api::counter::{Changed, CounterView, GrantView, StateView, WindowView};
 use crate::admin::api::{ApiError, rfc3339};
-use crate::admin::desk::Deed;
+use crate::admin::operations::AuditEntry;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amended, Amendment, CounterReading, WindowLook};
 use crate::algorithm::quota::Window;
@@ -22,12 +22,12 @@ use crate::store::StoreError;
 
 /// Timeout for a call to the store. Longer than on the hot path, since a person waits and not a
 /// proxy.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the deadline of a call that starts now on behalf of an operator.
 pub(super) fn deadline() -> Instant {
     let now = Instant::now();
-    now.checked_add(PATIENCE).unwrap_or(now)
+    now.checked_add(STORE_TIMEOUT).unwrap_or(now)
 }
 
 /// Returns the callers that used up the counter of a descriptor.
@@ -79,13 +79,13 @@ pub(super) async fn change(
     domain: &str,
     descriptor: &str,
     amendment: Amendment,
-    deed: &Deed,
+    audit: &AuditEntry,
 ) -> Result<Changed, ApiError> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
     let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
-    deed.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));
+    audit.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));
     let limit = limit_of(rule)?;
     let amended = amend(service, rule, key, amendment).await?;
     let (elsewhere_within, elsewhere) = elsewhere(stores, rule);

@@ -12,7 +12,7 @@ use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
 
 /// Interval at which the counts of rules are sampled.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The observed state of decisions.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl Observation {
 
     /// Samples rates and updates metrics, forever.
     pub(super) async fn follow(self, policies: Arc<InForce>, metrics: Arc<Metrics>) {
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut last, mut told) = (Instant::now(), Lost::default());
         loop {
@@ -39,7 +39,7 @@ impl Observation {
                 self.rates.lock().look(live.generation(), live.looks(), now.saturating_duration_since(last));
                 last = now;
             }
-            self.journal.tend();
+            self.journal.expire();
             metrics.journal.bytes.set(i64::try_from(self.journal.bytes()).unwrap_or(i64::MAX));
             let lost = self.journal.lost();
             metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(told.dropped));

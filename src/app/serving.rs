@@ -100,7 +100,7 @@ impl Serving {
     pub(super) fn service(&self) -> Arc<WorkerService> {
         let ProcessParts { policies, stores, metrics, observation, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
-        let limiter = limiter.with_pen(observation.journal.pen());
+        let limiter = limiter.with_recorder(observation.journal.recorder());
         let (metrics, style) = (Arc::clone(metrics), self.answers.style.clone());
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
         let service = service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));

@@ -17,7 +17,7 @@ use crate::telemetry::stats::Stats;
 use crate::telemetry::statsd::{self, Sending};
 
 /// Timeout for the last send at shutdown.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The configured statistics.
 pub(super) struct StatisticsServices {
@@ -74,7 +74,7 @@ impl StatisticsServices {
     /// Sends the remaining statistics.
     pub(super) fn end(sending: Option<Sending>) {
         if let Some(sending) = sending
-            && !sending.stop(LAST_WORDS)
+            && !sending.stop(FLUSH_TIMEOUT)
         {
             warn!("timed out sending the last statistics");
         }

@@ -117,7 +117,7 @@ impl Stores {
     }
 
     /// Maintains the state shared by the workers, forever.
-    pub(super) async fn tend(self) {
+    pub(super) async fn maintain(self) {
         tokio::join!(self.sweep(), self.count_replicas());
     }
 
@@ -139,8 +139,8 @@ impl Stores {
 
     /// Polls the servers through the store of a service, forever. Records their reports, and warns
     /// of restarts, which may lose counters.
-    pub(super) async fn listen(self, asked: Arc<WorkerService>) {
-        let Some(store) = asked.limiter().store().redis() else { return };
+    pub(super) async fn poll_servers(self, service: Arc<WorkerService>) {
+        let Some(store) = service.limiter().store().redis() else { return };
         let (mut runs, mut replicas) = (HashMap::<String, String>::new(), HashSet::new());
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tracing::error;
 
-use super::desk::Everybody;
 use super::files::ConnectionLimits;
+use super::operations::WorkerOperations;
 use super::{ProcessParts, pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
@@ -20,7 +20,7 @@ use crate::transport::tls::{ServerTls, client_name};
 /// The parts of the admin server.
 pub(super) struct Web {
     pub(super) shared: ProcessParts,
-    pub(super) desk: Everybody,
+    pub(super) operations: WorkerOperations,
     pub(super) rights: Arc<AdminRights>,
     pub(super) connections: ConnectionLimits,
     /// TLS of the admin port; `None` for plaintext.
@@ -66,7 +66,7 @@ impl Web {
                 policies,
                 journal: observation.journal,
                 rates: observation.rates,
-                desk: Arc::new(self.desk),
+                operations: Arc::new(self.operations),
                 begun: jiff::Timestamp::now(),
             },
             rights: self.rights,

@@ -122,7 +122,7 @@ impl<S: Store> Rls<S> {
     ) -> Result<Answered, Status> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
-        let told = recording.as_mut().map(|recording| recording.told());
+        let told = recording.as_mut().map(|recording| recording.attributes_mut());
         let answered = self.answer_by(message, deadline, rights, told, answer).await;
         let length = now.elapsed();
         self.latency.record(length);

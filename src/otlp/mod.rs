@@ -26,7 +26,7 @@ use crate::telemetry::metrics::Metrics;
 const BATCH: usize = 512;
 const DELAY: Duration = Duration::from_secs(1);
 /// Timeout for the export of a batch.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ pub async fn send(
             return;
         }
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let sent = timeout(PATIENCE, collector.export(&mut exporter, batch)).await;
-        match sent.unwrap_or_else(|_| Err(format!("no response within {PATIENCE:?}"))) {
+        let sent = timeout(EXPORT_TIMEOUT, collector.export(&mut exporter, batch)).await;
+        match sent.unwrap_or_else(|_| Err(format!("no response within {EXPORT_TIMEOUT:?}"))) {
             Ok(rejected) => {
                 metrics.guard.spans.sent.inc_by(count.saturating_sub(rejected));
                 metrics.guard.spans.dropped.inc_by(rejected);
@@ -140,7 +140,7 @@ impl Collector {
             return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
         }
         let endpoint = Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
-        let endpoint = endpoint.connect_timeout(PATIENCE);
+        let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
         let endpoint = match self.endpoint.starts_with("https://") {
             true => ClientTls::default().on(endpoint)?,
             false => endpoint,

@@ -70,7 +70,7 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor printable",
         foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
-    Row { place: "journal/told", rooms: "", foreign: "serde serde_json" },
+    Row { place: "journal/peers", rooms: "", foreign: "serde serde_json" },
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",

@@ -154,7 +154,7 @@ pub(super) async fn explain(
     )
 )]
 pub(super) async fn peek(State(api): State<Api>, Json(question): Json<TryRequest>) -> Result<Json<Peeked>, ApiError> {
-    api.desk.peek(question).await.map(Json)
+    api.operations.peek(question).await.map(Json)
 }
 
 /// Returns the callers that used up the counter of a descriptor, if its limit has `record`.
@@ -172,5 +172,5 @@ pub(super) async fn who(
     State(api): State<Api>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterUsers>, ApiError> {
-    api.desk.who(which.domain, which.descriptor).await.map(Json)
+    api.operations.who(which.domain, which.descriptor).await.map(Json)
 }

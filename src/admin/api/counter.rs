@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::ask::{DescriptorQuery, TallyView};
 use super::denials::{DenialView, instant, of_key};
 use super::{Api, ApiError, ErrorBody};
-use crate::admin::desk::Deed;
+use crate::admin::operations::AuditEntry;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 
@@ -167,7 +167,7 @@ pub(super) async fn counter(
     State(api): State<Api>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterView>, ApiError> {
-    let mut view = api.desk.counter(which.domain, which.descriptor).await?;
+    let mut view = api.operations.counter(which.domain, which.descriptor).await?;
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
@@ -190,10 +190,10 @@ pub(super) async fn counter(
 )]
 pub(super) async fn reset(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
     Json(asked): Json<ToReset>,
 ) -> Result<Json<Changed>, ApiError> {
-    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Reset).await
+    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Reset).await
 }
 
 /// Refunds hits to the counter of a descriptor, newest first, and never more than were used.
@@ -211,13 +211,13 @@ pub(super) async fn reset(
 )]
 pub(super) async fn refund(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
     Json(asked): Json<ToRefund>,
 ) -> Result<Json<Changed>, ApiError> {
     if asked.hits == 0 {
         return Err(ApiError::Invalid("hits must be at least 1, found 0".to_owned()));
     }
-    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
+    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
 }
 
 /// Grants hits in addition to the limit, until a given time, to the counter of a descriptor.
@@ -239,7 +239,7 @@ pub(super) async fn refund(
 )]
 pub(super) async fn grant(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
     Json(asked): Json<ToGrant>,
 ) -> Result<Json<Changed>, ApiError> {
     let length = match (&asked.r#for, &asked.until) {
@@ -265,7 +265,7 @@ pub(super) async fn grant(
             "a grant must end in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
-    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
+    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
 }
 
 impl Changed {
@@ -295,7 +295,7 @@ impl Changed {
 
 async fn change(
     api: &Api,
-    deed: &Deed,
+    audit: &AuditEntry,
     domain: String,
     descriptor: String,
     amendment: Amendment,
@@ -306,14 +306,14 @@ async fn change(
         Amendment::Refund(hits) => format!("{hits} hits refunded"),
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
-    let changed = api.desk.amend(domain, descriptor, amendment, deed.clone()).await;
-    let mut changed = changed.inspect_err(|_| deed.add(&format!(": {what}: not confirmed, see the status")))?;
+    let changed = api.operations.amend(domain, descriptor, amendment, audit.clone()).await;
+    let mut changed = changed.inspect_err(|_| audit.add(&format!(": {what}: not confirmed, see the status")))?;
     changed.notes.extend(changed.note(amendment));
     let what = match amendment {
         Amendment::Refund(_) => format!("{} of {what}", changed.given_back()),
         Amendment::Look | Amendment::Reset | Amendment::Grant { .. } => what,
     };
-    deed.add(&format!(
+    audit.add(&format!(
         ": {what}; {} hits remaining before, {} after",
         changed.before.remaining, changed.after.remaining
     ));
