@@ -31,7 +31,7 @@ impl Observation {
     pub(super) async fn follow(self, policies: Arc<InForce>, metrics: Arc<Metrics>) {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut last, mut told) = (Instant::now(), Lost::default());
+        let (mut last, mut reported) = (Instant::now(), Lost::default());
         loop {
             ticks.tick().await;
             let now = Instant::now();
@@ -42,9 +42,9 @@ impl Observation {
             self.journal.expire();
             metrics.journal.bytes.set(i64::try_from(self.journal.bytes()).unwrap_or(i64::MAX));
             let lost = self.journal.lost();
-            metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(told.dropped));
-            metrics.journal.replaced.inc_by(lost.replaced.saturating_sub(told.replaced));
-            told = lost;
+            metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(reported.dropped));
+            metrics.journal.replaced.inc_by(lost.replaced.saturating_sub(reported.replaced));
+            reported = lost;
         }
     }
 }

@@ -130,9 +130,9 @@ impl Operations for WorkerOperations {
                 server.breakers_open = server.breakers_open.saturating_add(one_if(node.is_breaker_open));
             }
         }
-        let told = self.stores.told();
-        let with_told = |server: ServerStatus| ServerStatus { told: told.get(&server.address).cloned(), ..server };
-        servers.into_values().map(with_told).collect()
+        let reports = self.stores.reports();
+        let with_report = |server: ServerStatus| ServerStatus { told: reports.get(&server.address).cloned(), ..server };
+        servers.into_values().map(with_report).collect()
     }
 }
 

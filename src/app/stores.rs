@@ -40,7 +40,7 @@ pub(super) struct Stores {
     denials: Option<Arc<DenialTable>>,
     metrics: Arc<Metrics>,
     /// The last report of each server, by address.
-    told: Arc<Mutex<HashMap<String, ServerInfo>>>,
+    reports: Arc<Mutex<HashMap<String, ServerInfo>>>,
 }
 
 impl Stores {
@@ -55,7 +55,7 @@ impl Stores {
             StoreLocation::Redis(_) | StoreLocation::Memory => None,
         };
         let id = format!("{:032x}", rand::random::<u128>()).into();
-        Self { settings, id, memory, replicas, denials, metrics, told: Arc::default() }
+        Self { settings, id, memory, replicas, denials, metrics, reports: Arc::default() }
     }
 
     /// Returns the unique id of this process among those on the same store.
@@ -133,8 +133,8 @@ impl Stores {
     }
 
     /// Returns the last report of each server, by address.
-    pub(super) fn told(&self) -> HashMap<String, ServerInfo> {
-        self.told.lock().clone()
+    pub(super) fn reports(&self) -> HashMap<String, ServerInfo> {
+        self.reports.lock().clone()
     }
 
     /// Polls the servers through the store of a service, forever. Records their reports, and warns
@@ -164,9 +164,9 @@ impl Stores {
             for address in gone {
                 runs.remove(&address);
                 self.metrics.servers.forget(&address);
-                self.told.lock().remove(&address);
+                self.reports.lock().remove(&address);
             }
-            self.told.lock().extend(servers.into_iter().map(|server| (server.address.clone(), told(server))));
+            self.reports.lock().extend(servers.into_iter().map(|server| (server.address.clone(), server_info(server))));
         }
     }
 
@@ -207,7 +207,7 @@ fn seconds(micros: i64) -> f64 {
     if micros < 0 { -length } else { length }
 }
 
-fn told(server: ServerTold) -> ServerInfo {
+fn server_info(server: ServerTold) -> ServerInfo {
     ServerInfo {
         at: jiff::Timestamp::now().to_string(),
         role: server.role,

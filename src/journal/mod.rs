@@ -50,8 +50,8 @@ pub struct Journal {
 pub struct Recorder(Option<Arc<Mutex<WorkerDenials>>>);
 
 impl Journal {
-    /// Creates an empty journal of at most `max_bytes` for `workers` workers. With no bytes it stays
-    /// empty and costs nothing.
+    /// Creates an empty journal of at most `max_bytes` for a number of workers. With no bytes it
+    /// stays empty and costs nothing.
     pub fn new(max_bytes: usize, workers: usize) -> Arc<Self> {
         Arc::new(Self { pages: Mutex::default(), page_bytes: max_bytes.checked_div(workers).unwrap_or_default() })
     }

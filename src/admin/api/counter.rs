@@ -174,8 +174,8 @@ pub(super) async fn counter(
 
 /// Resets the counter of a descriptor.
 ///
-/// The counter is then unused, without debt, grant or tallies. Hits leased by processes remain valid
-/// until the leases end.
+/// The counter is then unused, without debt, grant or tallies. Hits leased by processes remain
+/// valid until the leases end.
 #[utoipa::path(
     post,
     path = "/api/v1/counter/reset",
