@@ -128,7 +128,7 @@ async fn policies_are_read_again_at_once_where_somebody_asks() {
     assert_eq!(told["version"], reloaded["policies"]["version"]);
     assert!(text(&told["last_error"]["report"]).contains("policy.yaml") && told["last_error"]["at"].is_string());
     let degraded = json(&admin, "/api/v1/status").await["degraded"].clone();
-    assert_eq!(degraded, json!(["the last change of the policies was refused"]));
+    assert_eq!(degraded, json!(["the last policy change was rejected"]));
     service.process.wait_for_line("that loopback has written", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
@@ -166,7 +166,7 @@ async fn rights_are_held() {
         assert_eq!(admin.get_with("/rlconfig", &[(known.0, known.1.as_bytes())]).await.status, 200);
     }
     let refused = reload(&admin, &[reader]).await;
-    assert!(refused.status == 403 && refused.body.contains("`bob` may read and not write"), "{}", refused.body);
+    assert!(refused.status == 403 && refused.body.contains("`bob` has read access only"), "{}", refused.body);
     assert_eq!(reload(&admin, &[writer]).await.status, 200);
     assert_eq!(
         admin.send_with("POST", "/api/v1/policies/reload", &[writer], "").await.status,
@@ -219,7 +219,7 @@ fn a_port_that_others_reach_needs_a_token() {
     ]);
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
-        ended.status.code() == Some(1) && told.contains("at least 16 letters") && !told.contains("short\n"),
+        ended.status.code() == Some(1) && told.contains("at least 16 characters") && !told.contains("short\n"),
         "{told}"
     );
 }

@@ -77,9 +77,9 @@ fn check_exits_0_for_policies_that_work() {
     };
     assert_eq!(
         room(&[]),
-        "requests: --max-message of 1MiB has room for 17 values of 60KiB, the headers that Envoy takes"
+        "requests: --max-message of 1MiB fits 17 values of 60KiB, the header size that Envoy accepts"
     );
-    assert!(room(&["--max-message", "4MiB"]).contains("4MiB has room for 68 values"), "{}", room(&[]));
+    assert!(room(&["--max-message", "4MiB"]).contains("4MiB fits 68 values"), "{}", room(&[]));
 }
 
 #[test]

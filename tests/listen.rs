@@ -51,7 +51,7 @@ fn a_socket_in_use_and_a_file_that_is_none_are_let_be() {
     let (used, file) = (folder.path().join("used.sock"), folder.path().join("notes.txt"));
     let listener = UnixListener::bind(&used).unwrap();
     std::fs::write(&file, "words").unwrap();
-    for (path, problem) in [(&used, "another process listens there"), (&file, "that is no socket")] {
+    for (path, problem) in [(&used, "another process listens on this path"), (&file, "is not a socket")] {
         let told = start_error(path);
         assert!(told.contains("--grpc-listen") && told.contains(problem), "{told}");
     }

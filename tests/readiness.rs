@@ -31,7 +31,7 @@ async fn it_starts_without_a_policy_where_it_is_told_so_and_takes_the_first_good
         first.iter().for_each(|text| policies.write("policy.yaml", text));
         let mut service = Tollgate::serve_with(policies.path(), &["--start-without-policy"]);
         let probes = Probes::of(&service).await;
-        assert_eq!(probes.agree().await, (false, "no policy is loaded yet\n".to_owned()));
+        assert_eq!(probes.agree().await, (false, "no policy loaded yet\n".to_owned()));
         let client = Client::connect(service.grpc).await;
         let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
@@ -40,7 +40,7 @@ async fn it_starts_without_a_policy_where_it_is_told_so_and_takes_the_first_good
         policies.write("policy.yaml", &daily("user", 5));
         becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready).await;
         assert_eq!(client.limit("user", "ann").await, Some(5));
-        service.process.wait_for_line("what was wrong", |line| line.contains("no policies are in force").then_some(()));
+        service.process.wait_for_line("what was wrong", |line| line.contains("policies rejected").then_some(()));
     }
 }
 
@@ -80,7 +80,7 @@ async fn readiness_follows_the_store_where_it_is_told_so() {
     };
     ready(true).await;
     redis.kill();
-    assert_eq!(ready(false).await, "no connection to the store is open\n");
+    assert_eq!(ready(false).await, "store disconnected\n");
     redis.restart().await;
     ready(true).await;
     redis.pause();
@@ -99,7 +99,7 @@ async fn every_probe_tells_while_the_store_is_a_replica() {
     };
     ready(true).await;
     redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    assert_eq!(ready(false).await, "the store is a replica, which takes no writes\n");
+    assert_eq!(ready(false).await, "store is a read-only replica\n");
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     ready(true).await;
 }
@@ -111,11 +111,14 @@ fn readiness_cannot_both_follow_something_and_do_without_it() {
     both.arg("--policy").arg(policies.path()).args(["--ready-while-store", "--ready-without-store"]);
     let ended = both.output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("--ready-while-store: contradicts --ready-without-store"));
+    assert!(
+        String::from_utf8_lossy(&ended.stderr)
+            .contains("--ready-while-store: cannot be used with --ready-without-store")
+    );
     let mut both = command(quiet(&[]));
     both.arg("--policy").arg(policies.path()).args(["--ready-while-policy", "--ready-without-policy"]);
     let told = String::from_utf8(both.output().unwrap().stderr).unwrap();
-    assert!(told.contains("--ready-while-policy: contradicts --ready-without-policy"), "{told}");
+    assert!(told.contains("--ready-while-policy: cannot be used with --ready-without-policy"), "{told}");
 }
 
 /// All readiness probes of a service.

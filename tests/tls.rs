@@ -151,7 +151,7 @@ fn rights_need_certificates_that_say_who_asks() {
     let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
     assert_eq!(started.status.code(), Some(1));
     let told = String::from_utf8(started.stderr).unwrap();
-    assert!(told.contains("--allow: needs --grpc-tls-client-ca") && told.contains("found `x`"), "{told}");
+    assert!(told.contains("--allow: requires --grpc-tls-client-ca") && told.contains("found `x`"), "{told}");
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
     let old = secure.client(service.grpc).await.unwrap();
     let fresh = authority.sign_rsa("*.gateway");
     fresh.write(folder.path());
-    service.wait_for_message("changed certificates are in force");
+    service.wait_for_message("certificates reloaded");
     assert!(old.hit("user", "ann").await);
     assert_eq!(secure.seen(), 1, "on the connection that it had");
     assert!(secure.is_let_in(service.grpc).await);
@@ -195,7 +195,7 @@ async fn a_changed_authority_of_clients_counts_for_new_connections() {
     let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
     let mut service = serve_certified(&authority, folder.path(), &[]);
     std::fs::write(folder.path().join("ca.crt"), &other.pem).unwrap();
-    service.wait_for_message("changed certificates are in force");
+    service.wait_for_message("certificates reloaded");
     assert!(Secure::showing(&other.sign("edge"), &authority).is_let_in(service.grpc).await);
     assert!(!Secure::showing(&authority.sign("edge"), &authority).is_let_in(service.grpc).await);
 }
@@ -220,10 +220,10 @@ async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
         assert_eq!(secure.last_seen(), old, "{what}");
     }
     std::fs::remove_file(&key).unwrap();
-    service.wait_for_message("changed certificates are refused, those in force stay");
+    service.wait_for_message("certificate reload failed; current certificates remain in force");
     std::fs::write(&certificate, &fresh.certificate).unwrap();
     std::fs::write(&key, &fresh.key).unwrap();
-    service.wait_for_message("changed certificates are in force");
+    service.wait_for_message("certificates reloaded");
     assert!(secure.is_let_in(service.grpc).await);
     assert_eq!(secure.last_seen(), der(&fresh));
 }

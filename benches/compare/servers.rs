@@ -57,7 +57,7 @@ impl Running {
         let usual = ["--store", &url, "--store-timeout", "5s"];
         let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
         if !matches!(store, Store::Memory) {
-            tollgate.wait_for_message("the store is connected");
+            tollgate.wait_for_message("store connected");
         }
         let (address, process, http) = (tollgate.grpc, tollgate.process.id(), Some(tollgate.http));
         Self { address, process, http, _server: Kind::Tollgate(tollgate, policies) }

@@ -1,7 +1,7 @@
 //! Arbitrary texts as the shared denials of other replicas: parsed, merged, queried, and published
 //! again.
 
-use tollgate::journal::told::MAX_TOLD;
+use tollgate::journal::peers::MAX_MESSAGE;
 use tollgate::journal::{DenialFilter, Journal, PeerDenials};
 
 /// Reads texts separated by zero bytes, all of the current minute.
@@ -20,8 +20,8 @@ pub(crate) fn run(bytes: &[u8]) {
         let is_it = one.record.first <= one.record.last && again.iter().any(|found| found.key == one.key);
         assert!(is_it || one.record.first > one.record.last, "{one:?}");
     }
-    if let Some(text) = denials.tell(minute) {
+    if let Some(text) = denials.message(minute) {
         assert!(PeerDenials::read(minute, text.as_bytes()).is_some(), "{text}");
-        assert!(text.len() <= 2 * MAX_TOLD, "{} bytes", text.len());
+        assert!(text.len() <= 2 * MAX_MESSAGE, "{} bytes", text.len());
     }
 }

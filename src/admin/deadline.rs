@@ -32,7 +32,7 @@ impl<S> WriteDeadline<S> {
         let timeout = self.timeout;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "write timed out: the peer does not read")))
     }
 }
 

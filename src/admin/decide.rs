@@ -99,22 +99,22 @@ pub(super) async fn answer(State(decide): State<Decide>, headers: HeaderMap, bod
         return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why + "\n");
     }
     let Ok(_reading) = decide.reading.try_acquire() else {
-        let why = format!("more than {MAX_READ} requests at once\n");
+        let why = format!("more than {MAX_READ} concurrent requests\n");
         return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let max_bytes = decide.max_bytes;
     let Some(_held) = (decide.hold)(max_bytes) else {
-        let why = "clients hold as much memory as they may\n".to_owned();
+        let why = "memory for clients exhausted (--client-memory-max)\n".to_owned();
         return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, max_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
-            let why = format!("a request has at most {max_bytes} bytes\n");
+            let why = format!("the request exceeds {max_bytes} bytes\n");
             return decide.refuse(HttpRefusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, why);
         }
         Err(_) => {
-            let why = "the body did not arrive in time\n".to_owned();
+            let why = "timed out waiting for the body\n".to_owned();
             return decide.refuse(HttpRefusal::TooSlow, StatusCode::REQUEST_TIMEOUT, why);
         }
     };

@@ -17,13 +17,13 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::ApiError;
-use super::desk::Deed;
+use super::operations::AuditEntry;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::printable::excerpt;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Timeout for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) struct AccessGuard {
     rights: Arc<AdminRights>,
     metrics: Arc<Metrics>,
     /// Log limits by kind, so that a flood of one kind does not hide the others.
-    logged: [Seldom; HttpRefusal::ALL.len()],
+    logged: [LogThrottle; HttpRefusal::ALL.len()],
 }
 
 /// An admitted client.
@@ -52,7 +52,7 @@ pub(super) struct AdmittedClient {
 
 impl AccessGuard {
     pub(super) fn new(rights: Arc<AdminRights>, metrics: Arc<Metrics>) -> Arc<Self> {
-        let logged = HttpRefusal::ALL.map(|_| Seldom::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
+        let logged = HttpRefusal::ALL.map(|_| LogThrottle::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
         Arc::new(Self { rights, metrics, logged })
     }
 
@@ -64,15 +64,15 @@ impl AccessGuard {
             return;
         }
         let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
-        let Some(times) = logged.and_then(|(_, seldom)| seldom.times()) else { return };
+        let Some(times) = logged.and_then(|(_, throttle)| throttle.due()) else { return };
         let LoggedRequest { peer, method, path } = asked;
         let (kind, status, why) = (kind.name(), refusal.status().as_u16(), refusal.text());
         match wanted {
             Right::Write => {
-                warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: a write is refused");
+                warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: write refused");
             }
             Right::Read => {
-                warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: a read is refused");
+                warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: read refused");
             }
         }
     }
@@ -138,18 +138,18 @@ pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: R
     });
     match admitted {
         Ok(AdmittedClient { name, .. }) => {
-            let deed = Deed::default();
-            request.extensions_mut().insert(deed.clone());
+            let audit = AuditEntry::default();
+            request.extensions_mut().insert(audit.clone());
             // Runs in its own task: a write is completed and logged even if the client disconnects.
             let answered = tokio::spawn(async move {
                 let response = answer(next, request).await;
                 let LoggedRequest { peer, method, path } = asked;
-                let (status, done) = (response.status().as_u16(), deed.text());
+                let (status, done) = (response.status().as_u16(), audit.text());
                 let (who, done) = (&*excerpt(&name, MAX_LOGGED), &*excerpt(&done, MAX_DONE));
-                info!(target: "audit", who, peer, method, path, status, done, "audit: a write");
+                info!(target: "audit", who, peer, method, path, status, done, "audit: write");
                 response
             });
-            answered.await.unwrap_or_else(|_| ApiError::Unavailable("the answer was lost".to_owned()).into_response())
+            answered.await.unwrap_or_else(|_| ApiError::Unavailable("the response was lost".to_owned()).into_response())
         }
         Err((kind, refusal)) => {
             guard.refused(&asked, &refusal, kind, Right::Write);
@@ -173,7 +173,7 @@ pub(super) async fn hosts(State(guard): State<Arc<AccessGuard>>, request: Reques
 async fn answer(next: Next, request: Request<Body>) -> Response {
     let mut response = match tokio::time::timeout(TIMEOUT, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => ApiError::Unavailable(format!("no answer within {TIMEOUT:?}")).into_response(),
+        Err(_) => ApiError::Unavailable(format!("no response within {TIMEOUT:?}")).into_response(),
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -191,15 +191,13 @@ fn admit(rights: &AdminRights, request: &Request, wanted: Right) -> Result<Admit
         (Some(secret), _) => rights.of_secret(secret.trim()),
         // A certificate of the configured authority grants all rights.
         (None, Some(name)) => Some((name, Right::Write)),
-        (None, None) => rights.of_stranger().map(|right| ("loopback".to_owned(), right)),
+        (None, None) => rights.anonymous().map(|right| ("loopback".to_owned(), right)),
     };
     // A port that needs no token does not refuse clients that send an unknown one.
-    let known = known.or_else(|| rights.of_stranger().map(|right| ("loopback".to_owned(), right)));
+    let known = known.or_else(|| rights.anonymous().map(|right| ("loopback".to_owned(), right)));
     match known {
         Some((name, right)) if right >= wanted => Ok(AdmittedClient { name, right }),
-        Some((name, _)) => {
-            Err((HttpRefusal::ReadOnly, ApiError::Forbidden(format!("`{name}` may read and not write"))))
-        }
+        Some((name, _)) => Err((HttpRefusal::ReadOnly, ApiError::Forbidden(format!("`{name}` has read access only")))),
         None if shown.is_some_and(|secret| !secret.is_empty()) => {
             Err((HttpRefusal::UnknownToken, ApiError::UnknownToken))
         }
@@ -215,7 +213,7 @@ fn check_host(rights: &AdminRights, headers: &HeaderMap) -> Result<(), Refused> 
         return Ok(());
     }
     let host = excerpt(host, MAX_LOGGED);
-    let why = format!("`{host}` is not known here; use 127.0.0.1 or localhost, or set --admin-token-file");
+    let why = format!("host `{host}` is not allowed; use 127.0.0.1 or localhost, or set --admin-token-file");
     Err((HttpRefusal::Host, ApiError::Misdirected(why)))
 }
 
@@ -236,7 +234,7 @@ fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
     match is_json || headers.contains_key("x-tollgate") {
         true => Ok(()),
         false => {
-            let why = "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned();
+            let why = "a write requires `Content-Type: application/json` or a header `X-Tollgate`".to_owned();
             Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
         }
     }
@@ -252,12 +250,12 @@ pub(super) fn same_site(headers: &HeaderMap) -> Result<(), String> {
     if let Some(site) = text("sec-fetch-site")
         && (site.eq_ignore_ascii_case("cross-site") || site.eq_ignore_ascii_case("same-site"))
     {
-        return Err("a page of another origin sent this request (Sec-Fetch-Site)".to_owned());
+        return Err("cross-origin request refused (Sec-Fetch-Site)".to_owned());
     }
     let Some(origin) = text("origin") else { return Ok(()) };
     let host = text("host").unwrap_or_default();
     let is_own = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
-    if is_own { Ok(()) } else { Err("a page of another origin sent this request (Origin)".to_owned()) }
+    if is_own { Ok(()) } else { Err("cross-origin request refused (Origin)".to_owned()) }
 }
 
 #[cfg(test)]

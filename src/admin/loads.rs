@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 const KEPT: usize = 20;
 /// Maximum size in bytes of the report or changes of one load, not counting a line about omitted
 /// text.
-pub const MAX_TOLD: usize = 16 * 1024;
+pub const MAX_TEXT: usize = 16 * 1024;
 
 /// One attempt to load policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct PolicyLoad {
     /// Time of the load, RFC 3339.
     pub at: String,
     /// The trigger of the load.
-    pub by: By,
+    pub by: LoadTrigger,
     /// The version in force after the load; empty if there is none yet.
     pub version: String,
     /// The outcome of the load.
@@ -23,7 +23,7 @@ pub struct PolicyLoad {
 
 /// The trigger of a policy load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum LoadTrigger {
     /// Process start.
     Start,
     /// A changed policy file.
@@ -43,11 +43,11 @@ pub enum LoadOutcome {
     Changed {
         /// The previous version.
         before: String,
-        /// The differences from it as text, of about [`MAX_TOLD`] bytes.
+        /// The differences from it as text, of about [`MAX_TEXT`] bytes.
         changes: String,
     },
     /// The policies were rejected, and those in force stay. Holds the report, of at most
-    /// [`MAX_TOLD`] bytes.
+    /// [`MAX_TEXT`] bytes.
     Refused(String),
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Loads {
     total: u64,
 }
 
-impl By {
+impl LoadTrigger {
     /// Returns the name of the trigger.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
             Self::Files => "files",
@@ -71,13 +71,13 @@ impl By {
 }
 
 impl LoadOutcome {
-    /// Creates a rejection from a report of any length, truncating it to [`MAX_TOLD`] bytes.
+    /// Creates a rejection from a report of any length, truncating it to [`MAX_TEXT`] bytes.
     pub fn refused(report: &str) -> Self {
         match report.len() {
-            0..=MAX_TOLD => Self::Refused(report.to_owned()),
+            0..=MAX_TEXT => Self::Refused(report.to_owned()),
             _ => {
-                const END: &str = "\n(the log has the rest)\n";
-                let end = report.floor_char_boundary(MAX_TOLD.saturating_sub(END.len()));
+                const END: &str = "\n(truncated; the log has the full report)\n";
+                let end = report.floor_char_boundary(MAX_TEXT.saturating_sub(END.len()));
                 Self::Refused(report.get(..end).unwrap_or_default().to_owned() + END)
             }
         }
@@ -106,7 +106,7 @@ mod tests {
         let mut loads = Loads::default();
         for number in 0..50 {
             let version = number.to_string();
-            loads.push(PolicyLoad { at: String::new(), by: By::Files, version, outcome: LoadOutcome::First });
+            loads.push(PolicyLoad { at: String::new(), by: LoadTrigger::Files, version, outcome: LoadOutcome::First });
         }
         let (latest, total) = loads.all();
         assert_eq!((latest.len(), total), (KEPT, 50));
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_long_report_is_cut_between_letters() {
         assert_eq!(LoadOutcome::refused("short"), LoadOutcome::Refused("short".to_owned()));
-        let LoadOutcome::Refused(told) = LoadOutcome::refused(&"ü".repeat(MAX_TOLD)) else { panic!("refused") };
-        assert!(told.len() <= MAX_TOLD && told.ends_with("the rest)\n"), "{}", told.len());
+        let LoadOutcome::Refused(told) = LoadOutcome::refused(&"ü".repeat(MAX_TEXT)) else { panic!("refused") };
+        assert!(told.len() <= MAX_TEXT && told.ends_with("full report)\n"), "{}", told.len());
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `facts` | readiness, and the policies in force |
+//! | `process_state` | readiness, and the policies in force |
 //! | [`loads`] | the last policy loads |
 //! | `decide` | decisions in JSON |
-//! | [`api`], [`desk`] | the admin API, and the operations that it delegates |
+//! | [`api`], [`operations`] | the admin API, and the operations that it delegates |
 //! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
 //! | `page` | the admin page for browsers |
 //! | `render` | rendering of expensive texts |
@@ -17,11 +17,11 @@ pub mod api;
 mod connections;
 mod deadline;
 mod decide;
-pub mod desk;
-mod facts;
 mod guard;
 pub mod loads;
+pub mod operations;
 mod page;
+mod process_state;
 mod render;
 pub mod rights;
 pub mod server;
@@ -39,8 +39,8 @@ use tokio::net::TcpListener;
 
 use self::api::Api;
 pub use self::decide::{Decide, Decided};
-pub use self::facts::{Facts, PolicyFacts, PolicyRequirement, Readiness, StoreState};
 use self::guard::AccessGuard;
+pub use self::process_state::{PolicyRequirement, PolicySummary, ProcessState, Readiness, StoreState};
 use self::render::Renderer;
 use self::rights::AdminRights;
 use self::server::{AdminHandshake, HttpServer};
@@ -93,12 +93,12 @@ pub struct PlainPage {
 pub async fn serve_public(
     listener: TcpListener,
     connections: usize,
-    facts: Arc<Facts>,
+    facts: Arc<ProcessState>,
     metrics: Arc<Metrics>,
     decide: Decide,
     shutdown: impl Future<Output = ()>,
 ) {
-    const ELSEWHERE: &str = "not here; there are /livez, /readyz, /healthcheck, /metrics and /json\n";
+    const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics and /json\n";
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&facts)))
@@ -128,7 +128,7 @@ pub async fn serve_stats(
 /// paths, and the API.
 pub async fn serve_admin(listener: TcpListener, administration: Administration, shutdown: impl Future<Output = ()>) {
     let Administration { api, pages, rights, metrics, connections, handshake } = administration;
-    let (list, front, port) = (list_of(&pages), page::Front::new(), HttpPort::Admin);
+    let (list, front, port) = (list_of(&pages), page::AdminPage::new(), HttpPort::Admin);
     let renderer = Renderer::new(port, Arc::clone(&metrics));
     let facts = Rendering { renderer: renderer.clone(), source: Arc::clone(&api.facts) };
     let mut shown = Router::new().route("/policies", get(policies).with_state(facts));
@@ -139,22 +139,22 @@ pub async fn serve_admin(listener: TcpListener, administration: Administration, 
     let guarded = |router: Router| router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::pages));
     let root = guarded(Router::new().route("/", any(|| async { list })));
     let open = root
-        .route_layer(middleware::from_fn_with_state(front.clone(), page::instead))
+        .route_layer(middleware::from_fn_with_state(front.clone(), page::serve_page))
         .merge(front.files())
         .route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::hosts));
     let router = guarded(shown)
         .merge(open)
         .merge(api::router(api, &guard))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not here; / lists what is\n") });
+        .fallback(|| async { (StatusCode::NOT_FOUND, "not found; / lists all paths\n") });
     HttpServer { listener, port, connections, handshake, metrics }.serve(router, shutdown).await;
 }
 
 /// Returns an index with one line per path.
 fn list_of(pages: &[PlainPage]) -> String {
     let own = [
-        ("/", "this list; for browsers a page"),
-        ("/policies", "the policies in force and the last change that was refused, as JSON"),
-        (api::DOCUMENT, "what the API below /api/v1 can be asked"),
+        ("/", "this list; in browsers, the admin page"),
+        ("/policies", "the policies in force and the last rejected change, as JSON"),
+        (api::DOCUMENT, "OpenAPI document of the API at /api/v1"),
     ];
     let mut lines: Vec<_> = pages.iter().map(|page| (page.path, page.help)).chain(own).collect();
     lines.sort_unstable();
@@ -164,16 +164,16 @@ fn list_of(pages: &[PlainPage]) -> String {
     })
 }
 
-async fn ready(State(facts): State<Arc<Facts>>) -> Response {
-    match facts.unready() {
+async fn ready(State(facts): State<Arc<ProcessState>>) -> Response {
+    match facts.not_ready_reason() {
         None => "ok\n".into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason).into_response(),
     }
 }
 
 /// Reports readiness with the bodies and status codes of envoyproxy/ratelimit.
-async fn healthcheck(State(facts): State<Arc<Facts>>) -> Response {
-    match facts.unready() {
+async fn healthcheck(State(facts): State<Arc<ProcessState>>) -> Response {
+    match facts.not_ready_reason() {
         None => "OK".into_response(),
         Some(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -212,7 +212,9 @@ async fn statistics(
     Ok(([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response())
 }
 
-async fn policies(State(Rendering { renderer, source }): State<Rendering<Arc<Facts>>>) -> Result<Response, Response> {
+async fn policies(
+    State(Rendering { renderer, source }): State<Rendering<Arc<ProcessState>>>,
+) -> Result<Response, Response> {
     renderer.render(move || Json(source.policies()).into_response()).await
 }
 

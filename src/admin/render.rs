@@ -38,7 +38,7 @@ impl Renderer {
     ) -> Result<T, Response> {
         let Ok(Ok(turn)) = tokio::time::timeout(self.wait, Arc::clone(&self.turn).acquire_owned()).await else {
             self.metrics.http.refused(self.port, HttpRefusal::Busy);
-            let why = format!("others have been read here for {:?}; try again\n", self.wait);
+            let why = format!("busy with other requests for {:?}; try again\n", self.wait);
             return Err((StatusCode::SERVICE_UNAVAILABLE, why).into_response());
         };
         // The permit is released when the work ends, not when the client disconnects.

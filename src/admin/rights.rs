@@ -34,7 +34,7 @@ pub struct AdminRights {
     /// Tokens in force; empty on a loopback listener without tokens.
     tokens: RwLock<Vec<Token>>,
     /// The right of clients without credentials.
-    stranger: Option<Right>,
+    anonymous: Option<Right>,
     /// `true` if pages need no token.
     pub(super) open_pages: bool,
     /// `true` if the `Host` header must name this machine. Without tokens, a page of another site
@@ -57,15 +57,15 @@ impl Token {
     /// A description of the problem, without the secret.
     pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, String> {
         let tokens = secrets(text).map(|(line, name, secret)| match secret.chars().count() {
-            0..MIN_LETTERS => Err(format!("a token has at least {MIN_LETTERS} letters, line {line} has fewer")),
+            0..MIN_LETTERS => Err(format!("line {line}: a token must have at least {MIN_LETTERS} characters")),
             _ if !secret.chars().all(|letter| letter.is_ascii_graphic()) => {
-                Err(format!("a token has letters, digits and signs of ASCII, line {line} has others"))
+                Err(format!("line {line}: a token must consist of printable ASCII characters"))
             }
             _ => Ok(Self { name: name.unwrap_or(unnamed).to_owned(), digest: digest(secret), right }),
         });
         let tokens: Vec<Self> = tokens.collect::<Result<_, _>>()?;
         match tokens.len() {
-            0 => Err("there is no token in it".to_owned()),
+            0 => Err("no token found".to_owned()),
             1..=MAX_TOKENS => Ok(tokens),
             found => Err(format!("at most {MAX_TOKENS} tokens, found {found}")),
         }
@@ -81,13 +81,13 @@ impl Token {
 impl AdminRights {
     /// Creates the rules of a loopback listener: every client has all rights.
     pub fn of_loopback(open_pages: bool) -> Self {
-        Self { tokens: RwLock::default(), stranger: Some(Right::Write), open_pages, checks_host: true }
+        Self { tokens: RwLock::default(), anonymous: Some(Right::Write), open_pages, checks_host: true }
     }
 
     /// Creates the rules of a listener that requires tokens. With no tokens, only clients with a
     /// certificate have access.
     pub fn of_tokens(tokens: Vec<Token>, open_pages: bool) -> Self {
-        Self { tokens: RwLock::new(tokens), stranger: None, open_pages, checks_host: false }
+        Self { tokens: RwLock::new(tokens), anonymous: None, open_pages, checks_host: false }
     }
 
     /// Replaces the tokens in force.
@@ -108,8 +108,8 @@ impl AdminRights {
     }
 
     /// Returns the right of clients that send no credentials.
-    pub(super) fn of_stranger(&self) -> Option<Right> {
-        self.stranger
+    pub(super) fn anonymous(&self) -> Option<Right> {
+        self.anonymous
     }
 }
 

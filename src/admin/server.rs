@@ -22,8 +22,8 @@ use tracing::{debug, warn};
 use super::connections::{Connections, TrackedConnection};
 use super::deadline::WriteDeadline;
 use crate::telemetry::http::{HttpCut, HttpPort};
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Timeout for the head of a request, and for the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,14 +91,14 @@ impl HttpServer {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let shared = Arc::new(ListenerState { port, handshake, metrics, router, stop: stop.clone() });
         let accept = async {
-            let failed = Seldom::default();
+            let failed = LogThrottle::default();
             loop {
                 connections.settle().await;
                 let (stream, address) = match listener.accept().await {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        if let Some(times) = failed.times() {
-                            warn!(%error, port = port.name(), times, "a connection could not be accepted");
+                        if let Some(times) = failed.due() {
+                            warn!(%error, port = port.name(), times, "failed to accept a connection");
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
@@ -143,7 +143,7 @@ impl ListenerState {
             }
         };
         let Err(error) = self.keep(secured, address, connection).await else { return };
-        debug!(%error, %address, "a connection ended with an error");
+        debug!(%error, %address, "connection failed");
         if let Some(cut) = cut_of(&error) {
             self.cut(cut, address);
         }

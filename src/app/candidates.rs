@@ -35,11 +35,11 @@ pub(super) fn begin(settings: &PolicySettings, installer: &Installer) -> io::Res
 fn try_out(read: &SourceReading, options: &CompileOptions, installer: &Installer) {
     let try_out = |loaded: Loaded| {
         let rules = loaded.policies.rules().count();
-        info!(version = loaded.policies.version(), rules, "policies tried out");
+        info!(version = loaded.policies.version(), rules, "candidate policies loaded");
         installer.policies.try_out(loaded.policies);
     };
     let read = read.as_ref().map_err(PolicyReport::clone);
     if let Err(report) = read.and_then(|sources| installer.compiler.load(sources, options, try_out)) {
-        error!("policies to be tried out are refused, and those before go on being tried:\n{report}");
+        error!("candidate policies rejected; previous candidates unchanged:\n{report}");
     }
 }

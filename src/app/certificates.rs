@@ -42,11 +42,11 @@ impl Certificates {
             match config {
                 Ok(config) => {
                     tls.replace(config);
-                    info!("changed certificates are in force");
+                    info!("certificates reloaded");
                 }
                 Err(problems) => {
                     let problems = problems.join("; ");
-                    error!(problems, "changed certificates are refused, those in force stay");
+                    error!(problems, "certificate reload failed; current certificates remain in force");
                 }
             }
         })

@@ -24,12 +24,12 @@ impl PolicyCompiler {
 
     /// Warns if a second set of the same size does not fit beside the policies in force, as a
     /// change requires.
-    pub(super) fn warn_of_little_room(&self) {
+    pub(super) fn warn_if_nearly_full(&self) {
         let (held, max) = (self.policies.memory(), self.memory_max);
         if held.saturating_mul(2) > max {
             warn!(
-                "policies take {held} of the {max} bytes of --policy-memory-max: a change of all of them will not fit beside \
-                 those in force, and will be refused; allow more"
+                "policies use {held} of {max} bytes (--policy-memory-max): a change of all of them would not fit \
+                 next to those in force and would be rejected; raise --policy-memory-max"
             );
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::policies::Installer;
-use crate::admin::loads::By;
+use crate::admin::loads::LoadTrigger;
 use crate::policy::source::files::PolicyLocations;
 use crate::policy::source::watch::{self, SourceReading};
 use crate::policy::{self, PolicyReport, Source};
@@ -60,35 +60,35 @@ impl Feed {
                 Err(report.to_string())
             }
         });
-        installed.inspect_err(|reason| self.installer.refuse(By::ControlPlane, reason))
+        installed.inspect_err(|reason| self.installer.refuse(LoadTrigger::ControlPlane, reason))
     }
 
     fn overlays_changed(&mut self, read: Result<Vec<Source>, PolicyReport>) {
         let overlays = match read {
             Ok(overlays) => overlays,
-            Err(report) => return self.installer.refuse(By::Files, &report),
+            Err(report) => return self.installer.refuse(LoadTrigger::Files, &report),
         };
-        let is_good_now = |refused: &&Vec<Source>| self.install(By::Files, refused, &overlays).is_ok();
+        let is_good_now = |refused: &&Vec<Source>| self.install(LoadTrigger::Files, refused, &overlays).is_ok();
         if self.refused.as_ref().filter(is_good_now).is_some() {
             (self.remote, self.overlays) = (self.refused.take(), Ok(overlays));
             return;
         }
         let installed = match &self.remote {
-            Some(remote) => self.install(By::Files, remote, &overlays),
+            Some(remote) => self.install(LoadTrigger::Files, remote, &overlays),
             // There is no update to overlay yet, but the overlays themselves may be invalid.
             None => self.installer.compiler.load(&overlays, &self.options, drop),
         };
         match installed {
             Ok(()) => self.overlays = Ok(overlays),
-            Err(report) => self.installer.refuse(By::Files, &report),
+            Err(report) => self.installer.refuse(LoadTrigger::Files, &report),
         }
     }
 
     fn install_with_known(&self, remote: &[Source]) -> Result<(), PolicyReport> {
-        self.install(By::ControlPlane, remote, self.overlays.as_ref().map_err(Clone::clone)?)
+        self.install(LoadTrigger::ControlPlane, remote, self.overlays.as_ref().map_err(Clone::clone)?)
     }
 
-    fn install(&self, by: By, remote: &[Source], overlays: &[Source]) -> Result<(), PolicyReport> {
+    fn install(&self, by: LoadTrigger, remote: &[Source], overlays: &[Source]) -> Result<(), PolicyReport> {
         let sources = [remote, overlays].concat();
         let install = |loaded| drop(self.installer.install(by, &sources, loaded));
         self.installer.compiler.load(&sources, &self.options, install)

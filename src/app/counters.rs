@@ -7,7 +7,7 @@ use super::stores::Stores;
 use crate::admin::api::ask::{CounterUsers, TallyView};
 use crate::admin::api::counter::{Changed, CounterView, GrantView, StateView, WindowView};
 use crate::admin::api::{ApiError, rfc3339};
-use crate::admin::desk::Deed;
+use crate::admin::operations::AuditEntry;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amended, Amendment, CounterReading, WindowLook};
 use crate::algorithm::quota::Window;
@@ -22,12 +22,12 @@ use crate::store::StoreError;
 
 /// Timeout for a call to the store. Longer than on the hot path, since a person waits and not a
 /// proxy.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the deadline of a call that starts now on behalf of an operator.
 pub(super) fn deadline() -> Instant {
     let now = Instant::now();
-    now.checked_add(PATIENCE).unwrap_or(now)
+    now.checked_add(STORE_TIMEOUT).unwrap_or(now)
 }
 
 /// Returns the callers that used up the counter of a descriptor.
@@ -39,7 +39,7 @@ pub(super) async fn who(service: &WorkerService, domain: &str, descriptor: &str)
     let rule_path = rule.path().to_owned();
     if rule.record().is_empty() {
         return Err(ApiError::NotFound(format!(
-            "rule `{rule_path}` records nobody; give its rate_limit `record: [key]`"
+            "rule `{rule_path}` does not record callers; add `record: [key]` to its rate_limit"
         )));
     }
     Ok(CounterUsers { rule: rule_path, tallies: tallies(service, &key).await? })
@@ -54,7 +54,7 @@ pub(super) async fn inspect(service: &WorkerService, domain: &str, descriptor: &
     let limit = limit_of(rule)?;
     let looked = amend(service, rule, key, Amendment::Look).await?;
     let (who, who_unknown) = match rule.record() {
-        [] => (Vec::new(), Some("the rule records nobody; `record: [key]` in its rate_limit would")),
+        [] => (Vec::new(), Some("callers not recorded; add `record: [key]` to rate_limit")),
         _ => (tallies(service, &key).await?, None),
     };
     Ok(CounterView {
@@ -79,13 +79,13 @@ pub(super) async fn change(
     domain: &str,
     descriptor: &str,
     amendment: Amendment,
-    deed: &Deed,
+    audit: &AuditEntry,
 ) -> Result<Changed, ApiError> {
     let snapshot = service.limiter().snapshot();
     let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
     let entries = owned.entries();
     let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
-    deed.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));
+    audit.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));
     let limit = limit_of(rule)?;
     let amended = amend(service, rule, key, amendment).await?;
     let (elsewhere_within, elsewhere) = elsewhere(stores, rule);
@@ -113,11 +113,11 @@ fn find<'a>(
     entries: &[Entry<'_>],
     keys: &'a mut KeyBuffer,
 ) -> Result<(&'a Rule, CounterKey<'a>, String), ApiError> {
-    let policies = live.ok_or_else(|| ApiError::Unavailable("no policy is loaded yet".to_owned()))?.policies();
+    let policies = live.ok_or_else(|| ApiError::Unavailable("no policy loaded yet".to_owned()))?.policies();
     let (rule, key) = policies.counter(domain, entries, keys).map_err(|none| ApiError::NotFound(none.to_string()))?;
     let keyed = policies.find(domain).and_then(|policy| policy.keyed_for(rule));
     if keyed.is_some() && entries.iter().any(|entry| Keyed::is_shown(entry.value)) {
-        let why = "hashes its values, and no counter is found by a hash: ask by the value itself";
+        let why = "hashes its values, and its counters cannot be looked up by hash; use the original value";
         return Err(ApiError::NotFound(format!("rule `{}` {why}", rule.path())));
     }
     let mut text = String::new();
@@ -128,7 +128,7 @@ fn find<'a>(
 /// Returns a warning if an entry has no value, which is rarely intended.
 fn bare(entries: &[Entry<'_>]) -> Option<String> {
     let key = entries.iter().find(|entry| entry.value.is_empty()).map(|entry| String::from_utf8_lossy(entry.key))?;
-    Some(format!("`{key}` has no value: this is the counter of `{key}=`; is the key right?"))
+    Some(format!("`{key}` has no value: this is the counter of `{key}=`; check the key"))
 }
 
 /// Returns the limit of a rule, or a refusal if the rule counts nothing.
@@ -136,7 +136,7 @@ fn limit_of(rule: &Rule) -> Result<&Limit, ApiError> {
     match rule.imposes() {
         Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
         Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => Err(ApiError::Conflict(format!(
-            "rule `{}` is a ban, requests_per_unit: 0: it counts nothing, and only another policy lets anybody through",
+            "rule `{}` is a ban (requests_per_unit: 0) and has no counter; to admit callers, change the policy",
             rule.path()
         ))),
     }
@@ -151,7 +151,8 @@ async fn amend(
     let amended = service.limiter().amend(rule, key, amendment, deadline()).await;
     amended.map_err(|error| {
         let is_unsure = matches!(error, StoreError::Late | StoreError::Lost) && amendment != Amendment::Look;
-        let unsure = if is_unsure { "; it may have been done all the same: look before you ask again" } else { "" };
+        let unsure =
+            if is_unsure { "; the change may have been applied: inspect the counter before you retry" } else { "" };
         ApiError::Unavailable(format!("{error}{unsure}"))
     })
 }
@@ -172,18 +173,17 @@ async fn tallies(service: &WorkerService, key: &CounterKey<'_>) -> Result<Vec<Ta
 /// that they leased before.
 fn elsewhere(stores: &Stores, rule: &Rule) -> (Option<Micros>, String) {
     let Some(remembered) = stores.remembered() else {
-        let own = "counters live in each process: other replicas have their own, which stay as they are";
+        let own = "applied to this process only; other replicas keep their own counters";
         return (None, own.to_owned());
     };
     let remembered = Micros::new(u64::try_from(remembered.as_micros()).unwrap_or(u64::MAX));
     let leased = rule.lease().map(|lease| lease.ttl);
     let seen = match remembered {
-        Micros::ZERO => "other replicas see it at once".to_owned(),
-        _ => format!("other replicas see it within {remembered}, for which they remember denials"),
+        Micros::ZERO => "other replicas see the change at once".to_owned(),
+        _ => format!("other replicas see the change within {remembered}, for which they cache denials"),
     };
-    let used = leased.map(|ttl| {
-        format!("; hits that any of them, this one too, took in advance are used for up to {ttl}, past a grant's end as well")
-    });
+    let used = leased
+        .map(|ttl| format!("; hits leased before by any replica may be used for up to {ttl}, even after a grant ends"));
     (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), seen + &used.unwrap_or_default())
 }
 

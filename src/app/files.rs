@@ -83,8 +83,8 @@ impl ConnectionLimits {
         };
         Self::divide(files, needs).map_err(|least| {
             format!(
-                "the process may have {} open files (RLIMIT_NOFILE) and needs at least {least} with --workers {workers}: \
-                 raise the limit, such as by `ulimit -n` or LimitNOFILE=",
+                "the limit of open files (RLIMIT_NOFILE) is {}, and --workers {workers} requires at least {least}: \
+                 raise the limit, for example with `ulimit -n` or LimitNOFILE=",
                 files.unwrap_or(usize::MAX)
             )
         })
@@ -122,8 +122,8 @@ impl ConnectionLimits {
         let Self { grpc: ConnectionBounds { total, .. }, wanted, files, .. } = self;
         if let (Some(files), true) = (files, total < wanted) {
             warn!(
-                "--max-connections: {wanted} do not fit into the {files} files that this process may have open \
-                 (RLIMIT_NOFILE): there will be {total} connections of gRPC at most"
+                "--max-connections {wanted} exceeds the limit of open files (RLIMIT_NOFILE {files}); \
+                 gRPC connections are limited to {total}"
             );
         }
     }

@@ -19,7 +19,7 @@ use crate::transport::Budget;
 /// Capacity of the queue to the thread. `Decide` bounds how many requests are decided concurrently.
 const MAX_WAITING: usize = 16;
 /// Response while the process shuts down.
-const ENDED: &str = "the process is ending";
+const ENDED: &str = "shutting down";
 
 /// A body with the channel for its response.
 type JsonRequest = (Bytes, oneshot::Sender<Decided>);
@@ -53,7 +53,9 @@ pub(super) fn decide(
         let asking = asking.clone();
         async move {
             if clients_have_rights {
-                return Decided::Forbidden("with --allow decisions are by gRPC, which knows who asks".to_owned());
+                return Decided::Forbidden(
+                    "--allow disables decisions over HTTP, which does not identify clients; use gRPC".to_owned(),
+                );
             }
             let (reply, replied) = oneshot::channel();
             if asking.send((body, reply)).await.is_err() {

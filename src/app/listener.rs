@@ -130,13 +130,13 @@ async fn remove_leftover(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(Error::new(ErrorKind::AlreadyExists, "a file is there that is no socket"));
+            return Err(Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
         }
         Ok(_) => {}
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Ok(_) => Err(Error::new(ErrorKind::AddrInUse, "another process listens there")),
+        Ok(_) => Err(Error::new(ErrorKind::AddrInUse, "another process listens on this path")),
         Err(error) => Err(error),
     }
 }

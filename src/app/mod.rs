@@ -8,11 +8,12 @@ mod certificates;
 mod compiler;
 mod control_plane;
 mod counters;
-mod desk;
+mod denial_sync;
 mod files;
 mod json;
 pub mod listener;
 mod observation;
+mod operations;
 mod pages;
 mod policies;
 mod prepare;
@@ -22,7 +23,6 @@ mod serving;
 mod spans;
 mod statistics;
 mod stores;
-mod telling;
 mod threads;
 mod web;
 pub mod workers;
@@ -37,8 +37,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::certificates::Certificates;
-use self::desk::Everybody;
+use self::denial_sync::DenialSync;
 use self::observation::Observation;
+use self::operations::WorkerOperations;
 use self::policies::Installer;
 use self::prepare::Listeners;
 pub use self::prepare::{CannotStart, Prepared, prepare};
@@ -46,10 +47,9 @@ use self::rights::Admission;
 use self::serving::Serving;
 use self::statistics::StatisticsServices;
 use self::stores::Stores;
-use self::telling::Telling;
 use self::web::Web;
 use self::workers::Workers;
-use crate::admin::Facts;
+use crate::admin::ProcessState;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::policy::source::watch;
@@ -59,14 +59,14 @@ use crate::transport::registry::Registry;
 use crate::xds::ControlPlane;
 
 /// Timeout for publishing the last denials to other replicas.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// State shared by all parts of the process.
 #[derive(Clone)]
 struct ProcessParts {
     metrics: Arc<Metrics>,
     policies: Arc<InForce>,
-    facts: Arc<Facts>,
+    facts: Arc<ProcessState>,
     stores: Stores,
     observation: Observation,
 }
@@ -99,14 +99,14 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let (installer, facts) = (Installer::new(&shared, &settings.policy.options), Arc::clone(&shared.facts));
     let read = installer.begin(prepared.policies);
     let try_out = candidates::begin(&settings.policy, &installer)?;
-    let ((telling, is_serving), ended) = (readiness::tell(&facts, &health).await, CancellationToken::new());
+    let ((mirroring, is_serving), ended) = (readiness::mirror(&facts, &health).await, CancellationToken::new());
     let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
     let follow_store = readiness::follow_store(&shared, serving.all_connected(), &service, &settings.readiness);
-    let telling_others = Telling::new(shared.stores.id(), &shared.observation.journal, &service);
-    let desk = Everybody::new(&settings, &service, &serving, installer.clone(), telling_others.clone());
+    let denial_sync = DenialSync::new(shared.stores.id(), &shared.observation.journal, &service);
+    let operations = WorkerOperations::new(&settings, &service, &serving, installer.clone(), denial_sync.clone());
     let connections = prepared.connections;
     let registry = Registry::new(connections.grpc, Arc::clone(&serving.budget), Arc::clone(&shared.metrics));
     let workers =
@@ -116,7 +116,8 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let end = || ended.clone().cancelled_owned();
     let decide = json::decide(&service, &settings.limits, registry.budget(), !settings.allowances.is_empty())?;
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
-    let web = Web { shared: shared.clone(), desk, rights: Arc::clone(&prepared.admission.rights), connections, tls };
+    let web =
+        Web { shared: shared.clone(), operations, rights: Arc::clone(&prepared.admission.rights), connections, tls };
     let mut background = vec![web.serve_admin(admin, end())];
     let stats = statistics.serve(prepared.stats, connections.stats, &shared.metrics, end());
     background.extend(stats.into_iter().chain(sending_spans));
@@ -124,9 +125,9 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
         follow_store,
         try_out,
         follow_policies(settings.policy, settings.xds, read, installer)?,
-        tokio::spawn(shared.stores.clone().tend()),
-        tokio::spawn(telling_others.clone().tell()),
-        tokio::spawn(shared.stores.clone().listen(Arc::clone(&service))),
+        tokio::spawn(shared.stores.clone().maintain()),
+        tokio::spawn(denial_sync.clone().run()),
+        tokio::spawn(shared.stores.clone().poll_servers(Arc::clone(&service))),
         tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
         follow_files([prepared.certificates, prepared.admin_certificates], prepared.admission, &shared.metrics),
     ];
@@ -139,14 +140,14 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     };
     tokio::select! {
         served = serve => served?,
-        () = stopping(shutdown, telling, &facts, &health, &settings.shutdown) => {}
+        () = stopping(shutdown, mirroring, &facts, &health, &settings.shutdown) => {}
     }
     health.end_watches().await;
     let all_finished = workers.stop(settings.shutdown.timeout).await;
     tasks.iter().for_each(JoinHandle::abort);
-    let _ = tokio::time::timeout(LAST_WORDS, telling_others.tell_now()).await;
+    let _ = tokio::time::timeout(PUBLISH_TIMEOUT, denial_sync.publish()).await;
     ended.cancel();
-    let _ = tokio::time::timeout(Duration::from_secs(1), futures_all(background)).await;
+    let _ = tokio::time::timeout(Duration::from_secs(1), join_tasks(background)).await;
     serving::settle(&service).await;
     StatisticsServices::end(sending);
     info!(all_finished, "stopped");
@@ -170,8 +171,8 @@ fn follow_policies(
 /// another replica.
 async fn stopping(
     shutdown: impl Future<Output = ()>,
-    telling: JoinHandle<()>,
-    facts: &Facts,
+    mirroring: JoinHandle<()>,
+    facts: &ProcessState,
     health: &Health,
     settings: &ShutdownSettings,
 ) {
@@ -180,13 +181,13 @@ async fn stopping(
     facts.drain();
     // Set here, so that health is updated before this function continues. The task that also
     // updates it must end first.
-    telling.abort();
-    let _ = telling.await;
+    mirroring.abort();
+    let _ = mirroring.await;
     health.set(false).await;
     tokio::time::sleep(settings.delay).await;
 }
 
-async fn futures_all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+async fn join_tasks(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     for task in tasks {
         let _ = task.await;
     }

@@ -12,7 +12,7 @@ use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
 
 /// Interval at which the counts of rules are sampled.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The observed state of decisions.
 #[derive(Clone)]
@@ -29,9 +29,9 @@ impl Observation {
 
     /// Samples rates and updates metrics, forever.
     pub(super) async fn follow(self, policies: Arc<InForce>, metrics: Arc<Metrics>) {
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut last, mut told) = (Instant::now(), Lost::default());
+        let (mut last, mut reported) = (Instant::now(), Lost::default());
         loop {
             ticks.tick().await;
             let now = Instant::now();
@@ -39,12 +39,12 @@ impl Observation {
                 self.rates.lock().look(live.generation(), live.looks(), now.saturating_duration_since(last));
                 last = now;
             }
-            self.journal.tend();
+            self.journal.expire();
             metrics.journal.bytes.set(i64::try_from(self.journal.bytes()).unwrap_or(i64::MAX));
             let lost = self.journal.lost();
-            metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(told.dropped));
-            metrics.journal.replaced.inc_by(lost.replaced.saturating_sub(told.replaced));
-            told = lost;
+            metrics.journal.dropped.inc_by(lost.dropped.saturating_sub(reported.dropped));
+            metrics.journal.replaced.inc_by(lost.replaced.saturating_sub(reported.replaced));
+            reported = lost;
         }
     }
 }

@@ -12,8 +12,8 @@ pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<PlainP
     let rlconfig = move || policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing());
     let stats = move || stats(&metrics);
     vec![
-        PlainPage { path: "/rlconfig", help: "all limits in force, a line each", text: Arc::new(rlconfig) },
-        PlainPage { path: "/stats", help: "what this process is, and what it has counted", text: Arc::new(stats) },
+        PlainPage { path: "/rlconfig", help: "all limits in force, one per line", text: Arc::new(rlconfig) },
+        PlainPage { path: "/stats", help: "version, process ID and statistics", text: Arc::new(stats) },
     ]
 }
 

@@ -8,8 +8,8 @@ use tracing::{error, info, warn};
 
 use super::ProcessParts;
 use super::compiler::PolicyCompiler;
-use crate::admin::loads::{By, LoadOutcome, MAX_TOLD, PolicyLoad};
-use crate::admin::{Facts, PolicyFacts};
+use crate::admin::loads::{LoadOutcome, LoadTrigger, MAX_TEXT, PolicyLoad};
+use crate::admin::{PolicySummary, ProcessState};
 use crate::limiter::InForce;
 use crate::policy::diff::{diff, text_of};
 use crate::policy::source::files;
@@ -30,7 +30,7 @@ impl First {
     pub(super) fn load(settings: &Settings) -> Self {
         let (policy, is_remote) = (&settings.policy, settings.xds.is_some());
         if policy.places.paths.is_empty() && !is_remote {
-            let why = "error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY";
+            let why = "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies";
             return Self { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
         }
         match files::read(&policy.places) {
@@ -78,7 +78,7 @@ pub(super) async fn follow(settings: PolicySettings, known: SourceReading, insta
             let (read, installer, options) = (finds.borrow_and_update().clone(), installer.clone(), settings.options);
             let load = move || read.into_iter().for_each(|read| installer.changed(read, &options));
             if let Err(error) = tokio::task::spawn_blocking(load).await {
-                error!("a change of the policies was not loaded: {error}");
+                error!("policy reload failed: {error}");
             }
         }
     };
@@ -89,7 +89,7 @@ pub(super) async fn follow(settings: PolicySettings, known: SourceReading, insta
 #[derive(Clone)]
 pub(super) struct Installer {
     pub(super) policies: Arc<InForce>,
-    pub(super) facts: Arc<Facts>,
+    pub(super) facts: Arc<ProcessState>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) compiler: PolicyCompiler,
     /// The contents of the files at the last load, so that the file watcher and a reload do not
@@ -115,9 +115,11 @@ impl Installer {
     /// they were compiled from.
     pub(super) fn begin(&self, first: First) -> SourceReading {
         match first.loaded {
-            Ok(Some(loaded)) => drop(self.install(By::Start, first.read.as_deref().unwrap_or_default(), loaded)),
+            Ok(Some(loaded)) => {
+                drop(self.install(LoadTrigger::Start, first.read.as_deref().unwrap_or_default(), loaded))
+            }
             Ok(None) => {}
-            Err(report) => self.refuse(By::Start, &report),
+            Err(report) => self.refuse(LoadTrigger::Start, &report),
         }
         self.handled.lock().clone_from(&first.read);
         first.read
@@ -128,7 +130,7 @@ impl Installer {
     fn reload(&self, settings: &PolicySettings) -> Result<PolicyLoad, PolicyReport> {
         let mut handled = self.handled.lock();
         *handled = files::read(&settings.places);
-        self.load(By::Admin, &handled, &settings.options)
+        self.load(LoadTrigger::Admin, &handled, &settings.options)
     }
 
     /// Loads changed files, unless a reload has already handled the same contents.
@@ -137,11 +139,16 @@ impl Installer {
         if *handled != read {
             *handled = read;
             // `load` reports a rejection.
-            let _ = self.load(By::Files, &handled, options);
+            let _ = self.load(LoadTrigger::Files, &handled, options);
         }
     }
 
-    fn load(&self, by: By, read: &SourceReading, options: &policy::CompileOptions) -> Result<PolicyLoad, PolicyReport> {
+    fn load(
+        &self,
+        by: LoadTrigger,
+        read: &SourceReading,
+        options: &policy::CompileOptions,
+    ) -> Result<PolicyLoad, PolicyReport> {
         let sources = read.as_ref().map_err(PolicyReport::clone);
         let install =
             |sources: &[Source]| self.compiler.load(sources, options, |loaded| self.install(by, sources, loaded));
@@ -149,10 +156,10 @@ impl Installer {
     }
 
     /// Puts policies in force, then computes the differences from the previous ones.
-    pub(super) fn install(&self, by: By, sources: &[Source], loaded: Loaded) -> PolicyLoad {
+    pub(super) fn install(&self, by: LoadTrigger, sources: &[Source], loaded: Loaded) -> PolicyLoad {
         let before = self.policies.snapshot();
         let policies = loaded.policies;
-        let facts = PolicyFacts {
+        let facts = PolicySummary {
             version: policies.version().to_owned(),
             loaded_at: jiff::Timestamp::now().to_string(),
             files: sources.iter().map(|source| source.name.clone()).collect(),
@@ -165,36 +172,36 @@ impl Installer {
             warn!("policy warnings:\n{}", loaded.warnings);
         }
         if facts.domains.is_empty() {
-            warn!("the policies have no domain: no request is limited");
+            warn!("policies define no domain; no request is limited");
         }
         info!(version = facts.version, domains = facts.domains.len(), rules = facts.rules, "policies in force");
         self.policies.install(policies);
-        self.compiler.warn_of_little_room();
+        self.compiler.warn_if_nearly_full();
         self.metrics.policy_load(true);
         let (at, version) = (facts.loaded_at.clone(), facts.version.clone());
-        self.facts.loaded(facts);
+        self.facts.record_policies(facts);
         let outcome = match (before.as_deref(), self.policies.snapshot().as_deref()) {
             (Some(before), Some(now)) => {
                 let (before, now) = (before.policies(), now.policies());
-                let changes = text_of(&diff(before, now), MAX_TOLD);
+                let changes = text_of(&diff(before, now), MAX_TEXT);
                 LoadOutcome::Changed { before: before.version().to_owned(), changes }
             }
             (None, _) | (_, None) => LoadOutcome::First,
         };
         let load = PolicyLoad { at, by, version, outcome };
-        self.facts.tried(load.clone());
+        self.facts.record_load(load.clone());
         load
     }
 
-    pub(super) fn refuse(&self, by: By, report: &impl fmt::Display) {
+    pub(super) fn refuse(&self, by: LoadTrigger, report: &impl fmt::Display) {
         match self.policies.snapshot().is_some() {
-            true => error!("a change of the policies is refused, the running ones stay in force:\n{report}"),
-            false => error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}"),
+            true => error!("policy change rejected; policies in force unchanged:\n{report}"),
+            false => error!("policies rejected; calls return UNAVAILABLE until valid policies are loaded:\n{report}"),
         }
         self.metrics.policy_load(false);
         let (report, version) = (report.to_string(), self.facts.policies().version);
         let (at, outcome) = (jiff::Timestamp::now().to_string(), LoadOutcome::refused(&report));
-        self.facts.refused(report);
-        self.facts.tried(PolicyLoad { at, by, version, outcome });
+        self.facts.record_rejection(report);
+        self.facts.record_load(PolicyLoad { at, by, version, outcome });
     }
 }

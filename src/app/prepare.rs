@@ -66,7 +66,8 @@ impl Public {
         if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
             let port = address.port();
             info!(
-                "these are the examples of config/policies; try: tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+                "serving the examples in config/policies; try: \
+                 tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
             );
         }
         Ok((grpc, http))
@@ -98,11 +99,11 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     }
     let listeners = bind(&settings.listen, &mut problems).await;
     let stats = statistics::bind(&settings.stats, &mut problems).await;
-    let mut told = |found: Vec<String>| problems.0.extend(found.iter().map(|what| format!("error: {what}")));
-    let certificates = settings.tls.clone().map(Certificates::load).transpose().map_err(&mut told);
-    let admin_certificates = settings.admin.tls.clone().map(Certificates::load).transpose().map_err(&mut told);
-    let admission = Admission::load(&settings.admin, settings.listen.admin.ip().is_loopback()).map_err(&mut told);
-    let connections = ConnectionLimits::new(settings, open_files).map_err(|what| told(vec![what]));
+    let mut report = |found: Vec<String>| problems.0.extend(found.iter().map(|what| format!("error: {what}")));
+    let certificates = settings.tls.clone().map(Certificates::load).transpose().map_err(&mut report);
+    let admin_certificates = settings.admin.tls.clone().map(Certificates::load).transpose().map_err(&mut report);
+    let admission = Admission::load(&settings.admin, settings.listen.admin.ip().is_loopback()).map_err(&mut report);
+    let connections = ConnectionLimits::new(settings, open_files).map_err(|what| report(vec![what]));
     match (listeners, certificates, admin_certificates, admission, connections, problems.0.as_slice()) {
         (Some(listeners), Ok(certificates), Ok(admin_certificates), Ok(admission), Ok(connections), []) => {
             Ok(Prepared { listeners, policies, certificates, admission, admin_certificates, connections, stats })

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::ProcessParts;
 use super::serving::WorkerService;
 use super::stores::Stores;
-use crate::admin::{Facts, PolicyRequirement, StoreState};
+use crate::admin::{PolicyRequirement, ProcessState, StoreState};
 use crate::grpc::health::Health;
 use crate::settings::ReadinessSettings;
 
@@ -20,12 +20,12 @@ use crate::settings::ReadinessSettings;
 /// store takes a few milliseconds.
 const OPEN_AFTER: Duration = Duration::from_secs(1);
 /// Polling interval for the state of the store.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Creates the initial state: no policies loaded, and the store not reached unless readiness does
 /// not depend on it.
-pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts> {
-    let facts = Arc::new(Facts::new(needs(settings)));
+pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<ProcessState> {
+    let facts = Arc::new(ProcessState::new(needs(settings)));
     if stores.are_ready_at_once() {
         facts.set_store(StoreState::Ready);
     }
@@ -43,19 +43,19 @@ fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
 
 /// Mirrors the readiness of HTTP in the gRPC health service: once immediately, then on every
 /// change. Returns the task that does so, and a channel with the last state set.
-pub(super) async fn tell(facts: &Facts, health: &Health) -> (JoinHandle<()>, watch::Receiver<bool>) {
+pub(super) async fn mirror(facts: &ProcessState, health: &Health) -> (JoinHandle<()>, watch::Receiver<bool>) {
     let (mut readiness, health) = (facts.readiness(), health.clone());
     let is_ready = readiness.borrow_and_update().is_ready();
     health.set(is_ready).await;
-    let (said, is_serving) = watch::channel(is_ready);
-    let telling = tokio::spawn(async move {
+    let (sender, is_serving) = watch::channel(is_ready);
+    let mirroring = tokio::spawn(async move {
         while readiness.changed().await.is_ok() {
             let is_ready = readiness.borrow_and_update().is_ready();
             health.set(is_ready).await;
-            said.send_replace(is_ready);
+            sender.send_replace(is_ready);
         }
     });
-    (telling, is_serving)
+    (mirroring, is_serving)
 }
 
 /// Waits until health is SERVING, for at most [`OPEN_AFTER`]. Earlier clients would see
@@ -83,7 +83,7 @@ pub(super) fn follow_store(
             stores.ready().await;
             all_connected.await;
         });
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut is_reached, mut before) = (false, StoreState::NotReached);
         loop {
@@ -116,14 +116,17 @@ pub(super) fn follow_store(
 fn log(before: StoreState, state: StoreState, detail: Option<String>) {
     match (before, state) {
         (_, StoreState::Replica) => {
-            warn!(address = detail, "redis is a replica, which takes no writes; waiting for a master at this address");
+            warn!(address = detail, "Redis is a read-only replica; waiting for a master at this address");
         }
         (_, StoreState::Forbidden) => {
-            warn!(error = detail, "redis refuses commands that decisions need; not ready until its user may send them");
+            warn!(
+                error = detail,
+                "Redis denies commands that decisions require; not ready until its user has the permissions"
+            );
         }
-        (_, StoreState::Lost) => warn!("no connection to the store is open: not ready"),
+        (_, StoreState::Lost) => warn!("store disconnected; not ready"),
         (StoreState::Lost | StoreState::Replica | StoreState::Forbidden, StoreState::Ready) => {
-            info!("the store is connected again")
+            info!("store reconnected")
         }
         (_, StoreState::Ready | StoreState::NotReached) => {}
     }

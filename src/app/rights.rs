@@ -53,11 +53,11 @@ impl Admission {
             |contents| match tokens(&settings, &contents) {
                 Ok(tokens) => {
                     rights.replace(tokens);
-                    info!("changed tokens are in force");
+                    info!("tokens reloaded");
                 }
                 Err(problems) => {
                     let problems = problems.join("; ");
-                    error!(problems, "changed tokens are refused, those in force stay");
+                    error!(problems, "token reload failed; current tokens remain in force");
                 }
             },
         )

@@ -22,7 +22,7 @@ use crate::settings::{AnswerSettings, LimitSettings, Settings};
 use crate::spans::Tracer;
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
-use crate::telemetry::seldom::Seldom;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::Budget;
 use crate::transport::server::TransportServer;
 use crate::transport::socket::Accepted;
@@ -100,7 +100,7 @@ impl Serving {
     pub(super) fn service(&self) -> Arc<WorkerService> {
         let ProcessParts { policies, stores, metrics, observation, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
-        let limiter = limiter.with_pen(observation.journal.pen());
+        let limiter = limiter.with_recorder(observation.journal.recorder());
         let (metrics, style) = (Arc::clone(metrics), self.answers.style.clone());
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
         let service = service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
@@ -131,11 +131,11 @@ impl Serving {
                     budget,
                     metrics,
                     drain,
-                    warned: Seldom::default(),
+                    warned: LogThrottle::default(),
                 };
                 server.serve(incoming, move |client| services.for_client(client)).await;
             }
-            Err(error) => error!(%error, "a worker failed"),
+            Err(error) => error!(%error, "worker failed"),
         }
         settle(&service).await;
     }
@@ -152,7 +152,7 @@ impl Serving {
 /// Starts the request log, if enabled.
 fn request_log() -> Option<Arc<RequestLog>> {
     let log =
-        RequestLog::begin().inspect_err(|error| error!(%error, "requests are not logged: no thread to write them"));
+        RequestLog::begin().inspect_err(|error| error!(%error, "request log disabled: failed to start its thread"));
     log.ok().flatten().map(Arc::new)
 }
 

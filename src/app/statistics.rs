@@ -17,7 +17,7 @@ use crate::telemetry::stats::Stats;
 use crate::telemetry::statsd::{self, Sending};
 
 /// Timeout for the last send at shutdown.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The configured statistics.
 pub(super) struct StatisticsServices {
@@ -74,9 +74,9 @@ impl StatisticsServices {
     /// Sends the remaining statistics.
     pub(super) fn end(sending: Option<Sending>) {
         if let Some(sending) = sending
-            && !sending.stop(LAST_WORDS)
+            && !sending.stop(FLUSH_TIMEOUT)
         {
-            warn!("the last statistics could not be sent in time");
+            warn!("timed out sending the last statistics");
         }
     }
 }
@@ -89,11 +89,11 @@ fn mappings(settings: &PrometheusSettings) -> Mappings {
     match read.and_then(|text| Mappings::read(&file, &text)) {
         Ok((mappings, warnings)) => {
             warnings.iter().for_each(|warning| warn!("--stats-prometheus-mapper: {warning}"));
-            info!(file, "the names of statistics are mapped by a file");
+            info!(file, "statistics mapping loaded");
             mappings
         }
         Err(error) => {
-            warn!("--stats-prometheus-mapper: {error}; the built-in mapping stands in");
+            warn!("--stats-prometheus-mapper: {error}; using the built-in mapping");
             builtin()
         }
     }

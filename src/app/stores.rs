@@ -40,7 +40,7 @@ pub(super) struct Stores {
     denials: Option<Arc<DenialTable>>,
     metrics: Arc<Metrics>,
     /// The last report of each server, by address.
-    told: Arc<Mutex<HashMap<String, ServerInfo>>>,
+    reports: Arc<Mutex<HashMap<String, ServerInfo>>>,
 }
 
 impl Stores {
@@ -55,7 +55,7 @@ impl Stores {
             StoreLocation::Redis(_) | StoreLocation::Memory => None,
         };
         let id = format!("{:032x}", rand::random::<u128>()).into();
-        Self { settings, id, memory, replicas, denials, metrics, told: Arc::default() }
+        Self { settings, id, memory, replicas, denials, metrics, reports: Arc::default() }
     }
 
     /// Returns the unique id of this process among those on the same store.
@@ -113,11 +113,11 @@ impl Stores {
         let found = store.check_up().await;
         found.errors.iter().for_each(|problem| error!("{problem}"));
         found.warnings.iter().for_each(|problem| warn!("{problem}"));
-        info!("the store is connected");
+        info!("store connected");
     }
 
     /// Maintains the state shared by the workers, forever.
-    pub(super) async fn tend(self) {
+    pub(super) async fn maintain(self) {
         tokio::join!(self.sweep(), self.count_replicas());
     }
 
@@ -133,14 +133,14 @@ impl Stores {
     }
 
     /// Returns the last report of each server, by address.
-    pub(super) fn told(&self) -> HashMap<String, ServerInfo> {
-        self.told.lock().clone()
+    pub(super) fn reports(&self) -> HashMap<String, ServerInfo> {
+        self.reports.lock().clone()
     }
 
     /// Polls the servers through the store of a service, forever. Records their reports, and warns
     /// of restarts, which may lose counters.
-    pub(super) async fn listen(self, asked: Arc<WorkerService>) {
-        let Some(store) = asked.limiter().store().redis() else { return };
+    pub(super) async fn poll_servers(self, service: Arc<WorkerService>) {
+        let Some(store) = service.limiter().store().redis() else { return };
         let (mut runs, mut replicas) = (HashMap::<String, String>::new(), HashSet::new());
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -151,7 +151,7 @@ impl Stores {
                 self.metrics.servers.set(&server.address, server.evicted_keys, seconds(server.clock_offset_us));
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
-                    warn!(address = server.address, "a server of the store has restarted");
+                    warn!(address = server.address, "store server restarted");
                     self.metrics.exceptions.store_restarts.inc();
                 }
             }
@@ -164,9 +164,9 @@ impl Stores {
             for address in gone {
                 runs.remove(&address);
                 self.metrics.servers.forget(&address);
-                self.told.lock().remove(&address);
+                self.reports.lock().remove(&address);
             }
-            self.told.lock().extend(servers.into_iter().map(|server| (server.address.clone(), told(server))));
+            self.reports.lock().extend(servers.into_iter().map(|server| (server.address.clone(), server_info(server))));
         }
     }
 
@@ -207,7 +207,7 @@ fn seconds(micros: i64) -> f64 {
     if micros < 0 { -length } else { length }
 }
 
-fn told(server: ServerTold) -> ServerInfo {
+fn server_info(server: ServerTold) -> ServerInfo {
     ServerInfo {
         at: jiff::Timestamp::now().to_string(),
         role: server.role,

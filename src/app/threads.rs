@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 const WORK_NICE: i32 = 10;
 
 /// Lowers the priority of this thread, if the system allows it.
-fn give_way() {
+fn lower_priority() {
     // Linux applies it to the calling thread alone.
     let _ = rustix::process::nice(WORK_NICE);
 }
@@ -27,7 +27,7 @@ pub(super) fn spawn<F: Future<Output = ()>>(
     let (alive, aborted) = oneshot::channel::<Infallible>();
     let (running, ended) = oneshot::channel::<Infallible>();
     // Begun by the runtime are those of `spawn_blocking` alone.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().on_thread_start(give_way).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().on_thread_start(lower_priority).build()?;
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {

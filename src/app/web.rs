@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tracing::error;
 
-use super::desk::Everybody;
 use super::files::ConnectionLimits;
+use super::operations::WorkerOperations;
 use super::{ProcessParts, pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
@@ -20,7 +20,7 @@ use crate::transport::tls::{ServerTls, client_name};
 /// The parts of the admin server.
 pub(super) struct Web {
     pub(super) shared: ProcessParts,
-    pub(super) desk: Everybody,
+    pub(super) operations: WorkerOperations,
     pub(super) rights: Arc<AdminRights>,
     pub(super) connections: ConnectionLimits,
     /// TLS of the admin port; `None` for plaintext.
@@ -44,7 +44,7 @@ pub(super) fn serve_public(
     threads::spawn("http", move || async move {
         match TcpListener::from_std(listener) {
             Ok(listener) => admin::serve_public(listener, connections, facts, metrics, decide, end).await,
-            Err(error) => error!(%error, "HTTP is not served"),
+            Err(error) => error!(%error, "failed to serve HTTP"),
         }
     })
 }
@@ -66,7 +66,7 @@ impl Web {
                 policies,
                 journal: observation.journal,
                 rates: observation.rates,
-                desk: Arc::new(self.desk),
+                operations: Arc::new(self.operations),
                 begun: jiff::Timestamp::now(),
             },
             rights: self.rights,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::listener::Listener;
-use crate::telemetry::seldom::Seldom;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::registry::Registry;
 use crate::transport::socket::Accepted;
 
@@ -54,7 +54,7 @@ impl Workers {
             let work = move || async move {
                 tokio::select! {
                     () = serve(incoming, drain) => {}
-                    () = abort.cancelled_owned() => warn!("connections were cut off at the end of the drain"),
+                    () = abort.cancelled_owned() => warn!("drain timed out; connections dropped"),
                 }
             };
             let thread = std::thread::Builder::new().name(format!("grpc-{number}"));
@@ -67,22 +67,22 @@ impl Workers {
     /// Accepts connections and assigns them to the workers round-robin, until dropped. Connections
     /// beyond the bounds are closed.
     pub async fn accept(&self, listener: &Listener, registry: &Arc<Registry>) {
-        let failed = Seldom::default();
+        let failed = LogThrottle::default();
         for queue in self.queues.iter().cycle() {
             let accepted = loop {
                 match listener.accept().await.map(|carrier| (registry.register(carrier.peer()), carrier)) {
                     Ok((Some(registration), carrier)) => break Accepted { carrier, registration },
                     Ok((None, _)) => {}
                     Err(error) => {
-                        if let Some(times) = failed.times() {
-                            warn!(%error, times, "a connection could not be accepted");
+                        if let Some(times) = failed.due() {
+                            warn!(%error, times, "failed to accept a connection");
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
             };
             if queue.send(accepted).await.is_err() {
-                error!("a worker has ended; its connection is dropped");
+                error!("worker has ended; connection dropped");
             }
         }
     }

@@ -198,7 +198,7 @@ async fn answer_by_tonic<S: Store>(context: Arc<CallContext<S>>, head: CallHead,
 /// Finishes a recording with the status of its call.
 pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&Status>) {
     if let Some(mut recording) = recording {
-        recording.told().status = Some(error.map_or(0, |status| status.code().into()));
+        recording.attributes_mut().status = Some(error.map_or(0, |status| status.code().into()));
     }
 }
 

@@ -20,8 +20,8 @@ use crate::limiter::{self, Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::spans::{Recording, SpanAttributes, Tracer};
 use crate::store::Store;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{Latency, Metrics};
-use crate::telemetry::seldom::Seldom;
 use crate::transport::Budget;
 
 /// Maximum bytes shown of a forbidden domain and of the client's names.
@@ -38,8 +38,8 @@ pub struct Rls<S> {
     timeout: Duration,
     /// Budget for the memory of large requests during store calls, shared by all services.
     budget: Arc<Budget>,
-    forbidden: Seldom,
-    invalid: Seldom,
+    forbidden: LogThrottle,
+    invalid: LogThrottle,
     tracer: Option<Tracer>,
     /// Logs requests, if enabled.
     request_log: Option<Arc<RequestLog>>,
@@ -64,7 +64,7 @@ impl<S: Store> Rls<S> {
     ) -> Self {
         let latency = metrics.call_latency();
         let budget = large_request::budget_for(&bounds);
-        let (forbidden, invalid) = (Seldom::default(), Seldom::default());
+        let (forbidden, invalid) = (LogThrottle::default(), LogThrottle::default());
         Self {
             limiter,
             metrics,
@@ -124,7 +124,7 @@ impl<S: Store> Rls<S> {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         async move {
-            let mut attributes = recording.as_mut().map(|recording| recording.told());
+            let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());
             let request = self.read(message, rights, attributes.as_deref_mut());
             let answered = match &request {
                 Ok(request) => self.answer_request(message, request, deadline, attributes, answer).await,
@@ -188,7 +188,7 @@ impl<S: Store> Rls<S> {
     fn forbidden(&self, domain: &str, rights: &DomainRights) -> Status {
         self.metrics.guard.forbidden.inc();
         let domain = excerpt(domain, MAX_SHOWN);
-        if let Some(times) = self.forbidden.times() {
+        if let Some(times) = self.forbidden.due() {
             let client = rights.to_string();
             let client = excerpt(&client, MAX_SHOWN);
             warn!(domain = &*domain, client = &*client, peer = ?rights.peer(), times, "client requested a domain that --allow does not grant");
@@ -207,7 +207,7 @@ impl<S: Store> Rls<S> {
         match unreadable {
             RequestError::Invalid(invalid) => {
                 self.metrics.invalid_request();
-                if let Some(times) = self.invalid.times() {
+                if let Some(times) = self.invalid.due() {
                     warn!(reason = %invalid, times, "invalid requests rejected; most proxies admit a request after this error");
                 }
                 Status::invalid_argument(invalid.to_string())

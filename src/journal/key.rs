@@ -78,7 +78,7 @@ pub enum NoEntries {
 impl fmt::Display for NoEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CutShort => f.write_str("the key is cut short (`…`): give its entries in full"),
+            Self::CutShort => f.write_str("the key is truncated (`…`); provide its entries in full"),
             Self::Escape(found) => {
                 write!(f, r"expected one of \, \\ \= \… \u{{0}} \xff after a backslash, found `{found}`")
             }

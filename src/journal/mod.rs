@@ -13,16 +13,16 @@
 //! | [`summary`] | the most frequent keys of a larger stream |
 //! | `page` | the denials of one worker, per minute |
 //! | `reading` | merging the pages of all workers |
-//! | [`told`] | the exchange between processes on the same store |
+//! | [`peers`] | the exchange between processes on the same store |
 //! | [`rates`] | decision rates per rule, over a second, a minute and 15 minutes |
 
 pub mod key;
 mod page;
+pub mod peers;
 pub mod rates;
 mod reading;
 mod record;
 pub mod summary;
-pub mod told;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use parking_lot::Mutex;
 
 pub use self::page::Lost;
 use self::page::{SLICE, SLICES, WorkerDenials};
+pub use self::peers::PeerDenials;
 pub use self::reading::{DenialFilter, DeniedKey, RecentDenials};
 pub use self::record::{DenialEvent, DenialRecord, Why};
-pub use self::told::PeerDenials;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::Entry;
 
@@ -47,23 +47,23 @@ pub struct Journal {
 
 /// A recorder of denials for one worker. Writes its own page and never waits for other workers.
 #[derive(Clone, Debug, Default)]
-pub struct Pen(Option<Arc<Mutex<WorkerDenials>>>);
+pub struct Recorder(Option<Arc<Mutex<WorkerDenials>>>);
 
 impl Journal {
-    /// Creates an empty journal of at most `max_bytes` for `pens` workers. With no bytes it stays
-    /// empty and costs nothing.
-    pub fn new(max_bytes: usize, pens: usize) -> Arc<Self> {
-        Arc::new(Self { pages: Mutex::default(), page_bytes: max_bytes.checked_div(pens).unwrap_or_default() })
+    /// Creates an empty journal of at most `max_bytes` for a number of workers. With no bytes it
+    /// stays empty and costs nothing.
+    pub fn new(max_bytes: usize, workers: usize) -> Arc<Self> {
+        Arc::new(Self { pages: Mutex::default(), page_bytes: max_bytes.checked_div(workers).unwrap_or_default() })
     }
 
     /// Creates a recorder with its own page.
-    pub fn pen(&self) -> Pen {
+    pub fn recorder(&self) -> Recorder {
         if self.page_bytes == 0 {
-            return Pen::default();
+            return Recorder::default();
         }
         let page = Arc::new(Mutex::new(WorkerDenials::new(self.page_bytes)));
         self.pages.lock().push(Arc::clone(&page));
-        Pen(Some(page))
+        Recorder(Some(page))
     }
 
     /// Returns `true` if the journal records anything.
@@ -85,7 +85,7 @@ impl Journal {
     }
 
     /// Drops expired minutes. Called periodically in the background, off the workers.
-    pub fn tend(&self) {
+    pub fn expire(&self) {
         let now = now();
         for page in self.pages() {
             // Deallocate only after the page is unlocked.
@@ -100,9 +100,9 @@ impl Journal {
     }
 
     /// Returns the denials known to this process and those received from other processes.
-    pub fn read_with(&self, told: Vec<PeerDenials>) -> RecentDenials {
+    pub fn read_with(&self, peers: Vec<PeerDenials>) -> RecentDenials {
         let own = self.pages().into_iter().map(|page| page.lock().slices());
-        RecentDenials::of(own.chain([told.into_iter().map(|told| told.0).collect()]), now())
+        RecentDenials::of(own.chain([peers.into_iter().map(|peer| peer.0).collect()]), now())
     }
 
     /// Returns the minutes that may have denials, numbered since the epoch, up to the current one.
@@ -127,7 +127,7 @@ impl Journal {
     }
 }
 
-impl Pen {
+impl Recorder {
     /// Returns `true` if denials are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()

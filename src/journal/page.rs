@@ -145,14 +145,14 @@ fn own_version<'a>(known: &'a mut Option<(Arc<str>, Arc<str>)>, version: &Arc<st
 
 impl RuleDenials {
     /// Creates the part of a rule in a received message.
-    pub(super) fn told(domain: Box<str>, rule: Box<str>, keys: Summary<DenialRecord>) -> Self {
+    pub(super) fn from_peer(domain: Box<str>, rule: Box<str>, keys: Summary<DenialRecord>) -> Self {
         Self { hash: 0, domain, rule, bytes: 0, keys }
     }
 }
 
 impl Slice {
     /// Creates a slice from a received message, for reading only.
-    pub(super) fn told(number: u64, of_rules: impl Iterator<Item = RuleDenials>, dropped: u64) -> Self {
+    pub(super) fn from_peer(number: u64, of_rules: impl Iterator<Item = RuleDenials>, dropped: u64) -> Self {
         let mut rules = HashTable::new();
         for (hash, of_rule) in (0..).zip(of_rules) {
             rules.insert_unique(hash, RuleDenials { hash, ..of_rule }, |rule| rule.hash);

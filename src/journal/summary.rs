@@ -108,7 +108,7 @@ impl<T> Summary<T> {
 
     /// Creates a summary from a received message: keys with their counts, their maximum missed
     /// occurrences and their values. `others` bounds the occurrences of an absent key.
-    pub(super) fn told(keys: impl Iterator<Item = (Box<str>, u64, u64, T)>, others: u64) -> Self {
+    pub(super) fn from_peer(keys: impl Iterator<Item = (Box<str>, u64, u64, T)>, others: u64) -> Self {
         let slot =
             |(key, counted, inherited, value)| SummaryEntry { key, hash: 0, place: 0, counted, inherited, value };
         Self { slots: keys.map(slot).collect(), others, ..Self::default() }

@@ -133,9 +133,9 @@ fn many_rules_share_the_room() {
     assert!(known > 50 && found.dropped(&DenialFilter::default()) == 10_000 - u64::try_from(known).unwrap(), "{known}");
 }
 
-fn told(page: &WorkerDenials, minute: u64) -> PeerDenials {
-    let text = read(&[page], at(15)).tell(at(minute).index(SLICE)).unwrap();
-    assert!(text.len() < told::MAX_TOLD + 1_000, "{}", text.len());
+fn received(page: &WorkerDenials, minute: u64) -> PeerDenials {
+    let text = read(&[page], at(15)).message(at(minute).index(SLICE)).unwrap();
+    assert!(text.len() < peers::MAX_MESSAGE + 1_000, "{}", text.len());
     PeerDenials::read(at(minute).index(SLICE), text.as_bytes()).unwrap()
 }
 
@@ -147,12 +147,12 @@ fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
         note(&mut other, "r", user, at(minute) + Micros::from_secs(7));
         note(&mut other, "q", user, at(minute) + Micros::from_secs(9));
     }
-    let slices = [own.slices(), vec![told(&other, 1).0, told(&other, 2).0]];
+    let slices = [own.slices(), vec![received(&other, 1).0, received(&other, 2).0]];
     let (together, as_pages) = (RecentDenials::of(slices, at(15)), read(&[&own, &other], at(15)));
     for span in [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }] {
         assert_eq!(together.find(&span), as_pages.find(&span));
     }
-    assert!(read(&[&own], at(15)).tell(at(9).index(SLICE)).is_none(), "nothing was denied in that minute");
+    assert!(read(&[&own], at(15)).message(at(9).index(SLICE)).is_none(), "nothing was denied in that minute");
     assert!(PeerDenials::read(0, b"{\"rules\": 7}").is_none() && PeerDenials::read(0, b"\xff").is_none());
 }
 
@@ -164,12 +164,12 @@ fn what_is_told_is_bounded_and_says_what_it_leaves_out() {
         (0..times).for_each(|_| note(&mut page, "flood", &format!("u{number}"), at(0)));
     }
     note(&mut page, "quiet", "ann", at(0));
-    let denials = RecentDenials::of([vec![told(&page, 0).0]], at(15));
+    let denials = RecentDenials::of([vec![received(&page, 0).0]], at(15));
     let found = denials.top(&DenialFilter::default());
     assert!(found.len() > 100 && found.len() < 1_000, "{}", found.len());
     let heavy = found.iter().filter(|found| found.record.count == 3).count();
     assert_eq!((heavy, shown(&found).contains(&("user=ann", 1))), (10, true), "the heavy, and those of other rules");
-    let own = RecentDenials::of([vec![told(&page, 0).0], page.slices()], at(15));
+    let own = RecentDenials::of([vec![received(&page, 0).0], page.slices()], at(15));
     let top = own.find(&DenialFilter { key: Some("u4999"), ..DenialFilter::default() });
     assert_eq!(
         (top[0].record.count, top[0].missed_at_most),
@@ -181,12 +181,12 @@ fn what_is_told_is_bounded_and_says_what_it_leaves_out() {
 #[test]
 fn without_room_nothing_is_written() {
     let journal = Journal::new(0, 3);
-    let pen = journal.pen();
-    pen.note(&denial("r", &"v".into()), &[]);
-    assert!(!journal.is_on() && !pen.is_on() && journal.read().find(&DenialFilter::default()).is_empty());
+    let recorder = journal.recorder();
+    recorder.note(&denial("r", &"v".into()), &[]);
+    assert!(!journal.is_on() && !recorder.is_on() && journal.read().find(&DenialFilter::default()).is_empty());
     let journal = Journal::new(1 << 20, 2);
-    journal.pen().note(&denial("r", &"v".into()), &[]);
-    journal.tend();
+    journal.recorder().note(&denial("r", &"v".into()), &[]);
+    journal.expire();
     assert_eq!(shown(&journal.read().find(&DenialFilter::default())), [("", 1)]);
     assert!(journal.bytes() > 0 && journal.lost() == Lost::default());
 }

@@ -31,7 +31,7 @@ use self::trial::Trial;
 use crate::algorithm::judge::InlineVec;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
-use crate::journal::Pen;
+use crate::journal::Recorder;
 use crate::journal::rates::CounterSnapshot;
 use crate::policy::{Policy, PolicySet, Rule};
 use crate::store::{Check, Outcomes, Store, StoreError};
@@ -43,7 +43,7 @@ pub struct Limiter<S> {
     policies: Arc<InForce>,
     store: S,
     modes: Modes,
-    pen: Pen,
+    recorder: Recorder,
 }
 
 /// The active policies, shared by all limiters of a process.
@@ -150,12 +150,12 @@ impl InForce {
 impl<S: Store> Limiter<S> {
     /// Creates a limiter. `modes` apply to all limits of the process.
     pub fn new(policies: Arc<InForce>, store: S, modes: Modes) -> Self {
-        Self { policies, store, modes, pen: Pen::default() }
+        Self { policies, store, modes, recorder: Recorder::default() }
     }
 
     /// Returns the limiter with a recorder for its denials.
-    pub fn with_pen(self, pen: Pen) -> Self {
-        Self { pen, ..self }
+    pub fn with_recorder(self, recorder: Recorder) -> Self {
+        Self { recorder, ..self }
     }
 
     /// Returns the store.

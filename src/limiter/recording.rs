@@ -17,7 +17,7 @@ impl<S: Store> Limiter<S> {
     pub(super) fn record_denials(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
         for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
             self.count_exception(status, descriptor.hits);
-            let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.pen.is_on()) else {
+            let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.recorder.is_on()) else {
                 continue;
             };
             let denial = DenialEvent {
@@ -29,13 +29,13 @@ impl<S: Store> Limiter<S> {
                 retry_after: status.wait(),
                 recorded: status.recorded(),
             };
-            Keyed::show(status.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
+            Keyed::show(status.keyed(), &descriptor.entries, |entries| self.recorder.note(&denial, entries));
         }
     }
 
     /// Records the denials by candidate limits of a request that is admitted.
     pub(super) fn record_candidate_denials(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
-        if decision.is_over_limit() || !self.pen.is_on() {
+        if decision.is_over_limit() || !self.recorder.is_on() {
             return;
         }
         for tried in decision.tried().iter().filter(|tried| tried.would_deny() == Some(true)) {
@@ -49,7 +49,7 @@ impl<S: Store> Limiter<S> {
                 retry_after: tried.wait(),
                 recorded: &[],
             };
-            Keyed::show(tried.keyed(), &descriptor.entries, |entries| self.pen.note(&denial, entries));
+            Keyed::show(tried.keyed(), &descriptor.entries, |entries| self.recorder.note(&denial, entries));
         }
     }
 

@@ -45,9 +45,9 @@ enum HttpError {
     Http(#[from] hyper::Error),
     #[error("{0}")]
     Request(#[from] http::Error),
-    #[error("the answer cannot be read: {0}")]
+    #[error("failed to read the response: {0}")]
     Answer(Box<dyn std::error::Error + Send + Sync>),
-    #[error("the collector answered {status}: {text}")]
+    #[error("the collector returned {status}: {text}")]
     Status { status: StatusCode, text: String },
 }
 
@@ -129,7 +129,7 @@ where
 
 fn tls() -> Result<ClientConfig, String> {
     let verifier = ServerVerifier::new(system_authorities().to_vec(), false)?;
-    let verifier = verifier.ok_or("the system has no certificate of an authority")?;
+    let verifier = verifier.ok_or("no CA certificates found on this system")?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));

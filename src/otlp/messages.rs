@@ -33,7 +33,7 @@ pub(super) fn resource_spans(resource: &[(String, String)], spans: Vec<CallSpan>
 }
 
 fn span(span: CallSpan) -> otlp::Span {
-    let status = span.told.status.unwrap_or(CANCELLED);
+    let status = span.attributes.status.unwrap_or(CANCELLED);
     let code = if ERRORS.contains(&status) { StatusCode::Error } else { StatusCode::Unset };
     let begun = span.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let remote = if span.parent.is_some() { IS_REMOTE_KNOWN | IS_REMOTE } else { IS_REMOTE_KNOWN };
@@ -47,24 +47,24 @@ fn span(span: CallSpan) -> otlp::Span {
         kind: SpanKind::Server.into(),
         start_time_unix_nano: nanos(begun),
         end_time_unix_nano: nanos(begun.saturating_add(span.length)),
-        attributes: attributes(span.told, status),
+        attributes: attributes(span.attributes, status),
         status: Some(otlp::Status { message: String::new(), code: code.into() }),
     }
 }
 
-fn attributes(told: SpanAttributes, status: i32) -> Vec<KeyValue> {
-    let rules = told.rules.iter().map(|rule| AnyValue { value: Some(text(rule)) }).collect();
+fn attributes(span: SpanAttributes, status: i32) -> Vec<KeyValue> {
+    let rules = span.rules.iter().map(|rule| AnyValue { value: Some(text(rule)) }).collect();
     let mut attributes = vec![
         attribute("rpc.system", text("grpc")),
         attribute("rpc.service", text(SERVICE)),
         attribute("rpc.method", text(METHOD)),
         attribute("rpc.grpc.status_code", Value::IntValue(status.into())),
-        attribute("tollgate.domain", text(&told.domain)),
+        attribute("tollgate.domain", text(&span.domain)),
         attribute("tollgate.rules", Value::ArrayValue(ArrayValue { values: rules })),
     ];
-    let outcome = told.is_over_limit.map(|is_over_limit| if is_over_limit { "OVER_LIMIT" } else { "OK" });
+    let outcome = span.is_over_limit.map(|is_over_limit| if is_over_limit { "OVER_LIMIT" } else { "OK" });
     attributes.extend(outcome.map(|outcome| attribute("tollgate.outcome", text(outcome))));
-    let store_time = told.store_time.map(|time| Value::IntValue(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)));
+    let store_time = span.store_time.map(|time| Value::IntValue(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)));
     attributes.extend(store_time.map(|time| attribute("tollgate.store_time_us", time)));
     attributes
 }

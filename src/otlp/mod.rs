@@ -19,14 +19,14 @@ use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
 use crate::spans::CallSpan;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Maximum number of spans in a batch, and the time that the first one waits for more.
 const BATCH: usize = 512;
 const DELAY: Duration = Duration::from_secs(1);
 /// Timeout for the export of a batch.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,23 +64,23 @@ pub async fn send(
     ended: CancellationToken,
 ) {
     let mut exporter = None;
-    let failures = Seldom::default();
+    let failures = LogThrottle::default();
     loop {
         let batch = next_batch(&mut spans, &ended).await;
         if batch.is_empty() {
             return;
         }
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let sent = timeout(PATIENCE, collector.export(&mut exporter, batch)).await;
-        match sent.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}"))) {
+        let sent = timeout(EXPORT_TIMEOUT, collector.export(&mut exporter, batch)).await;
+        match sent.unwrap_or_else(|_| Err(format!("no response within {EXPORT_TIMEOUT:?}"))) {
             Ok(rejected) => {
                 metrics.guard.spans.sent.inc_by(count.saturating_sub(rejected));
                 metrics.guard.spans.dropped.inc_by(rejected);
             }
             Err(error) => {
                 metrics.guard.spans.dropped.inc_by(count);
-                if let Some(times) = failures.times() {
-                    warn!(endpoint = collector.endpoint, error, times, "spans could not be sent and are dropped");
+                if let Some(times) = failures.due() {
+                    warn!(endpoint = collector.endpoint, error, times, "failed to send spans; dropped");
                 }
             }
         }
@@ -140,7 +140,7 @@ impl Collector {
             return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
         }
         let endpoint = Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
-        let endpoint = endpoint.connect_timeout(PATIENCE);
+        let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
         let endpoint = match self.endpoint.starts_with("https://") {
             true => ClientTls::default().on(endpoint)?,
             false => endpoint,

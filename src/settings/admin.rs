@@ -75,9 +75,9 @@ impl Flags {
         };
         if settings.is_open() && !listen.ip().is_loopback() && !settings.open_pages {
             let what = format!(
-                "{listen} is reached from other machines, and nobody has to show anything: set --admin-token-file (and \
-                 --admin-read-token-file) or --admin-tls-client-ca, listen on 127.0.0.1:{}, or give --admin-open-pages to show the \
-                 plain pages alone",
+                "{listen} is reachable from other machines without authentication: set --admin-token-file (and \
+                 --admin-read-token-file) or --admin-tls-client-ca, listen on 127.0.0.1:{}, or set \
+                 --admin-open-pages to serve only the plain pages",
                 listen.port()
             );
             problems.0.push(SettingProblem { flag: "--admin-listen", what });

@@ -51,7 +51,7 @@ pub struct AnswerSettings {
 
 impl Flags {
     pub(super) fn resolve(&self, problems: &mut Problems) -> AnswerSettings {
-        let asked = problems.read("--response-headers", &self.response_headers, asked);
+        let asked = problems.read("--response-headers", &self.response_headers, header_kinds);
         let names = problems.read("--response-header-names", &self.response_header_names, names);
         let headers = HeaderStyle { legacy: asked.legacy.then_some(names), ietf: asked.ietf };
         AnswerSettings {
@@ -72,13 +72,13 @@ struct HeaderFlag {
     ietf: bool,
 }
 
-fn asked(text: &str) -> Result<HeaderFlag, String> {
+fn header_kinds(text: &str) -> Result<HeaderFlag, String> {
     let mut asked = HeaderFlag::default();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
             "legacy" => asked.legacy = true,
             "ietf" => asked.ietf = true,
-            _ => return Err(format!("expected legacy, ietf or both with a comma, found `{word}`")),
+            _ => return Err(format!("expected legacy, ietf or legacy,ietf, found `{word}`")),
         }
     }
     Ok(asked)
@@ -93,9 +93,7 @@ fn names(text: &str) -> Result<[String; 3], String> {
         [limit, remaining, reset] if text.matches(',').count() == 2 && are_different(&names) => {
             Ok([limit, remaining, reset].map(|name| (*name).to_owned()))
         }
-        _ => Err(format!(
-            "expected three different names of headers with commas, limit, remaining and reset, found `{text}`"
-        )),
+        _ => Err(format!("expected three different header names, LIMIT,REMAINING,RESET, found `{text}`")),
     }
 }
 
@@ -112,9 +110,9 @@ mod tests {
 
     #[test]
     fn headers_are_asked_for_by_words() {
-        assert_eq!(asked(""), Ok(HeaderFlag::default()));
-        assert_eq!(asked(" ietf, legacy"), Ok(HeaderFlag { legacy: true, ietf: true }));
-        assert_eq!(asked("draft3"), Err("expected legacy, ietf or both with a comma, found `draft3`".to_owned()));
+        assert_eq!(header_kinds(""), Ok(HeaderFlag::default()));
+        assert_eq!(header_kinds(" ietf, legacy"), Ok(HeaderFlag { legacy: true, ietf: true }));
+        assert_eq!(header_kinds("draft3"), Err("expected legacy, ietf or legacy,ietf, found `draft3`".to_owned()));
     }
 
     #[test]

@@ -77,10 +77,10 @@ const DEFAULT_MAX_MESSAGE: &str = "1MiB";
 /// Maximum size of all headers of a request together that Envoy accepts by default, in bytes.
 const ENVOY_HEADERS: usize = 60 << 10;
 
-/// The maximum size of a request, for commands that tell what it has room for.
+/// The maximum size of a request, for commands that report how much fits into it.
 #[derive(Debug, clap::Args)]
 pub struct MessageFlag {
-    /// Maximum size of a request, as `tollgate serve` has it
+    /// Maximum size of a request, as in `tollgate serve`
     #[arg(
         long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE",
         default_value = DEFAULT_MAX_MESSAGE, value_parser = parse::bytes
@@ -108,7 +108,7 @@ impl LimitSettings {
 /// requests by default.
 fn message_room(max: usize) -> String {
     let count = max.div_euclid(ENVOY_HEADERS);
-    format!("{} has room for {count} values of {}, the headers that Envoy takes", Size(max), Size(ENVOY_HEADERS))
+    format!("{} fits {count} values of {}, the header size that Envoy accepts", Size(max), Size(ENVOY_HEADERS))
 }
 
 impl Flags {
@@ -151,7 +151,7 @@ impl Flags {
         // One connection may hold at most a quarter of the memory for clients.
         if message.max_bytes.saturating_mul(4) > memory.clients {
             let needed = Size(message.max_bytes.saturating_mul(4));
-            let what = format!("needs --client-memory-max of at least {needed}, found {}", Size(memory.clients));
+            let what = format!("requires --client-memory-max of at least {needed}, found {}", Size(memory.clients));
             problems.0.push(SettingProblem { flag: "--max-message", what });
         }
         LimitSettings { request, message, connections, lifetime, workers }
@@ -163,5 +163,5 @@ impl Flags {
 fn descriptors(text: &str) -> Result<usize, String> {
     const MOST: usize = 16_384;
     let count = parse::count(text)?;
-    if count > MOST { Err(format!("at most {MOST}")) } else { Ok(count) }
+    if count > MOST { Err(format!("expected at most {MOST}, found {count}")) } else { Ok(count) }
 }

@@ -94,7 +94,7 @@ impl fmt::Display for MemorySettings {
         let Self { limit, counters, journal, clients, is_shrunk: _ } = *self;
         let (counters, clients, journal, base) = (Size(counters), Size(clients), Size(journal), Size(limit.base()));
         write!(f, "{} of {} ({}): ", Size(self.sum()), Size(limit.bytes), limit.source)?;
-        write!(f, "counters {counters}, clients {clients}, journal {journal}, besides {base}")
+        write!(f, "counters {counters}, clients {clients}, journal {journal}, base {base}")
     }
 }
 
@@ -146,7 +146,7 @@ impl MemorySettings {
         let mut warnings = Vec::new();
         if self.is_shrunk {
             warnings.push(format!(
-                "--memory-max is {} instead of {}: the limit of {} ({}) leaves no more beside {} for clients",
+                "--memory-max reduced to {} from {}: the limit of {} ({}) leaves no more next to {} for clients",
                 Size(counters),
                 Size(COUNTERS),
                 Size(limit.bytes),
@@ -164,8 +164,8 @@ impl MemorySettings {
     fn excess(&self) -> String {
         let Self { limit, counters, journal, clients, .. } = *self;
         format!(
-            "the process may take {} of the {} that it is allowed ({}): --memory-max {}, --client-memory-max {}, \
-             --denial-journal {} and {} besides; lower one of them or raise the limit",
+            "memory settings add up to {}, above the limit of {} ({}): --memory-max {}, --client-memory-max {}, \
+             --denial-journal {} and base {}; lower a setting or raise the limit",
             Size(self.sum()),
             Size(limit.bytes),
             limit.source,
@@ -307,8 +307,9 @@ mod tests {
         assert_eq!(
             problem(192, 16).as_deref(),
             Some(
-                "RLIMIT_AS: the process may take 256MiB of the 192MiB that it is allowed (RLIMIT_AS): --memory-max 16MiB, \
-                 --client-memory-max 32MiB, --denial-journal 16MiB and 192MiB besides; lower one of them or raise the limit"
+                "RLIMIT_AS: memory settings add up to 256MiB, above the limit of 192MiB (RLIMIT_AS): \
+                 --memory-max 16MiB, --client-memory-max 32MiB, --denial-journal 16MiB and base 192MiB; \
+                 lower a setting or raise the limit"
             )
         );
         let cgroup = MemorySettings::divide(cgroup(64), 16 * MIB, None, None);
@@ -321,8 +322,8 @@ mod tests {
         let divided = MemorySettings::divide(cgroup(384), 16 * MIB, Some(512 * MIB), Some(64 * MIB));
         assert_eq!(
             divided.warnings(),
-            ["the process may take 656MiB of the 384MiB that it is allowed (cgroup): --memory-max 512MiB, \
-              --client-memory-max 64MiB, --denial-journal 16MiB and 64MiB besides; lower one of them or raise the limit"]
+            ["memory settings add up to 656MiB, above the limit of 384MiB (cgroup): --memory-max 512MiB, \
+              --client-memory-max 64MiB, --denial-journal 16MiB and base 64MiB; lower a setting or raise the limit"]
         );
     }
 

@@ -105,7 +105,7 @@ impl Flags {
     /// Resolves the flags. `elsewhere` is set if policies come from a control plane.
     pub(super) fn resolve(self, elsewhere: bool, problems: &mut Problems) -> PolicySettings {
         if elsewhere && !self.policy.is_empty() {
-            let what = "policies come from --xds or from --policy, not from both".to_owned();
+            let what = "cannot be used with --xds".to_owned();
             problems.0.push(SettingProblem { flag: "--policy", what });
         }
         // Checked here and not while clap parses: its error would show the value.
@@ -156,7 +156,7 @@ fn is_short(secret: &[u8]) -> bool {
 }
 
 fn too_short() -> String {
-    format!("a key has at least {} bytes", HashKey::MIN_BYTES)
+    format!("a key must have at least {} bytes", HashKey::MIN_BYTES)
 }
 
 fn dialect(text: &str) -> Result<PolicyDialect, String> {

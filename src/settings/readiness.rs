@@ -39,11 +39,11 @@ pub struct ReadinessSettings {
 impl Flags {
     pub(super) fn resolve(&self, store: &StoreSettings, problems: &mut Problems) -> ReadinessSettings {
         if self.ready_while_policy && self.ready_without_policy {
-            let what = "contradicts --ready-without-policy; give one of them".to_owned();
+            let what = "cannot be used with --ready-without-policy".to_owned();
             problems.0.push(SettingProblem { flag: "--ready-while-policy", what });
         }
         if self.ready_while_store && store.ready_without {
-            let what = "contradicts --ready-without-store; give one of them".to_owned();
+            let what = "cannot be used with --ready-without-store".to_owned();
             problems.0.push(SettingProblem { flag: "--ready-while-store", what });
         }
         ReadinessSettings {

@@ -126,8 +126,9 @@ fn prefix(text: &str) -> Result<String, String> {
 }
 
 fn redis_url(text: &str) -> Result<RedisUrl, String> {
-    RedisUrl::parse(text.trim())
-        .unwrap_or_else(|| Err("expected a URL that begins with redis:// or the like".to_owned()))
+    RedisUrl::parse(text.trim()).unwrap_or_else(|| {
+        Err("expected a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST".to_owned())
+    })
 }
 
 fn secret(text: Option<&String>, file: Option<&PathBuf>) -> Option<Secret> {

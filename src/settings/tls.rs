@@ -36,13 +36,13 @@ impl Flags {
     /// Returns the files, and the domains that clients may use by the names in their certificates.
     pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
-            let what = "needs --grpc-tls-client-ca, or nobody vouches for the name".to_owned();
+            let what = "requires --grpc-tls-client-ca, which verifies the name".to_owned();
             problems.0.push(SettingProblem { flag: "--grpc-tls-client-san", what });
         }
         let mut wrong = |what| problems.0.push(SettingProblem { flag: "--allow", what });
         if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
             let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
-            wrong(format!("needs {needed}, or nobody vouches for the names of clients"));
+            wrong(format!("requires {needed}, which verify the names of clients"));
         }
         let read = self.allow.iter().map(|text| Allowance::parse(text));
         let allowances = read.filter_map(|read| read.map_err(&mut wrong).ok()).collect();
@@ -73,9 +73,9 @@ pub(super) fn files(
     let mut lacks = |flag, what: String| problems.0.push(SettingProblem { flag, what });
     match (identity, clients) {
         ((Some(certificate), Some(key)), clients) => return Some(TlsFiles { certificate, key, clients, speaks }),
-        ((Some(_), None), _) => lacks(certificate, format!("needs {key}")),
-        ((None, Some(_)), _) => lacks(key, format!("needs {certificate}")),
-        ((None, None), Some(_)) => lacks(authorities, format!("needs {certificate} and {key}")),
+        ((Some(_), None), _) => lacks(certificate, format!("requires {key}")),
+        ((None, Some(_)), _) => lacks(key, format!("requires {certificate}")),
+        ((None, None), Some(_)) => lacks(authorities, format!("requires {certificate} and {key}")),
         ((None, None), None) => {}
     }
     None

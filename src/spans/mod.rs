@@ -50,7 +50,7 @@ pub struct CallSpan {
     /// Duration of the call.
     pub length: Duration,
     /// Attributes of the call.
-    pub told: SpanAttributes,
+    pub attributes: SpanAttributes,
 }
 
 /// The attributes of a call's span.
@@ -108,7 +108,7 @@ impl Tracer {
             state: state.and_then(|state| std::str::from_utf8(state).ok()).unwrap_or_default().to_owned(),
             begun: SystemTime::now(),
             length: Duration::ZERO,
-            told: SpanAttributes::default(),
+            attributes: SpanAttributes::default(),
         };
         Some(Box::new(Recording { tracer: self.clone(), since: Instant::now(), span }))
     }
@@ -121,16 +121,16 @@ impl Recording {
     }
 
     /// Returns the attributes to fill in.
-    pub fn told(&mut self) -> &mut SpanAttributes {
-        &mut self.span.told
+    pub fn attributes_mut(&mut self) -> &mut SpanAttributes {
+        &mut self.span.attributes
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let told = std::mem::take(&mut self.span.told);
+        let attributes = std::mem::take(&mut self.span.attributes);
         let state = std::mem::take(&mut self.span.state);
-        let span = CallSpan { length: self.since.elapsed(), told, state, ..self.span };
+        let span = CallSpan { length: self.since.elapsed(), attributes, state, ..self.span };
         if self.tracer.queue.try_send(span).is_err() {
             self.tracer.metrics.guard.spans.dropped.inc();
         }
@@ -171,12 +171,12 @@ mod tests {
         let (tracer, mut spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
         let header = |name: &str| Some(if name == "traceparent" { SAMPLED.as_bytes() } else { b"a=b" });
         let mut recording = tracer.begin(header).unwrap();
-        recording.told().domain = "edge".to_owned();
+        recording.attributes_mut().domain = "edge".to_owned();
         spans.try_recv().unwrap_err();
         drop(recording);
         let span = spans.try_recv().unwrap();
         assert_eq!((span.trace[0], span.parent.unwrap()[0], &*span.state), (0x0a, 0xb7, "a=b"));
-        assert_eq!((&*span.told.domain, span.told.status), ("edge", None));
+        assert_eq!((&*span.attributes.domain, span.attributes.status), ("edge", None));
         assert_ne!(span.id, [0; 8]);
     }
 

@@ -83,7 +83,7 @@ impl Candidates {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Descriptors judged by limits that are tried out, by rule and by what would have become of them";
+        let help = "Number of descriptors evaluated by candidate limits, by rule and outcome";
         registry.register("candidate_decisions", help, self.decisions.clone());
     }
 

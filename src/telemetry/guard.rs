@@ -94,16 +94,15 @@ impl ConnectionMetrics {
         for cut in Cut::ALL {
             drop(self.cut.get_or_create(&KindLabel { kind: cut.name() }));
         }
-        registry.register("grpc_connections", "Connections of gRPC that are open", self.connections.clone());
-        let cut =
-            "Connections of gRPC that were closed for what their clients did, or to make room for others, by kind";
+        registry.register("grpc_connections", "Number of open gRPC connections", self.connections.clone());
+        let cut = "Number of gRPC connections closed because of client behavior or to make room for others, by kind";
         registry.register("grpc_connections_cut", cut, self.cut.clone());
-        let slow = "Calls refused because their messages did not come in time, or too much of such came at once";
+        let slow = "Number of calls refused because their messages were late, or too many messages were being received";
         registry.register("slow_calls", slow, self.slow_calls.clone());
         let oversized =
-            "Calls refused because their messages are larger than --max-message; Envoy lets such requests pass";
+            "Number of calls refused because messages exceed --max-message; Envoy admits such requests by default";
         registry.register("oversized_messages", oversized, self.oversized_messages.clone());
-        let forbidden = "Calls answered PERMISSION_DENIED: their clients may not ask for that domain";
+        let forbidden = "Number of calls refused with PERMISSION_DENIED because the client has no access to the domain";
         registry.register("forbidden_calls", forbidden, self.forbidden.clone());
     }
 }

@@ -175,11 +175,10 @@ impl HttpMetrics {
                 drop(self.refused.get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }));
             }
         }
-        registry.register("http_connections", "Connections of HTTP that are open", self.connections.clone());
-        let cut =
-            "Connections of HTTP that were closed for what their clients did, or for there being too many, by kind";
+        registry.register("http_connections", "Number of open HTTP connections", self.connections.clone());
+        let cut = "Number of HTTP connections closed because of client behavior or a connection limit, by kind";
         registry.register("http_connections_cut", cut, self.cut.clone());
-        let refused = "Requests over HTTP that were refused for who sent them, or by a bound, by kind";
+        let refused = "Number of HTTP requests refused for lack of access or because of a limit, by kind";
         registry.register("http_refused_requests", refused, self.refused.clone());
     }
 }

@@ -14,8 +14,8 @@ pub struct SpanMetrics {
 
 impl SpanMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("spans_sent", "Spans that the collector has taken", self.sent.clone());
-        let dropped = "Spans that were recorded and not taken: too many waited, or the collector was away";
+        registry.register("spans_sent", "Number of spans accepted by the collector", self.sent.clone());
+        let dropped = "Number of recorded spans dropped because the queue was full or the collector unavailable";
         registry.register("spans_dropped", dropped, self.dropped.clone());
     }
 }

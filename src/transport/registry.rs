@@ -22,8 +22,8 @@ use tracing::warn;
 use super::budget::{Budget, HeldByConnection};
 use super::connection::ConnectionLoad;
 use crate::telemetry::guard::Cut;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Memory of a connection in bytes: that of an idle one, as measured, and what each may hold on top
 /// of the budget.
@@ -68,7 +68,7 @@ pub struct Registry {
     begun: Instant,
     state: Mutex<State>,
     metrics: Arc<Metrics>,
-    refused: Seldom,
+    refused: LogThrottle,
 }
 
 #[derive(Debug, Default)]
@@ -218,7 +218,7 @@ impl Registry {
     /// Creates a registry without connections, which are charged to `budget`.
     pub fn new(bounds: ConnectionBounds, budget: Arc<Budget>, metrics: Arc<Metrics>) -> Arc<Self> {
         let state = Mutex::new(State { max_leaving: bounds.leaving, ..State::default() });
-        Arc::new(Self { bounds, budget, begun: super::io::now(), state, metrics, refused: Seldom::default() })
+        Arc::new(Self { bounds, budget, begun: super::io::now(), state, metrics, refused: LogThrottle::default() })
     }
 
     /// Returns the budget that connections are charged to.
@@ -308,7 +308,7 @@ impl Registry {
 
     fn refuse(&self, cut: Cut) {
         self.metrics.guard.cut(cut);
-        if let Some(times) = self.refused.times() {
+        if let Some(times) = self.refused.due() {
             let kind = cut.name();
             warn!(kind, times, "gRPC connections rejected: limit reached, and no other connection is idle");
         }

@@ -22,8 +22,8 @@ use super::service::Service;
 use super::socket::{Accepted, Carrier, SocketStream};
 use super::tls::{self, ServerTls};
 use crate::telemetry::guard::Cut;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::seldom::Seldom;
 
 /// Timeout of a handshake in progress when the server shuts down: a request may follow at once.
 const LAST_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -67,7 +67,7 @@ pub struct TransportServer {
     /// calls.
     pub drain: CancellationToken,
     /// Throttle for the log of connections that are cut.
-    pub warned: Seldom,
+    pub warned: LogThrottle,
 }
 
 impl TransportServer {
@@ -218,7 +218,7 @@ impl TransportServer {
         };
         self.metrics.guard.cut(cut);
         let kind = cut.name();
-        if let Some(times) = self.warned.times() {
+        if let Some(times) = self.warned.due() {
             warn!(kind, ?client.address, times, "connection closed due to client behavior");
         } else {
             debug!(kind, ?client.address, "connection closed due to client behavior");

@@ -34,5 +34,5 @@ fn a_limit_of_address_space_that_is_too_low_is_refused_at_the_start() {
     let output = limited.output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("RLIMIT_AS: the process may take 256MiB of the 192MiB"), "{text}");
+    assert!(text.contains("RLIMIT_AS: memory settings add up to 256MiB, above the limit of 192MiB"), "{text}");
 }

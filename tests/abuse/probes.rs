@@ -136,6 +136,6 @@ async fn large_candidate_policies_do_not_delay_probes() {
     let (mut service, _alone) = (Tollgate::serve_with(policies.path(), &flags), no_other_load().await);
     candidates.write("policy.yaml", &rules(20_000, "b"));
     are_answered(&service, "large candidate policies").await;
-    let tried = |line: &str| (line.contains("policies tried out") && line.contains("20000")).then_some(());
+    let tried = |line: &str| (line.contains("candidate policies loaded") && line.contains("20000")).then_some(());
     service.process.wait_for_line("that they are tried", tried);
 }

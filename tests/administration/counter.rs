@@ -41,7 +41,7 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
     let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
     assert_eq!((&granted["before"]["remaining"], &granted["after"]["remaining"]), (&json!(0), &json!(3)));
     assert_eq!((&granted["elsewhere_within_us"], &granted["key"]), (&Value::Null, &json!("user=ann")));
-    assert!(text(&granted["elsewhere"]).contains("each process"), "{granted}");
+    assert!(text(&granted["elsewhere"]).contains("this process only"), "{granted}");
     let grant = &granted["after"]["grant"];
     assert!(grant["remaining"] == 3 && text(&granted["after"]["at"]) < text(&grant["until"]), "{grant}");
     assert_eq!([true, true, true, false], hits(&client).await);
@@ -102,7 +102,7 @@ async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes
     assert_eq!(text(&done(&admin, "reset", json!({})).await["key"]), hashed);
     assert_eq!([true], hits(&client).await);
     let by_hash = admin.get(&format!("/api/v1/counter?domain=test&descriptor={hashed}")).await;
-    assert!(by_hash.status == 404 && by_hash.body.contains("no counter is found by a hash"), "{}", by_hash.body);
+    assert!(by_hash.status == 404 && by_hash.body.contains("cannot be looked up by hash"), "{}", by_hash.body);
     service.terminate();
     let log = service.process.last_words();
     assert!(log.contains(hashed) && !log.contains("ann"), "{log}");
@@ -120,7 +120,7 @@ async fn what_cannot_be_is_refused_with_the_reason() {
         ("reset", json!({"domain": "test", "descriptor": "nothing=here"}), 404, "no rule"),
         ("reset", json!({"domain": "other", "descriptor": "user=ann"}), 404, "no policy for domain `other`"),
         ("reset", json!({"domain": "test", "descriptor": "free=x"}), 404, "has no limit"),
-        ("reset", json!({"domain": "test", "descriptor": "banned=x"}), 409, "only another policy"),
+        ("reset", json!({"domain": "test", "descriptor": "banned=x"}), 409, "has no counter"),
         ("refund", json!({"domain": "test", "descriptor": "user=ann", "hits": 0}), 400, "at least 1"),
         ("refund", json!({"domain": "test", "descriptor": "user=ann"}), 422, "hits"),
         ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1}), 400, "either `for` or `until`"),
@@ -147,7 +147,7 @@ async fn what_cannot_be_is_refused_with_the_reason() {
         ("domain=test&descriptor=banned=x", 409, "is a ban"),
         ("domain=test&descriptor=nothing=here", 404, "no rule"),
         ("domain=test", 400, "descriptor"),
-        ("domain=test&descriptor=user=%E2%80%A6", 400, "cut short"),
+        ("domain=test&descriptor=user=%E2%80%A6", 400, "truncated"),
     ] {
         let reply = admin.get(&format!("/api/v1/counter?{query}")).await;
         assert!(reply.status == status && reply.body.contains(reason), "{query}: {} {}", reply.status, reply.body);
@@ -181,7 +181,7 @@ async fn who_may_read_may_look_and_every_change_is_in_the_log() {
     let body = json!({"domain": "test", "descriptor": "user=ann", "hits": 5, "for": "10m"});
     assert_eq!(post(&admin, "grant", &[], &body).await.status, 401);
     let refused = post(&admin, "grant", &[reader], &body).await;
-    assert!(refused.status == 403 && refused.body.contains("may read and not write"), "{}", refused.body);
+    assert!(refused.status == 403 && refused.body.contains("has read access only"), "{}", refused.body);
     assert_eq!(post(&admin, "grant", &[writer], &body).await.status, 200);
     let done = service.process.wait_for_line("that ann has granted", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
@@ -189,7 +189,8 @@ async fn who_may_read_may_look_and_every_change_is_in_the_log() {
         let is_it = line["target"] == "audit" && fields["who"] == "ann" && fields["path"] == "/api/v1/counter/grant";
         is_it.then(|| fields["done"].as_str().unwrap().to_owned())
     });
-    let expected = "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits left before, 5 after";
+    let expected =
+        "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits remaining before, 5 after";
     assert_eq!(done, expected);
 }
 
@@ -216,7 +217,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
         "no hits remaining; retry at",
         "3 of 1 hit in 365d; 0 remaining",
         "2 times from",
-        "used by   the rule records nobody",
+        "used by   callers not recorded",
         "To admit the next hit:",
     ] {
         assert!(told.contains(part), "{part} is not in\n{told}");
@@ -244,7 +245,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     folder.write("mine", READER);
     let refused = by_shell(reset);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("may read and not write"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("has read access only"));
 }
 
 /// Extracts the `tollgate` command lines that a text suggests.
@@ -277,15 +278,15 @@ async fn what_is_proposed_suffices_and_what_is_done_by_mistake_is_noted() {
         "{told}"
     );
     let granted = said(&by_shell(&commands(&told)[0]));
-    assert!(granted.contains("note: this counter was never used, or is as new again"), "{granted}");
+    assert!(granted.contains("note: the counter is unused, or has reset"), "{granted}");
     let again = said(&ask("inspect"));
     assert!(again.contains("  tollgate grant 50 --for 10m"), "a live grant is never lowered: {again}");
     assert_eq!((hit("25").status.code(), hit("20").status.code(), hit("1").status.code()), (Some(0), Some(0), Some(1)));
     let peek = hit("0");
     assert!(peek.status.code() == Some(1) && said(&peek).contains("the next hit is denied"), "{}", said(&peek));
-    assert!(said(&ask("refund 100")).contains("note: only 20 were used"));
+    assert!(said(&ask("refund 100")).contains("note: only 20 hits were used"));
     let bare = said(&by_shell(&format!("reset --admin {admin} test user")));
-    assert!(bare.contains("note: `user` has no value") && bare.contains("is the key right?"), "{bare}");
+    assert!(bare.contains("note: `user` has no value") && bare.contains("check the key"), "{bare}");
     for key in ["path=/a", "user=o,neil"] {
         let denials = said(&output(["denials", "--admin", &admin, "--key", key]));
         assert!(denials.contains("recent callers: path=/a") && denials.contains("20 in 1h"), "{denials}");

@@ -139,7 +139,7 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
     crate::support::becomes("the swap is served", crate::support::PATIENCE, limit, |limit| *limit == Some(7)).await;
     // Two files are separate policies, whatever their names.
     istio.map.files.write("ratelimit/config/.policy.yaml", &daily("user", 9));
-    service.wait_for("a change of the policies is refused");
+    service.wait_for("policy change rejected");
     service.wait_for(".policy.yaml:1:9");
     assert_eq!(client.limit("user", "ann").await, Some(7));
 }

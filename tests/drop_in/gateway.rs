@@ -213,7 +213,7 @@ async fn who_shows_no_certificate_of_the_gateway_is_not_let_in() {
 async fn a_file_of_names_counts_where_it_is_mounted() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let mut without = gateway.start(&[]);
-    without.wait_for("the built-in mapping stands in");
+    without.wait_for("using the built-in mapping");
     std::fs::write(&gateway.mapper, MAPPER).unwrap();
     let (mut service, envoy) = gateway.serve().await;
     assert_eq!(envoy.edge.status("/app", "ann").await, 200);
@@ -230,7 +230,7 @@ async fn a_signal_before_the_first_configuration_ends_it_at_once() {
     // Ready before the first configuration, as Envoy Gateway sets it, or only after it.
     for (force, health) in [("true", 200), ("false", 500)] {
         let mut service = gateway.start(&[("FORCE_START_WITHOUT_INITIAL_CONFIG", force)]);
-        service.wait_for("the store is connected");
+        service.wait_for("store connected");
         becomes("its health is that", PATIENCE, || service.health(), |status| *status == health).await;
         let begun = Instant::now();
         assert_eq!(service.terminate().code(), Some(0));

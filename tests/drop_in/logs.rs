@@ -36,7 +36,7 @@ async fn serve(istio: &Istio, folder: &TempDir) -> (Process, Client) {
     let mut process = Process::start("ratelimit", &mut command(folder.path(), &variables));
     let of_grpc = |line: &Value| line["address"].as_str().filter(|_| line["protocol"] == "grpc")?.parse().ok();
     let address: SocketAddr = line(&mut process, "listening", of_grpc);
-    line(&mut process, "the store is connected", |_| Some(()));
+    line(&mut process, "store connected", |_| Some(()));
     let client = Client::connect(address).await;
     (process, client)
 }

@@ -67,7 +67,7 @@ fn a_manifest_is_one_page() {
     Settings: 8 variables from container limiter of Deployment ratelimit in /ratelimit.yaml
       unchanged  USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
                  REDIS_URL, REDIS_AUTH
-      not needed REDIS_POOL_SIZE: requests share a connection a worker and node, and never wait for one
+      not needed REDIS_POOL_SIZE: requests share one connection per worker and node, and never wait for a connection
       reference  REDIS_AUTH: Secret redis, password; value not in the manifest
       unknown    REDIS_ULR: read by neither service
 
@@ -112,7 +112,7 @@ fn what_cannot_stay_is_a_problem_and_exit_1() {
     assert_eq!(status, 1);
     assert!(page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"), "{page}");
     assert_eq!(page.matches("memcached").count(), 1, "{page}");
-    assert!(page.contains("note       EXTRA_TAGS: `a:` is passed over: a tag has a name and a value"), "{page}");
+    assert!(page.contains("note       EXTRA_TAGS: `a:` is ignored: a tag needs a name and a value"), "{page}");
     assert!(page.contains("problem    PORT: expected a whole number, found `eighty`"), "{page}");
     assert!(page.contains("  1. fix the problems above"), "{page}");
     files.write("good.env", "REDIS_URL=redis:6379\nREDIS_SOCKET_TYPE=tcp\n");

@@ -254,7 +254,7 @@ async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
     let client = service.client().await;
     assert!(client.hit("user", "ann").await);
     istio.map.swap(BROKEN);
-    service.wait_for("a change of the policies is refused");
+    service.wait_for("policy change rejected");
     service.wait_for("kee");
     assert_eq!((client.limit("user", "ann").await, service.health().await), (Some(5), 200));
     istio.map.swap(&daily("user", 2));
@@ -268,7 +268,7 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_one_is_as
         let mut istio = Istio::with(BROKEN).await;
         let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", asked_for)];
         let mut service = Ratelimit::start(&istio.variables(&more));
-        service.wait_for("the store is connected");
+        service.wait_for("store connected");
         becomes("its health is that", PATIENCE, || service.health(), |status| *status == health).await;
         let client = service.client().await;
         client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
@@ -303,7 +303,7 @@ async fn health_may_need_a_policy_at_any_time() {
     std::fs::remove_file(&link).unwrap();
     let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")];
     let mut service = Ratelimit::start(&istio.variables(&more));
-    service.wait_for("the store is connected");
+    service.wait_for("store connected");
     assert_eq!(service.health().await, 500);
     istio.map.swap(&daily("user", 5));
     istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");

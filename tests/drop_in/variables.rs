@@ -160,7 +160,7 @@ async fn a_domain_in_two_files_is_one_where_they_are_merged() {
     let istio = Istio::with(&daily("user", 5)).await;
     istio.map.files.write("ratelimit/config/more/other.yml", &daily("plan", 7));
     let mut refusing = Ratelimit::start(&istio.variables(&[]));
-    refusing.wait_for("no policies are in force");
+    refusing.wait_for("policies rejected");
     let mut service = istio.serve(&[("MERGE_DOMAIN_CONFIG", "true")]).await;
     let client = service.client().await;
     assert_eq!((client.limit("user", "ann").await, client.limit("plan", "free").await), (Some(5), Some(7)));

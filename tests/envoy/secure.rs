@@ -36,7 +36,7 @@ async fn neither_changed_certificates_nor_the_age_of_connections_fail_a_request(
     let traffic = Traffic::start(&envoy.edge, 4);
     traffic.flows("by the first certificate").await;
     authority.sign_rsa("*.envoy-gateway-system").write(folder.path());
-    tollgate.wait_for_message("changed certificates are in force");
+    tollgate.wait_for_message("certificates reloaded");
     traffic.flows("by the other certificate").await;
     let (answers, failures) = traffic.stop().await;
     assert_eq!(failures, Vec::<u16>::new(), "of {answers} requests");

@@ -83,7 +83,7 @@ const subjects = {
     for (const [key, denied] of given.stories) {
       await page.getByRole('link', { name: key, exact: true }).click();
       await becomes(() => page.getByRole('heading', { level: 1 }).textContent(), key);
-      await page.getByText('It would be denied.').waitFor();
+      await page.getByText('Would be denied.').waitFor();
       await page.getByText(`${denied} denials, by minute.`, { exact: true }).waitFor();
       const fact = page.locator('.facts div').filter({ hasText: /^Denied/ }).locator('dd');
       await becomes(() => fact.textContent(), denied);
@@ -106,7 +106,7 @@ const subjects = {
     await page.getByRole('link', { name: /^mail=hash-[0-9a-f]{20}$/ }).click();
     await page.getByText('1 denials, by minute.', { exact: true }).waitFor();
     const now = page.locator('section').filter({ has: page.getByRole('heading', { name: 'Now', exact: true }) });
-    await becomes(async () => (await now.textContent()).startsWith('NowIts values are hashed'), true);
+    await becomes(async () => (await now.textContent()).startsWith('NowThe values are hashed'), true);
     assert.ok(!(await page.locator('body').textContent()).includes(given.value));
   },
 
@@ -128,7 +128,7 @@ const subjects = {
     const page = await tab();
     await open(page, 'key', `#/key?${new URLSearchParams(given.key)}`);
     const fact = (name) => page.locator('.windows .facts div').filter({ has: page.locator('dt', { hasText: new RegExp(`^${name}$`) }) }).locator('dd');
-    const stands = (used, left) => becomes(async () => [await fact('Used').textContent(), await fact('Left').textContent()], [used, left]);
+    const stands = (used, left) => becomes(async () => [await fact('Used').textContent(), await fact('Remaining').textContent()], [used, left]);
     const ask = async (name, keys, words) => {
       await page.getByRole('button', { name, exact: true }).focus();
       for (const key of ['Enter', ...keys]) await page.keyboard.press(key);
@@ -136,54 +136,54 @@ const subjects = {
     };
     const told = (text) => page.getByRole('status').filter({ hasText: text }).waitFor();
     await stands('20', '0');
-    await ask('Reset…', [], 'It stands at 20 used of ');
+    await ask('Reset…', [], 'Current state: 20 used of ');
     await page.keyboard.press('Escape');
-    await ask('Refund…', ['Control+A', '5'], '5 hits of it will count no more, those that came last first, and never more than were used.');
+    await ask('Refund…', ['Control+A', '5'], 'Refunds 5 hits, newest first, and never more than were used.');
     await page.keyboard.press('Enter');
-    await told('Done. Left before: 0 hits; after it: 5 hits. Counters live in each process');
+    await told('Done. Remaining before: 0 hits; after: 5 hits. Applied to this process only');
     await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Refund…');
     await stands('15', '5');
-    await ask('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'it may take 7 hits beside its limit');
+    await ask('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'Grants 7 hits in addition to the limit');
     await page.getByRole('button', { name: 'Grant 7 hits' }).press('Enter');
-    await told('after it: 7 hits.');
-    await becomes(() => fact('Granted besides').textContent(), '7 hits left');
-    await ask('Reset…', ['Tab'], 'Its grant, of which 7 hits are left, ends.');
+    await told('after: 7 hits.');
+    await becomes(() => fact('Grant').textContent(), '7 hits remaining');
+    await ask('Reset…', ['Tab'], 'Ends its grant, with 7 hits remaining.');
     await page.keyboard.press('Enter');
-    await told('Done. Left before: 7 hits; after it: 20 hits.');
+    await told('Done. Remaining before: 7 hits; after: 20 hits.');
     await stands('0', '20');
-    assert.equal(await fact('Granted besides').count(), 0);
+    assert.equal(await fact('Grant').count(), 0);
   },
 
   /** Policies that change while the page is open: what differs, and why they are refused. */
   async reloads() {
     const page = await tab();
     await page.goto(at('#/policy'));
-    await page.locator('.loads p').filter({ hasText: 'at the start' }).waitFor();
+    await page.locator('.loads p').filter({ hasText: 'process start' }).waitFor();
     console.error('shown');
     const changed = page.locator('.loads details').filter({ hasText: 'loaded' });
     await changed.getByText('1 changed; existing counters restarted: 0').first().waitFor();
     await changed.locator('summary').press('Enter');
     await changed.locator('pre').getByText(given.differs).waitFor();
     console.error('changed');
-    const refused = page.locator('.loads details').filter({ hasText: 'refused' });
+    const refused = page.locator('.loads details').filter({ hasText: 'rejected' });
     await refused.locator('summary').press('Enter');
     await refused.locator('pre').getByText('policy.yaml:2').waitFor();
     await changed.locator('pre').getByText(given.differs).waitFor();
-    await page.getByText('A change was refused at').waitFor();
+    await page.getByText('A change was rejected at').waitFor();
   },
 
   /** A store in Redis that is then killed. */
   async store() {
     const page = await tab();
     await page.goto(at('#/store'));
-    await page.getByText('Ready, and all is well.').waitFor();
+    await page.getByText('Ready, no problems.').waitFor();
     const row = () => page.locator('main tbody tr td').allTextContents();
     await becomes(async () => (await row()).slice(0, 2), [`${given.workers} of ${given.workers}`, '0']);
     await becomes(async () => /^[0-9.]+ [KM]iB$/.test((await row())[2]) && (await row())[3] === '0' && /^[0-9.]+ ms$/.test((await row())[4]), true);
     console.error('shown');
-    await page.getByText(`0 of ${given.workers} workers are connected`).or(page.getByText('does not answer')).first().waitFor();
+    await page.getByText(`0 of ${given.workers} workers are connected`).or(page.getByText('circuit breaker')).first().waitFor();
     await becomes(async () => (await row())[0], `0 of ${given.workers}`);
-    await page.getByText(/^(Not ready: it should not be asked|Ready, with something amiss)\.$/).waitFor();
+    await page.getByText(/^(Not ready for requests|Ready, with problems)\.$/).waitFor();
   },
 
   /** The share that a rule denies, while much else is going on. */
@@ -209,11 +209,11 @@ const subjects = {
     await page.getByRole('button', { name: 'Try', exact: true }).click();
     await page.getByText(given.words, { exact: true }).waitFor();
     await page.getByText(`rule: ${given.rule}`).or(page.locator('pre').filter({ hasText: given.rule })).first().waitFor();
-    await page.getByRole('button', { name: 'Read again…' }).click();
+    await page.getByRole('button', { name: 'Reload…' }).click();
     await page.getByRole('button', { name: 'Cancel' }).click();
-    await page.getByRole('button', { name: 'Read again…' }).click();
-    await page.getByRole('button', { name: 'Read again', exact: true }).click();
-    await page.getByText('They are as they were.').waitFor();
+    await page.getByRole('button', { name: 'Reload…' }).click();
+    await page.getByRole('button', { name: 'Reload', exact: true }).click();
+    await page.getByText('The policies have not changed.').waitFor();
     await page.goto(at(`#/key?${new URLSearchParams({ domain: 'test', rule: given.rule, key: given.descriptor })}`));
     await page.getByText(given.words, { exact: true }).waitFor();
   },
@@ -223,7 +223,7 @@ const subjects = {
     const page = await tab();
     await open(page, 'now', '#/now');
     await page.keyboard.press('Tab');
-    await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Skip to what is shown');
+    await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Skip to content');
     await page.keyboard.press('Enter');
     await becomes(() => page.evaluate(() => document.activeElement.id), 'main');
     for (const [name, hash] of views()) {
@@ -285,7 +285,7 @@ const subjects = {
     await page.goto(at('#/denied'));
     await page.getByLabel('Token', { exact: true }).fill('not-a-token-at-all');
     await page.keyboard.press('Enter');
-    await page.getByText('That token is not known here.').waitFor();
+    await page.getByText('Unknown token.').waitFor();
     await page.getByLabel('Token', { exact: true }).fill(given.token);
     await page.keyboard.press('Enter');
     await page.locator('#state[data-state=live]').waitFor();
@@ -294,9 +294,9 @@ const subjects = {
     assert.deepEqual(await page.evaluate(() => [localStorage.length, document.cookie, sessionStorage.length]), [0, '', 1]);
     // Who shows it may read, which is said where others would write.
     await page.goto(at(`#/key?${new URLSearchParams(given.key)}`));
-    await page.getByText('You are bob and may read; to reset, to give back or to grant takes a token that may write.').waitFor();
+    await page.getByText('Signed in as bob with read access. Write access is required to reset, refund or grant hits.').waitFor();
     await page.goto(at('#/policy'));
-    await page.getByText('You are bob and may read; to read the policies again takes a token that may write.').waitFor();
+    await page.getByText('Signed in as bob with read access. Write access is required to reload the policies.').waitFor();
     assert.equal(await page.getByRole('button', { name: /…$/ }).count(), 0);
     const other = await page.context().newPage();
     await other.goto(at('#/now'));
@@ -308,7 +308,7 @@ const subjects = {
     const page = await tab();
     await open(page, 'now', '#/now');
     console.error('shown');
-    await page.getByText('The server does not answer. What is shown is of').waitFor();
+    await page.getByText('The server does not respond. The data shown is from').waitFor();
     assert.equal(await page.locator('#state').getAttribute('data-state'), 'lost');
     assert.ok((await page.locator('main tbody tr').count()) > 0, 'what was shown stays');
   },

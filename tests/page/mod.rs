@@ -106,7 +106,7 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     let users = [("free", "ann"), ("free", "bob"), ("free", "cy"), ("free", "dan"), ("paid", "eve"), ("paid", "fay")];
     // 20 per day for each user of the free plan; paid users are never denied.
     let rules = [("plan=free > user", "80 allowed3,920 denied"), ("plan=paid > user", "2,000 allowed0 denied")];
-    let given = json!({"sums": ["2,080 in all", "3,920 in all"], "rules": rules});
+    let given = json!({"sums": ["2,080 total", "3,920 total"], "rules": rules});
     let mut browser = Process::start("the browser", &mut browser("numbers", &service, given.clone()));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     let mut senders = tokio::task::JoinSet::new();
@@ -189,8 +189,8 @@ async fn a_key_of_hashed_values_is_shown_by_its_hashes_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tree_has_every_rule_and_a_request_is_tried() {
-    let passes = "There is no room; it would be admitted, since this only watches.";
-    for (flags, words) in [(&[] as &[_], "It would be denied."), (&["--shadow-mode"], passes)] {
+    let passes = "Over limit, but would be admitted (shadow mode).";
+    for (flags, words) in [(&[] as &[_], "Would be denied."), (&["--shadow-mode"], passes)] {
         let busy = Busy::start_with(flags).await;
         busy.send(&[("ann", 21)]).await;
         let leaves = ["user", "user", "login", "search", "trial", "partner"];

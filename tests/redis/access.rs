@@ -165,7 +165,7 @@ async fn a_server_that_does_not_evict_is_not_warned_of() {
     let redis = Redis::start().await;
     let policies = yearly();
     let (service, _client) = serve(&policies, &redis.url(), &[]).await;
-    says(&service, "the store is connected");
+    says(&service, "store connected");
     assert_eq!(service.process.log().iter().find(|line| line.contains("WARN")), None);
 }
 
@@ -176,7 +176,7 @@ async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
         let cluster = Cluster::start_as(layout).await;
         let policies = yearly();
         let (service, _client) = serve(&policies, &cluster.url(), &[]).await;
-        says(&service, "the store is connected");
+        says(&service, "store connected");
         let warns = service.process.log().iter().any(|line| line.contains("cluster-require-full-coverage yes"));
         assert_eq!(warns, is_warned_of);
     }

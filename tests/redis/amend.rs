@@ -117,7 +117,7 @@ async fn blocks_that_a_grant_paid_go_back_to_it() {
     let granted = amend(&service, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
     let elsewhere = granted["elsewhere"].as_str().unwrap();
     assert!(
-        elsewhere.starts_with("other replicas see it at once; hits that any of them, this one too,"),
+        elsewhere.starts_with("other replicas see the change at once; hits leased before by any replica"),
         "{elsewhere}"
     );
     assert!(elsewhere.contains("for up to 100ms") && granted["elsewhere_within_us"] == 100_000, "{granted}");

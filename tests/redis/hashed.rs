@@ -112,7 +112,7 @@ async fn a_counter_is_inspected_and_granted_by_the_value_which_is_told_to_nobody
     assert!(denials.contains("with its values: none is found by its hash"), "{denials}");
     let hash = denials.split_whitespace().find(|word| word.starts_with("mail=hash-")).unwrap();
     let (code, told) = run(&["reset", "test", hash]);
-    assert!(code == Some(2) && told.contains("ask by the value itself"), "{told}");
+    assert!(code == Some(2) && told.contains("use the original value"), "{told}");
     service.terminate();
     let log = service.process.last_words();
     assert!(log.contains("counter mail=hash-") && !log.contains("marker"), "{log}");

@@ -75,13 +75,13 @@ async fn policies_that_are_tried_out_are_followed_and_cannot_stop_the_service() 
     assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 1);
     policies.write("tried/policy.yaml", "domain: test\ndescriptors: [{ kei: user }]\n");
-    service.process.wait_for_line("that they are refused", |line| {
-        line.contains("are refused, and those before go on").then_some(())
-    });
+    service
+        .process
+        .wait_for_line("that they are refused", |line| line.contains("candidate policies rejected").then_some(()));
     assert!(client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 2);
     policies.write("tried/policy.yaml", &(daily("user", 5) + "  - key: other\n"));
-    let is_it = |line: &str| (line.contains("policies tried out") && line.contains("\"rules\":2")).then_some(());
+    let is_it = |line: &str| (line.contains("candidate policies loaded") && line.contains("\"rules\":2")).then_some(());
     service.process.wait_for_line("that the new ones are tried out", is_it);
     assert!(client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 2, "an amount is judged by the same counter");

@@ -155,7 +155,7 @@ async fn a_collector_that_is_away_keeps_no_call_waiting_and_what_is_lost_is_coun
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
     let dropped = || web.metric("tollgate_spans_dropped_total");
     becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
-    service.wait_for_message("spans could not be sent and are dropped");
+    service.wait_for_message("failed to send spans; dropped");
     let collector = Collector::start(port);
     let sent = || async {
         ask(&service, Some("01"), 0).await;

@@ -130,7 +130,7 @@ async fn a_server_that_comes_late_or_again_is_told_all_and_complained_of_once() 
     serving
         .service
         .process
-        .wait_for_line("that nobody is there", |line| line.contains("statsd cannot be reached").then_some(()));
+        .wait_for_line("that nobody is there", |line| line.contains("StatsD unreachable").then_some(()));
     for hits in [1, 2] {
         let server = TcpListener::bind(address).unwrap();
         let stream = server.accept().unwrap().0;

@@ -27,7 +27,7 @@ pub(super) const HOUSE: &[Row] = &[
     },
     Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
     Row { place: "telemetry/log/logrus", rooms: "", foreign: "serde_json tracing" },
-    Row { place: "telemetry/seldom", rooms: "", foreign: "std::time::Instant" },
+    Row { place: "telemetry/log_throttle", rooms: "", foreign: "std::time::Instant" },
     Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
     Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
     Row {
@@ -70,7 +70,7 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor printable",
         foreign: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
-    Row { place: "journal/told", rooms: "", foreign: "serde serde_json" },
+    Row { place: "journal/peers", rooms: "", foreign: "serde serde_json" },
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",

@@ -88,7 +88,7 @@ pub struct PeekedStatus {
     /// charged. Hits are charged either to the limit or to a grant, so this is the larger of what
     /// the two have left.
     pub remaining: Option<u64>,
-    /// Microseconds until the counter is as if never used.
+    /// Microseconds until the counter resets.
     pub reset_after_us: Option<u64>,
 }
 
@@ -124,8 +124,8 @@ fn one() -> u32 {
     params(DescriptorQuery),
     responses(
         (status = 200, body = Explanation),
-        (status = 400, description = "no such descriptor can be", body = ErrorBody),
-        (status = 503, description = "no policy is loaded yet", body = ErrorBody)
+        (status = 400, description = "invalid descriptor", body = ErrorBody),
+        (status = 503, description = "no policy loaded yet", body = ErrorBody)
     )
 )]
 pub(super) async fn explain(
@@ -133,7 +133,7 @@ pub(super) async fn explain(
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<Explanation>, ApiError> {
     let snapshot = api.policies.snapshot();
-    let live = snapshot.as_deref().ok_or_else(|| ApiError::Unavailable("no policy is loaded yet".to_owned()))?;
+    let live = snapshot.as_deref().ok_or_else(|| ApiError::Unavailable("no policy loaded yet".to_owned()))?;
     let owned = read_text(&which.descriptor)
         .map_err(|wrong| ApiError::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor)))?;
     let (text, rule) = explain::explain(live.policies(), &which.domain, &owned.entries());
@@ -149,12 +149,12 @@ pub(super) async fn explain(
     request_body = TryRequest,
     responses(
         (status = 200, body = Peeked),
-        (status = 400, description = "no such request can be", body = ErrorBody),
-        (status = 503, description = "nobody can say", body = ErrorBody)
+        (status = 400, description = "invalid request", body = ErrorBody),
+        (status = 503, description = "store unavailable, or no policy loaded yet", body = ErrorBody)
     )
 )]
 pub(super) async fn peek(State(api): State<Api>, Json(question): Json<TryRequest>) -> Result<Json<Peeked>, ApiError> {
-    api.desk.peek(question).await.map(Json)
+    api.operations.peek(question).await.map(Json)
 }
 
 /// Returns the callers that used up the counter of a descriptor, if its limit has `record`.
@@ -164,13 +164,13 @@ pub(super) async fn peek(State(api): State<Api>, Json(question): Json<TryRequest
     params(DescriptorQuery),
     responses(
         (status = 200, body = CounterUsers),
-        (status = 404, description = "there is no such counter, or nobody is recorded", body = ErrorBody),
-        (status = 503, description = "the store cannot say", body = ErrorBody)
+        (status = 404, description = "no such counter, or its rule does not record callers", body = ErrorBody),
+        (status = 503, description = "store unavailable", body = ErrorBody)
     )
 )]
 pub(super) async fn who(
     State(api): State<Api>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterUsers>, ApiError> {
-    api.desk.who(which.domain, which.descriptor).await.map(Json)
+    api.operations.who(which.domain, which.descriptor).await.map(Json)
 }

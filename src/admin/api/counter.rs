@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::ask::{DescriptorQuery, TallyView};
 use super::denials::{DenialView, instant, of_key};
 use super::{Api, ApiError, ErrorBody};
-use crate::admin::desk::Deed;
+use crate::admin::operations::AuditEntry;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 
@@ -71,16 +71,16 @@ pub struct WindowView {
     pub limit: String,
     /// Hits used; more than the limit if hits were charged beyond it.
     pub used: u64,
-    /// Hits left.
+    /// Remaining hits.
     pub remaining: u64,
-    /// Time at which the window is as if never used.
+    /// Time at which the window resets.
     pub reset_at: String,
 }
 
 /// Hits granted in addition to a limit.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct GrantView {
-    /// Hits left of the grant.
+    /// Remaining hits of the grant.
     pub remaining: u64,
     /// Time at which the grant expires.
     pub until: String,
@@ -157,43 +157,43 @@ pub(super) struct ToGrant {
     params(DescriptorQuery),
     responses(
         (status = 200, body = CounterView),
-        (status = 400, description = "no such descriptor can be", body = ErrorBody),
-        (status = 404, description = "there is no such counter", body = ErrorBody),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
-        (status = 503, description = "the store cannot say", body = ErrorBody)
+        (status = 400, description = "invalid descriptor", body = ErrorBody),
+        (status = 404, description = "no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which has no counter", body = ErrorBody),
+        (status = 503, description = "store unavailable", body = ErrorBody)
     )
 )]
 pub(super) async fn counter(
     State(api): State<Api>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterView>, ApiError> {
-    let mut view = api.desk.counter(which.domain, which.descriptor).await?;
+    let mut view = api.operations.counter(which.domain, which.descriptor).await?;
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
 
 /// Resets the counter of a descriptor.
 ///
-/// The counter is then as if never used, without debt, grant or tallies. Hits leased by processes
-/// remain valid until the leases end.
+/// The counter is then unused, without debt, grant or tallies. Hits leased by processes remain
+/// valid until the leases end.
 #[utoipa::path(
     post,
     path = "/api/v1/counter/reset",
     request_body = ToReset,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no such descriptor can be", body = ErrorBody),
-        (status = 404, description = "there is no such counter", body = ErrorBody),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
-        (status = 503, description = "the store cannot; where it was late it may have", body = ErrorBody)
+        (status = 400, description = "invalid descriptor", body = ErrorBody),
+        (status = 404, description = "no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which has no counter", body = ErrorBody),
+        (status = 503, description = "store unavailable; after a timeout, the change may apply", body = ErrorBody)
     )
 )]
 pub(super) async fn reset(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
     Json(asked): Json<ToReset>,
 ) -> Result<Json<Changed>, ApiError> {
-    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Reset).await
+    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Reset).await
 }
 
 /// Refunds hits to the counter of a descriptor, newest first, and never more than were used.
@@ -203,21 +203,21 @@ pub(super) async fn reset(
     request_body = ToRefund,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no hits, or no such descriptor can be", body = ErrorBody),
-        (status = 404, description = "there is no such counter", body = ErrorBody),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
-        (status = 503, description = "the store cannot; where it was late it may have", body = ErrorBody)
+        (status = 400, description = "invalid number of hits, or invalid descriptor", body = ErrorBody),
+        (status = 404, description = "no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which has no counter", body = ErrorBody),
+        (status = 503, description = "store unavailable; after a timeout, the change may apply", body = ErrorBody)
     )
 )]
 pub(super) async fn refund(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
     Json(asked): Json<ToRefund>,
 ) -> Result<Json<Changed>, ApiError> {
     if asked.hits == 0 {
         return Err(ApiError::Invalid("hits must be at least 1, found 0".to_owned()));
     }
-    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
+    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
 }
 
 /// Grants hits in addition to the limit, until a given time, to the counter of a descriptor.
@@ -231,15 +231,15 @@ pub(super) async fn refund(
     request_body = ToGrant,
     responses(
         (status = 200, body = Changed),
-        (status = 400, description = "no such time or descriptor can be", body = ErrorBody),
-        (status = 404, description = "there is no such counter", body = ErrorBody),
-        (status = 409, description = "the limit is a ban, which counts nothing", body = ErrorBody),
-        (status = 503, description = "the store cannot; where it was late it may have", body = ErrorBody)
+        (status = 400, description = "invalid time or descriptor", body = ErrorBody),
+        (status = 404, description = "no such counter", body = ErrorBody),
+        (status = 409, description = "the limit is a ban, which has no counter", body = ErrorBody),
+        (status = 503, description = "store unavailable; after a timeout, the change may apply", body = ErrorBody)
     )
 )]
 pub(super) async fn grant(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
     Json(asked): Json<ToGrant>,
 ) -> Result<Json<Changed>, ApiError> {
     let length = match (&asked.r#for, &asked.until) {
@@ -251,7 +251,7 @@ pub(super) async fn grant(
             if length == Micros::ZERO {
                 let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
                 return Err(ApiError::Invalid(format!(
-                    "`until` is to be in the future, found {until}; it is {now} now"
+                    "`until` must be in the future, found {until}; the time is {now}"
                 )));
             }
             length
@@ -262,10 +262,10 @@ pub(super) async fn grant(
     };
     if length == Micros::ZERO || length > MAX_GRANT {
         return Err(ApiError::Invalid(format!(
-            "a grant ends in the future, within {MAX_GRANT}, found {length} from now"
+            "a grant must end in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
-    change(&api, &deed, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
+    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
 }
 
 impl Changed {
@@ -281,12 +281,12 @@ impl Changed {
         let is_unused = used == 0 && self.before.grant.is_none();
         match amendment {
             Amendment::Refund(hits) if self.given_back() < u64::from(hits) => Some(match used {
-                0 => "nothing of this counter is used; is the key right?".to_owned(),
-                _ => format!("only {used} were used"),
+                0 => "the counter is unused; check the key".to_owned(),
+                _ => format!("only {used} hits were used"),
             }),
             Amendment::Grant { hits: 0, .. } => None,
             Amendment::Reset | Amendment::Grant { .. } if is_unused => {
-                Some("this counter was never used, or is as new again; is the key right?".to_owned())
+                Some("the counter is unused, or has reset; check the key".to_owned())
             }
             Amendment::Look | Amendment::Reset | Amendment::Refund(_) | Amendment::Grant { .. } => None,
         }
@@ -295,31 +295,33 @@ impl Changed {
 
 async fn change(
     api: &Api,
-    deed: &Deed,
+    audit: &AuditEntry,
     domain: String,
     descriptor: String,
     amendment: Amendment,
 ) -> Result<Json<Changed>, ApiError> {
     let what = match amendment {
-        Amendment::Look => "looked at".to_owned(),
+        Amendment::Look => "inspected".to_owned(),
         Amendment::Reset => "reset".to_owned(),
-        Amendment::Refund(hits) => format!("{hits} hits given back"),
+        Amendment::Refund(hits) => format!("{hits} hits refunded"),
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
-    let changed = api.desk.amend(domain, descriptor, amendment, deed.clone()).await;
-    let mut changed = changed.inspect_err(|_| deed.add(&format!(": to be {what}, see the status")))?;
+    let changed = api.operations.amend(domain, descriptor, amendment, audit.clone()).await;
+    let mut changed = changed.inspect_err(|_| audit.add(&format!(": {what}: not confirmed, see the status")))?;
     changed.notes.extend(changed.note(amendment));
     let what = match amendment {
         Amendment::Refund(_) => format!("{} of {what}", changed.given_back()),
         Amendment::Look | Amendment::Reset | Amendment::Grant { .. } => what,
     };
-    deed.add(&format!(": {what}; {} hits left before, {} after", changed.before.remaining, changed.after.remaining));
+    audit.add(&format!(
+        ": {what}; {} hits remaining before, {} after",
+        changed.before.remaining, changed.after.remaining
+    ));
     Ok(Json(changed))
 }
 
 fn length_of(text: &str) -> Result<Micros, ApiError> {
     let length: Option<SignedDuration> = text.parse().ok();
     let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
-    us.map(Micros::new)
-        .ok_or_else(|| ApiError::Invalid(format!("expected a length of time such as 10m, found `{text}`")))
+    us.map(Micros::new).ok_or_else(|| ApiError::Invalid(format!("expected a duration such as 10m, found `{text}`")))
 }

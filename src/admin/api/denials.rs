@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, ApiError, ErrorBody, PageQuery, rfc3339};
-use crate::admin::desk::Others;
+use crate::admin::operations::PeerReport;
 use crate::algorithm::time::{Micros, Timestamp as Instant};
 use crate::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
 use crate::policy::explain::limit_in_words;
@@ -117,7 +117,7 @@ pub(super) struct DenialQuery {
 /// Filter for the most frequently denied keys.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Lately {
+pub(super) struct TopQuery {
     /// Only keys of this domain.
     domain: Option<String>,
     /// Only keys of the rule with this path.
@@ -184,22 +184,18 @@ pub(super) async fn denials(
 #[utoipa::path(
     get,
     path = "/api/v1/top",
-    params(Lately, PageQuery),
+    params(TopQuery, PageQuery),
     responses((status = 200, body = DenialsView), (status = 400, body = ErrorBody))
 )]
 pub(super) async fn top(
     State(api): State<Api>,
-    Query(lately): Query<Lately>,
+    Query(query): Query<TopQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<DenialsView>, ApiError> {
-    let back = Micros::from_secs(lately.minutes.unwrap_or(TOP_MINUTES).saturating_mul(60));
+    let back = Micros::from_secs(query.minutes.unwrap_or(TOP_MINUTES).saturating_mul(60));
     let since = Some(Journal::now() - back);
-    let span = DenialFilter {
-        domain: lately.domain.as_deref(),
-        rule: lately.rule.as_deref(),
-        since,
-        ..DenialFilter::default()
-    };
+    let span =
+        DenialFilter { domain: query.domain.as_deref(), rule: query.rule.as_deref(), since, ..DenialFilter::default() };
     let known = read(&api, &span).await?;
     Ok(Json(known.view(&api, &span, known.denials.top(&span), page)))
 }
@@ -207,7 +203,7 @@ pub(super) async fn top(
 /// The denials of all replicas.
 struct ReplicaDenials {
     denials: RecentDenials,
-    others: Others,
+    peers: PeerReport,
 }
 
 impl ReplicaDenials {
@@ -223,13 +219,13 @@ impl ReplicaDenials {
         let denials = denials.map(|(rule, found)| view(rule, found)).collect();
         DenialsView {
             known_since: rfc3339(kept.max(Instant::from_micros(begun))),
-            others_since: (self.others.processes > 0).then(|| rfc3339(kept)),
-            is_shared: self.others.is_shared,
+            others_since: (self.peers.processes > 0).then(|| rfc3339(kept)),
+            is_shared: self.peers.is_shared,
             unknown: unknown.filter(|_| total == 0).map(|none| none.to_string()),
             total,
             dropped: self.denials.dropped(span),
-            processes: self.others.processes.saturating_add(1),
-            missing: self.others.missing.clone(),
+            processes: self.peers.processes.saturating_add(1),
+            missing: self.peers.missing.clone(),
             denials,
         }
     }
@@ -237,10 +233,10 @@ impl ReplicaDenials {
 
 async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiError> {
     if !api.journal.is_on() {
-        return Err(ApiError::Conflict("denials are not taken down: --denial-journal is off".to_owned()));
+        return Err(ApiError::Conflict("denials are not recorded: --denial-journal is off".to_owned()));
     }
-    let mut others = api.desk.others(Journal::minutes_of(span)).await;
-    Ok(ReplicaDenials { denials: api.journal.read_with(std::mem::take(&mut others.told)), others })
+    let mut peers = api.operations.peer_denials(Journal::minutes_of(span)).await;
+    Ok(ReplicaDenials { denials: api.journal.read_with(std::mem::take(&mut peers.denials)), peers })
 }
 
 /// Returns the denials of exactly this key from all replicas, and the reason why some may be
@@ -255,7 +251,7 @@ pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (O
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
     let snapshot = api.policies.snapshot();
     let rules = by_path(snapshot.as_deref().map(|live| live.policies()), &found);
-    (found.map(|found| view(rule_of(&rules, &found), found)), known.others.missing)
+    (found.map(|found| view(rule_of(&rules, &found), found)), known.peers.missing)
 }
 
 /// Rules in force of a set of denials, by domain and path. Looked up in a single pass, regardless
@@ -286,7 +282,7 @@ fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, ApiError> {
-    let invalid = || ApiError::Invalid(format!("expected an instant such as 2026-06-01T12:03:00Z, found `{text}`"));
+    let invalid = || ApiError::Invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"));
     let at: Timestamp = text.parse().map_err(|_| invalid())?;
     u64::try_from(at.as_microsecond()).map(Instant::from_micros).map_err(|_| invalid())
 }

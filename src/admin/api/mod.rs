@@ -28,9 +28,9 @@ use utoipa::{IntoParams, OpenApi as _, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Facts;
-use super::desk::Operations;
+use super::ProcessState;
 use super::guard::{self, AccessGuard};
+use super::operations::Operations;
 use crate::journal::Journal;
 use crate::journal::rates::Rates;
 use crate::limiter::InForce;
@@ -47,7 +47,7 @@ const MAX_PAGE: usize = 1_000;
 #[derive(Clone)]
 pub struct Api {
     /// State of the process.
-    pub facts: Arc<Facts>,
+    pub facts: Arc<ProcessState>,
     /// The policies in force.
     pub policies: Arc<InForce>,
     /// The journal of denials.
@@ -55,7 +55,7 @@ pub struct Api {
     /// Rates of the rules.
     pub rates: Arc<Mutex<Rates>>,
     /// Operations on the stores and the policies.
-    pub desk: Arc<dyn Operations>,
+    pub operations: Arc<dyn Operations>,
     /// Start time of the process.
     pub begun: Timestamp,
 }
@@ -104,7 +104,7 @@ pub struct PageQuery {
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
-    info(title = "Tollgate administration", description = "What is limited now, who is denied, and why."),
+    info(title = "Tollgate administration", description = "Limits, denials, counters and policies."),
     security((), ("token" = []))
 )]
 struct Document;
@@ -126,8 +126,8 @@ impl ApiError {
 
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::Unknown => "a token is needed: `Authorization: Bearer …`, see --admin-token-file",
-            Self::UnknownToken => "the token that was shown is not known here: is it one of --admin-token-file?",
+            Self::Unknown => "token required: send `Authorization: Bearer …`; see --admin-token-file",
+            Self::UnknownToken => "unknown token; use one from --admin-token-file",
             Self::Invalid(text)
             | Self::Forbidden(text)
             | Self::NotFound(text)
@@ -190,7 +190,7 @@ fn reads() -> OpenApiRouter<Api> {
 }
 
 /// Returns the routes that make changes. Each handler adds details for the audit log to
-/// [`super::desk::Deed`].
+/// [`super::operations::AuditEntry`].
 fn writes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policies::reload))

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, ApiError, ErrorBody};
-use crate::admin::PolicyFacts;
-use crate::admin::desk::Deed;
+use crate::admin::PolicySummary;
 use crate::admin::loads::{LoadOutcome, PolicyLoad};
+use crate::admin::operations::AuditEntry;
 
 /// The policies in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -79,7 +79,7 @@ pub struct LoadView {
 impl From<PolicyLoad> for LoadView {
     fn from(PolicyLoad { at, by, version, outcome }: PolicyLoad) -> Self {
         let view =
-            Self { at, by: by.word().to_owned(), is_loaded: true, version, before: None, changes: None, report: None };
+            Self { at, by: by.name().to_owned(), is_loaded: true, version, before: None, changes: None, report: None };
         match outcome {
             LoadOutcome::First => view,
             LoadOutcome::Changed { before, changes } => Self { before: Some(before), changes: Some(changes), ..view },
@@ -88,8 +88,8 @@ impl From<PolicyLoad> for LoadView {
     }
 }
 
-impl From<PolicyFacts> for Policies {
-    fn from(facts: PolicyFacts) -> Self {
+impl From<PolicySummary> for Policies {
+    fn from(facts: PolicySummary) -> Self {
         let last_error =
             facts.last_error.map(|report| LoadError { at: facts.last_error_at.unwrap_or_default(), report });
         Self {
@@ -124,15 +124,15 @@ pub(super) async fn reloads(State(api): State<Api>) -> Json<RecentLoads> {
     path = "/api/v1/policies/reload",
     responses(
         (status = 200, body = Reloaded),
-        (status = 409, description = "they come from a control plane", body = ErrorBody),
-        (status = 422, description = "the report on what is wrong with them; what was in force stays", body = ErrorBody)
+        (status = 409, description = "policies come from a control plane", body = ErrorBody),
+        (status = 422, description = "report on the errors in the policies; those in force remain", body = ErrorBody)
     )
 )]
 pub(super) async fn reload(
     State(api): State<Api>,
-    Extension(deed): Extension<Deed>,
+    Extension(audit): Extension<AuditEntry>,
 ) -> Result<Json<Reloaded>, ApiError> {
-    let reloaded = api.desk.reload().await?;
-    deed.add(&format!("policies {} are in force", reloaded.policies.version));
+    let reloaded = api.operations.reload().await?;
+    audit.add(&format!("policies {} are in force", reloaded.policies.version));
     Ok(Json(reloaded))
 }

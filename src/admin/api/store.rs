@@ -87,7 +87,9 @@ impl ServerStatus {
     fn problem(&self) -> Option<String> {
         let Self { address, workers, connected, breakers_open, .. } = self;
         if *breakers_open > 0 {
-            return Some(format!("store {address}: does not answer {breakers_open} of {workers} workers in time"));
+            return Some(format!(
+                "store {address}: circuit breaker open in {breakers_open} of {workers} workers: no reply in time"
+            ));
         }
         (connected < workers).then(|| format!("store {address}: {connected} of {workers} workers are connected"))
     }
@@ -96,9 +98,9 @@ impl ServerStatus {
 /// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
-    let (unready, lost) = (api.facts.unready(), api.journal.lost());
-    let refused = api.facts.policies().last_error.map(|_| "the last change of the policies was refused".to_owned());
-    let servers = api.desk.servers();
+    let (unready, lost) = (api.facts.not_ready_reason(), api.journal.lost());
+    let refused = api.facts.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
+    let servers = api.operations.servers();
     let mut degraded: Vec<String> = unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
     degraded.extend(refused);
     degraded.extend(servers.iter().filter_map(ServerStatus::problem));
@@ -122,5 +124,5 @@ pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
 /// report about themselves.
 #[utoipa::path(get, path = "/api/v1/store", responses((status = 200, body = StoreStatus)))]
 pub(super) async fn store(State(api): State<Api>) -> Json<StoreStatus> {
-    Json(StoreStatus { servers: api.desk.servers() })
+    Json(StoreStatus { servers: api.operations.servers() })
 }

@@ -1,12 +1,12 @@
-// The API of administration: questions, the token, and the server's clock.
+// Client of the admin API: requests, the token, and the server's clock.
 
 const TOKEN = 'tollgate-token';
-/** Time for an answer. */
+/** Timeout of a request. */
 const PATIENCE_MS = 8000;
 
 let clockOffsetMs = 0;
 
-/** An answer that is none: what the server says against it. */
+/** An error response of the server. */
 export class Problem extends Error {
   constructor(status, text) {
     super(text);
@@ -14,7 +14,7 @@ export class Problem extends Error {
   }
 }
 
-/** Keeps a token for as long as this tab is there. */
+/** Keeps a token until this tab is closed. */
 export function keepToken(token) {
   if (token) sessionStorage.setItem(TOKEN, token);
   else sessionStorage.removeItem(TOKEN);
@@ -22,16 +22,16 @@ export function keepToken(token) {
 
 export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
-/** Now by the server's clock, to the second. */
+/** Current time by the server's clock, to the second. */
 export const serverNow = () => Date.now() + clockOffsetMs;
 
-/** What is at `path` below /api/v1, with `parameters` that have a value. */
+/** Fetches `path` below /api/v1, with those `parameters` that have a value. */
 export function get(path, parameters, signal) {
   const given = Object.entries(parameters ?? {}).filter(([, value]) => value !== undefined && value !== '' && value !== null);
   return ask(`${path}${given.length ? `?${new URLSearchParams(given)}` : ''}`, {}, signal);
 }
 
-/** Sends `body` there. */
+/** Posts `body` to `path` below /api/v1. */
 export function post(path, body, signal) {
   const headers = { 'content-type': 'application/json' };
   return ask(path, { method: 'POST', headers, body: JSON.stringify(body ?? {}) }, signal);
@@ -44,7 +44,7 @@ async function ask(path, options, signal) {
   const ends = [AbortSignal.timeout(PATIENCE_MS), signal].filter(Boolean);
   const response = await fetch(`/api/v1/${path}`, { ...options, headers, cache: 'no-store', signal: AbortSignal.any(ends) });
   const date = Date.parse(response.headers.get('date') ?? '');
-  // A header tells whole seconds: half of one is what is lost on average.
+  // The header has whole seconds: on average, half a second is truncated.
   if (!Number.isNaN(date)) clockOffsetMs = date + 500 - Date.now();
   const text = await response.text();
   if (response.ok) return JSON.parse(text);

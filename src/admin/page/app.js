@@ -1,4 +1,4 @@
-// Which view is shown, how often it asks, and what is told when nobody answers.
+// Routing between views, their polling, and the notice when the server does not respond.
 
 import { Problem, hasToken, keepToken, serverNow } from './api.js';
 import { clock, escaped, h, route, write } from './dom.js';
@@ -9,7 +9,7 @@ import * as policy from './policy.js';
 import * as store from './store.js';
 
 const VIEWS = { now, denied, key, policy, store };
-/** The entry of the navigation that a view is below. */
+/** The navigation entry that a view belongs to. */
 const BELOW = { key: 'denied' };
 const MAX_PAUSE_MS = 30_000;
 
@@ -22,14 +22,14 @@ let shown = new AbortController();
 let failures = 0;
 let answeredAt = null;
 
-/** What a view asks, again and again, for as long as it is shown. */
+/** Polling by a view for as long as it is shown. */
 class Live {
   constructor(signal) {
     this.signal = signal;
     this.wakes = new Set();
   }
 
-  /** Runs `task` now and every `ms`: less often while it fails, not at all while nobody looks. */
+  /** Runs `task` now and every `ms`: less often while it fails, and not while the page is hidden. */
   async every(ms, task) {
     let failed = 0;
     while (!this.signal.aborted) {
@@ -49,7 +49,7 @@ class Live {
     }
   }
 
-  /** Runs all tasks at once that wait for their time. */
+  /** Runs all waiting tasks immediately. */
   wake() {
     for (const wake of this.wakes) wake();
   }
@@ -88,28 +88,28 @@ function unanswered(error) {
   state.dataset.state = 'lost';
   document.body.classList.add('stale');
   const from = answeredAt ? clock(answeredAt) : null;
-  write(document.getElementById('state-text'), from ? `stale, ${from}` : 'no answer');
-  // Told once: a live region that repeats itself is not listened to.
+  write(document.getElementById('state-text'), from ? `stale, ${from}` : 'no response');
+  // Announced once: screen readers repeat every change of a live region.
   if (failures > 1 && notice.dataset.kind === 'unanswered') return;
-  const why = error instanceof Problem ? `The server answers ${error.status}: ${error.message}` : 'The server does not answer.';
-  const rest = from ? `What is shown is of ${from}.` : 'There is nothing to show yet.';
-  tell(`${why} ${rest} It is asked again, ever less often, up to every 30 s.`, 'unanswered');
+  const why = error instanceof Problem ? `The server returned ${error.status}: ${error.message}` : 'The server does not respond.';
+  const rest = from ? `The data shown is from ${from}.` : 'No data has been loaded yet.';
+  tell(`${why} ${rest} Retrying at increasing intervals of up to 30 s.`, 'unanswered');
 }
 
 function tell(text, kind = '') {
   notice.dataset.kind = kind;
   if (!text) return notice.replaceChildren();
-  const retry = h('button', { type: 'button', onclick: show }, 'Ask now');
+  const retry = h('button', { type: 'button', onclick: show }, 'Retry now');
   notice.replaceChildren(h('p', {}, text, ' ', retry));
 }
 
 function askToken() {
   shown.abort();
   state.dataset.state = 'lost';
-  write(document.getElementById('state-text'), 'a token is needed');
-  write(document.getElementById('token-problem'), hasToken() ? 'That token is not known here.' : '');
+  write(document.getElementById('state-text'), 'token required');
+  write(document.getElementById('token-problem'), hasToken() ? 'Unknown token.' : '');
   keepToken(null);
-  // Of https and of this machine alone a browser says that what is typed is read by nobody else.
+  // Browsers consider https and this machine secure contexts: the token is not sent in the clear.
   document.getElementById('token-plain').hidden = isSecureContext;
   if (!tokenDialog.open) tokenDialog.showModal();
 }
@@ -132,7 +132,7 @@ function show() {
 }
 
 addEventListener('hashchange', () => {
-  // The skip link leads to `main` and to no other view.
+  // The skip link leads to `main` and not to a view.
   if (!location.hash.startsWith('#/')) return main.focus();
   show();
   scrollTo(0, 0);

@@ -1,12 +1,12 @@
-// Charts: one of a rule over the last minutes (uPlot), and small ones in rows (SVG).
+// Charts: one of a rule over the last minutes (uPlot), and sparklines in rows (SVG).
 
 /* global uPlot */
 
 const SVG = 'http://www.w3.org/2000/svg';
-/** Seconds that a chart goes back. */
+/** Span of a chart in seconds. */
 export const SPAN_S = 120;
 
-/** What was seen of one rule: instants in seconds, and rates of them. */
+/** Samples of one rule: times in seconds, and rates. */
 export class History {
   constructor() {
     this.at = [];
@@ -26,7 +26,7 @@ export class History {
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
 
-/** A chart in `place` that follows its width and the colours of the page; `draw(history)` shows one. */
+/** A chart in `place` that follows its width and the colours of the page. Returns `draw(history)`. */
 export function chart(place, signal) {
   let plot = null;
   let last = null;
@@ -71,7 +71,7 @@ function ago(now, width) {
   return Array.from({ length: SPAN_S / step + 1 }, (_, place) => now - SPAN_S + place * step);
 }
 
-/** A small chart of what was denied and allowed, for the eye alone: the numbers stand beside it. */
+/** A sparkline of rates, hidden from screen readers: the numbers are beside it. */
 export function spark() {
   const element = document.createElementNS(SVG, 'svg');
   const size = { viewBox: '0 0 100 24', preserveAspectRatio: 'none', class: 'spark', 'aria-hidden': 'true' };
@@ -96,7 +96,7 @@ export function spark() {
   return { element, draw };
 }
 
-/** How much of all decisions was denied, as a bar for the eye alone. */
+/** The share of denials as a bar, hidden from screen readers. */
 export function share() {
   const fill = document.createElement('span');
   const element = document.createElement('span');

@@ -1,12 +1,12 @@
-// A button for what changes something: first a dialog says in words what will happen, then a line says what came of it.
+// Buttons for changes: a dialog describes the change before it is made, and a line reports the result.
 
 import { Problem, get } from './api.js';
 import { h, write } from './dom.js';
 
 /**
- * Buttons where the reader may write, and words where they may not. `actions`: each `{ name, title, fields, words, yes, act }`; of the
- * values of its fields `words` gives sentences, `yes` what the button says that does it, and `act` does it and answers with what
- * came of it.
+ * Buttons if the user has write access, otherwise a note. `actions`: each `{ name, title, fields, words, yes, act }`. Given the values
+ * of the fields, `words` returns sentences that describe the change, `yes` the label of the button, and `act` makes the change and
+ * returns the result as text.
  */
 export function confirmed(live, what, actions) {
   const told = h('div', { role: 'status', class: 'told' });
@@ -14,7 +14,7 @@ export function confirmed(live, what, actions) {
   const element = h('div', { class: 'changes' }, buttons, told);
   const offer = ({ name, may_write: mayWrite }) => {
     const asked = actions.map((action) => question(action, live, told));
-    const readOnly = h('p', { class: 'soft' }, `You are ${name} and may read; ${what} takes a token that may write.`);
+    const readOnly = h('p', { class: 'soft' }, `Signed in as ${name} with read access. Write access is required to ${what}.`);
     buttons.replaceChildren(...(mayWrite ? asked.flat() : [readOnly]));
   };
   const ask = async () => {
@@ -49,13 +49,13 @@ function question({ name, title, fields = [], words, yes, act }, live, told) {
   dialog.addEventListener('close', async () => {
     if (dialog.returnValue !== 'yes') return;
     dialog.returnValue = '';
-    told.replaceChildren(h('p', { class: 'soft' }, 'It is being done.'));
+    told.replaceChildren(h('p', { class: 'soft' }, 'In progress…'));
     try {
       told.replaceChildren(h('p', {}, await act(values())));
     } catch (error) {
       if (live.signal.aborted) return;
-      const why = error instanceof Problem ? error.message : 'The server did not answer: look before you ask again.';
-      told.replaceChildren(h('p', { class: 'problem' }, 'Not done. '), h('pre', { tabindex: '0', 'aria-label': 'Why it was not done' }, why));
+      const why = error instanceof Problem ? error.message : 'The server did not respond. The change may have been applied: check before you retry.';
+      told.replaceChildren(h('p', { class: 'problem' }, 'Failed. '), h('pre', { tabindex: '0', 'aria-label': 'Error message' }, why));
     }
     live.wake();
   });

@@ -1,35 +1,35 @@
-// A counter: how it stands, and resetting it, giving hits back, granting some.
+// A counter: its state, and resets, refunds and grants.
 
 import { post, serverNow } from './api.js';
 import { confirmed } from './confirm.js';
 import { clock, count, facts, from, h, time } from './dom.js';
 
-/** Lengths of a grant, as the API takes them, and in words. */
+/** Durations of a grant: for the API, as text, and in minutes. */
 const LENGTHS = [['10m', '10 minutes', 10], ['1m', '1 minute', 1], ['1h', '1 hour', 60], ['8h', '8 hours', 480], ['24h', '1 day', 1440], ['168h', '7 days', 10080]];
 const MAX_HITS = 4294967295;
 
-/** How it stands, in words and figures. */
+/** The state of a counter. */
 export function standing(counter) {
   const { state: { remaining, retry_at: retry, windows, grant }, is_shadow: isShadow } = counter;
-  const [tone, words] = remaining > 0 ? ['good', 'It would be admitted.']
-    : isShadow ? ['watched', 'There is no room; it would be admitted, since this only watches.'] : ['bad', 'It would be denied.'];
+  const [tone, words] = remaining > 0 ? ['good', 'Would be admitted.']
+    : isShadow ? ['watched', 'Over limit, but would be admitted (shadow mode).'] : ['bad', 'Would be denied.'];
   const besides = [
-    ['Room again', from(retry)],
-    ['Granted besides', grant ? `${hits(grant.remaining)} left` : null],
-    ['Until', time(grant?.until)],
+    ['Retry at', from(retry)],
+    ['Grant', grant ? `${hits(grant.remaining)} remaining` : null],
+    ['Grant expires', time(grant?.until)],
   ];
   const isOne = windows.length === 1;
   const shown = windows.map((window) => h('div', {}, gauge(window), facts([
     ['Limit', isOne ? counter.limit : window.limit],
     ['Used', count(window.used)],
-    ['Left', count(window.remaining)],
-    ['As if never used', window.used ? from(window.reset_at) : 'now'],
+    ['Remaining', count(window.remaining)],
+    ['Resets at', window.used ? from(window.reset_at) : '–'],
     ...(isOne ? besides : []),
   ])));
   return h('div', { class: 'windows' }, h('p', { class: `standing ${tone}` }, words), shown, isOne ? null : facts(besides));
 }
 
-/** What part of a window is used. */
+/** The used part of a window as a bar. */
 function gauge({ used, remaining }) {
   const bar = h('span');
   bar.style.inlineSize = `${Math.min(used / Math.max(used + remaining, 1), 1) * 100}%`;
@@ -38,38 +38,38 @@ function gauge({ used, remaining }) {
 
 const hits = (number) => `${count(number)} ${Number(number) === 1 ? 'hit' : 'hits'}`;
 
-/** What changes the counter that `key` leads to. `latest()`: how it stands. */
+/** Buttons that change the counter of `key`. `latest()` returns its last state. */
 export function changes(live, domain, key, latest) {
   const change = async (what, more) => {
     const { before, after, elsewhere } = await post(`counter/${what}`, { domain, descriptor: key, ...more }, live.signal);
-    return `Done. Left before: ${hits(before.remaining)}; after it: ${hits(after.remaining)}. ${elsewhere[0].toUpperCase()}${elsewhere.slice(1)}.`;
+    return `Done. Remaining before: ${hits(before.remaining)}; after: ${hits(after.remaining)}. ${elsewhere[0].toUpperCase()}${elsewhere.slice(1)}.`;
   };
   const used = () => latest().state.windows.map((window) => `${count(window.used)} used of ${window.limit}`).join('; ');
   const number = (least, value) => h('label', { class: 'grow' }, 'Hits',
     h('input', { name: 'hits', type: 'number', min: least, max: MAX_HITS, step: '1', value, required: true }));
-  const told = 'It cannot be undone. The log of the server says who did it.';
-  return confirmed(live, 'to reset, to give back or to grant', [
+  const told = 'This cannot be undone. It is recorded in the audit log.';
+  return confirmed(live, 'reset, refund or grant hits', [
     {
       name: 'Reset',
       title: () => `Reset ${key}?`,
       words: () => [
-        `Its counter begins anew, as if it was never used. It stands at ${used()}.`,
-        latest().state.grant && `Its grant, of which ${hits(latest().state.grant.remaining)} are left, ends.`,
-        latest().who.length && 'Who used it up is forgotten.',
+        `Resets the counter to unused. Current state: ${used()}.`,
+        latest().state.grant && `Ends its grant, with ${hits(latest().state.grant.remaining)} remaining.`,
+        latest().who.length && 'Deletes the usage by caller.',
         told,
       ],
-      yes: () => 'Reset it',
+      yes: () => 'Reset',
       act: () => change('reset', {}),
     },
     {
       name: 'Refund',
-      title: () => `Give hits back to ${key}?`,
+      title: () => `Refund hits to ${key}?`,
       fields: [number('1', '1')],
       words: ({ hits: wanted }) => [
-        `${hits(wanted || 0)} of it will count no more, those that came last first, and never more than were used. It stands at ${used()}.`,
+        `Refunds ${hits(wanted || 0)}, newest first, and never more than were used. Current state: ${used()}.`,
         told,
       ],
-      yes: ({ hits: wanted }) => `Give back ${hits(wanted || 0)}`,
+      yes: ({ hits: wanted }) => `Refund ${hits(wanted || 0)}`,
       act: ({ hits: wanted }) => change('refund', { hits: Number(wanted) }),
     },
     {
@@ -85,11 +85,11 @@ export function changes(live, domain, key, latest) {
 
 function granting(wanted, length, grant) {
   const minutes = LENGTHS.find(([value]) => value === length)[2];
-  const was = grant && `the grant that it has, ${hits(grant.remaining)} until ${clock(grant.until)}`;
-  if (!wanted) return [was ? `This ends ${was}.` : 'It has no grant that could end.'];
+  const was = grant && `the current grant: ${hits(grant.remaining)} remaining, until ${clock(grant.until)}`;
+  if (!wanted) return [was ? `Ends ${was}.` : 'There is no grant to end.'];
   return [
-    `Until ${clock(serverNow() + minutes * 60_000)} it may take ${hits(wanted)} beside its limit: they are used where the limit has no room. The limit itself stays as it is.`,
-    was && `This takes the place of ${was}.`,
-    'A grant of 0 hits ends it early. The log of the server says who did it.',
+    `Grants ${hits(wanted)} in addition to the limit until ${clock(serverNow() + minutes * 60_000)}. They are used when the limit is exhausted; the limit itself does not change.`,
+    was && `Replaces ${was}.`,
+    'A grant of 0 hits ends it early. It is recorded in the audit log.',
   ];
 }

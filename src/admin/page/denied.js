@@ -1,4 +1,4 @@
-// Who was denied: the keys, by how often or how lately, and the search for one.
+// Denied keys, by number of denials or by time, and a filter for them.
 
 import { Problem, get, serverNow } from './api.js';
 import { clock, count, from, h, route, table, time, write } from './dom.js';
@@ -12,7 +12,7 @@ export const title = () => 'Denied';
 export function open(main, parameters, live) {
   const { form, values, offer } = question(parameters);
   const known = h('p', { class: 'soft' });
-  const keys = table('Keys that were denied', columns, (one) => JSON.stringify([one.domain, one.rule, one.key]), row);
+  const keys = table('Denied keys', columns, (one) => JSON.stringify([one.domain, one.rule, one.key]), row);
   const empty = h('p', { class: 'empty', hidden: true });
   form.addEventListener('submit', (event) => {
     event.preventDefault();
@@ -21,7 +21,7 @@ export function open(main, parameters, live) {
     else location.hash = next;
   });
   form.addEventListener('change', () => form.requestSubmit());
-  main.append(h('h1', {}, 'Who is denied'), form, h('div', { class: 'scroll card' }, keys.element, empty), known);
+  main.append(h('h1', {}, 'Denied keys'), form, h('div', { class: 'scroll card' }, keys.element, empty), known);
 
   live.every(15 * EVERY_MS, async (signal) => offer(await get('rules', { limit: 1000 }, signal)));
   live.every(EVERY_MS, async (signal) => {
@@ -29,14 +29,14 @@ export function open(main, parameters, live) {
       const answer = await find(values(), signal);
       keys.show(answer.denials);
       empty.hidden = answer.denials.length > 0;
-      write(empty, `Nobody was denied that fits this. What was before ${clock(answer.known_since)} is not known.`);
+      write(empty, `No matching denials. Denials before ${clock(answer.known_since)} are not available.`);
       const all = answer.total > answer.denials.length ? `${answer.denials.length} of ${count(answer.total)} keys. ` : '';
-      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are of keys for which there was no room. ` : '';
-      const of = answer.processes > 1 ? `Of ${count(answer.processes)} processes on the same store, others up to 5 seconds behind. ` : '';
-      const missing = answer.missing ? `Some of other processes are missing: ${answer.missing}. ` : '';
-      write(known, `${all}${dropped}${of}${missing}Known since ${clock(answer.known_since)}; counts are of whole minutes.`);
+      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are not listed, since the journal was full. ` : '';
+      const of = answer.processes > 1 ? `Includes ${count(answer.processes)} processes on the same store; others lag by up to 5 s. ` : '';
+      const missing = answer.missing ? `Denials of other processes may be missing: ${answer.missing}. ` : '';
+      write(known, `${all}${dropped}${of}${missing}Recorded since ${clock(answer.known_since)}; counts cover whole minutes.`);
     } catch (error) {
-      // Without a journal there is nothing to ask for: no failure of the server.
+      // The journal is off or the filter invalid: not a failure of the server.
       if (!(error instanceof Problem) || ![400, 409].includes(error.status)) throw error;
       keys.show([]);
       empty.hidden = false;
@@ -45,7 +45,7 @@ export function open(main, parameters, live) {
   });
 }
 
-/** Those denied most come from `top` where no key and no time is asked for; the journal knows those denied last. */
+/** Fetches denials: from `top` by number, if no key or time is given; otherwise from the journal. */
 async function find({ domain, rule, key, minutes, at, order }, signal) {
   if (!key && !at && order !== 'last') return get('top', { domain, rule, minutes: minutes || 5, limit: SHOWN }, signal);
   const span = at ? minuteOf(at) : { since: new Date(serverNow() - (minutes || 5) * MINUTE_MS).toISOString() };
@@ -55,7 +55,7 @@ async function find({ domain, rule, key, minutes, at, order }, signal) {
   return answer;
 }
 
-/** The last minute of that name on the reader's clock. */
+/** The most recent minute with this time in the user's time zone. */
 function minuteOf(at) {
   const [hour, minute] = at.split(':').map(Number);
   const since = new Date(serverNow());
@@ -69,24 +69,24 @@ function question(parameters) {
     h('option', { value, selected: (parameters[name] ?? options[0][0]) === value }, text)));
   const input = (attributes) => h('input', { ...attributes, value: parameters[attributes.name], autocomplete: 'off', spellcheck: 'false' });
   const rule = h('select', { name: 'rule' });
-  const every = h('option', { value: '' }, 'Every rule');
+  const every = h('option', { value: '' }, 'All rules');
   const option = (domain, path) => h('option', { value: JSON.stringify([domain, path]) }, `${domain}: ${path}`);
   const chosen = parameters.rule ? JSON.stringify([parameters.domain ?? '', parameters.rule]) : '';
   rule.append(every, chosen ? option(parameters.domain ?? '', parameters.rule) : '');
   rule.value = chosen;
-  const form = h('form', { class: 'question', 'aria-label': 'Which denials' },
-    h('label', { class: 'grow' }, 'Key has in it', input({ name: 'key', type: 'search', placeholder: 'user=ann' })),
+  const form = h('form', { class: 'question', 'aria-label': 'Filter denials' },
+    h('label', { class: 'grow' }, 'Filter by key', input({ name: 'key', type: 'search', placeholder: 'user=ann' })),
     h('label', { class: 'grow' }, 'Rule', rule),
     h('label', {}, 'Time', choice('minutes', [['5', 'Last 5 min'], ['1', 'Last minute'], ['15', 'Last 15 min']])),
     h('label', {}, 'or at', input({ name: 'at', type: 'time' })),
-    h('label', {}, 'First', choice('order', [['most', 'Denied most'], ['last', 'Denied last']])),
+    h('label', {}, 'Sort by', choice('order', [['most', 'Most denials'], ['last', 'Latest denial']])),
     h('button', { type: 'submit', class: 'primary' }, 'Find'));
   const values = () => {
     const { rule, ...rest } = Object.fromEntries(new FormData(form));
     const [domain, path] = rule ? JSON.parse(rule) : [undefined, undefined];
     return { ...rest, key: rest.key.trim(), domain, rule: path };
   };
-  // Rules are offered when they are known; what was chosen stays, though its rule may be gone.
+  // Updates the options, and keeps the selected rule even if it no longer exists.
   const offer = ({ rules }) => {
     if (rule === document.activeElement) return;
     const options = rules.map((one) => option(one.domain, one.rule));
@@ -103,7 +103,7 @@ const columns = [
   { title: 'Rule', class: 'mid' },
   { title: 'Denied', class: 'number' },
   { title: 'Last', class: 'number' },
-  { title: 'Room again', class: 'number wide' },
+  { title: 'Retry at', class: 'number wide' },
 ];
 
 function row({ domain, rule, key }) {
@@ -121,7 +121,7 @@ function row({ domain, rule, key }) {
     if (last.firstChild?.dateTime !== one.last) last.replaceChildren(time(one.last));
     const room = from(one.retry_at);
     if (again.firstChild?.dateTime !== room?.dateTime) again.replaceChildren(room ?? '–');
-    const told = [one.passed && `${count(one.passed)} passed`, one.presumed && `${count(one.presumed)} without the store`];
+    const told = [one.passed && `${count(one.passed)} admitted`, one.presumed && `${count(one.presumed)} without store`];
     tags.replaceChildren(...told.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
   };
   return [cells, update];

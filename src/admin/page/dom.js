@@ -1,12 +1,12 @@
-// Elements and text. What comes from elsewhere goes into text nodes and attributes, never into HTML.
+// Elements and text. Data goes into text nodes and attributes, never into HTML.
 
-/** Characters that nobody sees and that change how others are shown: controls, separators of lines, marks of direction, no width. */
+/** Invisible characters that change how others are displayed: controls, line separators, direction marks, zero-width characters. */
 const INVISIBLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
-/** A text with those escaped, as the command line shows them. */
+/** A text with these characters escaped, as the command line does. */
 export const escaped = (text) => String(text).replace(INVISIBLE, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
 
-/** An element; `on…` properties are listeners, `undefined` and `false` attributes are left out, children that are no nodes are text. */
+/** An element. `on…` properties are listeners, `undefined` and `false` attributes are omitted, and children other than nodes become text. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -19,15 +19,15 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Writes text where it is another than before, so that nothing is drawn or selected anew for nothing. */
+/** Sets the text if it differs, so that unchanged text is not redrawn and stays selected. */
 export function write(element, text) {
   const shown = escaped(text);
   if (element.textContent !== shown) element.textContent = shown;
 }
 
 /**
- * A table whose rows keep their identity, and with it focus and selection, while what they show changes. While the pointer or the
- * focus is in it rows stay where they are: nothing moves under a finger.
+ * A table whose rows keep their identity, and thus focus and selection, while their contents change. Rows are not reordered while
+ * the pointer or the focus is in the table.
  *
  * `columns`: `{ title, class }`. `make(item)` gives the cells of a new row, and a function that shows an item in them.
  */
@@ -64,7 +64,7 @@ export function table(caption, columns, keyOf, make) {
   return { element, show };
 }
 
-/** Names and what they are, as a list; what is `undefined` or `null` is left out. */
+/** A list of names and values, without those that are `undefined`, `null` or empty. */
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== undefined && value !== null && value !== '');
   return h('dl', { class: 'facts' }, shown.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
@@ -75,7 +75,7 @@ const WHOLE = new Intl.NumberFormat('en');
 /** A count. */
 export const count = (value) => WHOLE.format(value);
 
-/** Something a second: three digits that count. */
+/** A rate per second, with three significant digits. */
 export function rate(value) {
   if (value === 0) return '0';
   if (value < 0.01) return '< 0.01';
@@ -86,7 +86,7 @@ export function rate(value) {
 const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
-/** An instant as the reader's clock has it, with the day where it is another. */
+/** A time in the user's time zone, with the day if it is not today. */
 export function clock(instant) {
   const at = new Date(instant);
   if (Number.isNaN(at.getTime())) return '';
@@ -94,13 +94,13 @@ export function clock(instant) {
   return isToday ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at)}`;
 }
 
-/** The same as an element that says in full which instant. */
+/** The same as an element with the exact time as its title. */
 export const time = (instant) => (instant ? h('time', { datetime: instant, title: instant }, clock(instant)) : null);
 
-/** The same of an instant from which on something is so: by the second that is shown it is. */
+/** The same for the start of a state, rounded up to the second. */
 export const from = (instant) => time(instant && new Date(Math.ceil(Date.parse(instant) / 1000) * 1000).toISOString());
 
-/** A length of time in words. */
+/** A duration as text. */
 export function duration(seconds) {
   const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
   const at = units.findIndex(([, length]) => seconds >= length);
@@ -111,14 +111,14 @@ export function duration(seconds) {
   return `${Math.floor(seconds / length)} ${unit}${rest ? ` ${rest} ${next}` : ''}`;
 }
 
-/** Bytes in words. */
+/** A number of bytes as text. */
 export function bytes(value) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   const power = value > 0 ? Math.min(Math.floor(Math.log2(value) / 10), 4) : 0;
   return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
 }
 
-/** A place on this page, with what it asks for. */
+/** The hash of a view with its parameters. */
 export function route(view, parameters = {}) {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== '' && value !== null);
   return `#/${view}${given.length ? `?${new URLSearchParams(given)}` : ''}`;

@@ -1,6 +1,6 @@
-// The story of a key: how it stands, when it was denied, which rule it hits and why, who used it up.
+// One key: the state of its counter, its denials, the matching rule, and usage by caller.
 //
-// Sections are in the order of the questions at night. What changes a key stands below `now`, which it changes.
+// Sections are in the order in which an incident is investigated. Changes are below the state that they affect.
 
 import { Problem, get, post, serverNow } from './api.js';
 import * as counters from './counter.js';
@@ -9,14 +9,14 @@ import { clock, count, duration, facts, from, h, route, time, write } from './do
 const EVERY_MS = 2000;
 const MINUTE_MS = 60_000;
 const MINUTES = 15;
-/** What stands for a value where the limit has `hash_values`. */
+/** The form of a hashed value, if the limit has `hash_values`. */
 const HASHED = /^hash-[0-9a-f]{20}$/;
 
-export const title = ({ key }) => key ?? 'A key';
+export const title = ({ key }) => key ?? 'Key';
 
 export function open(main, { domain = '', rule = '', key = '' }, live) {
   const [now, story, chart] = [h('div'), h('div'), h('ol', { class: 'bars' })];
-  const why = h('pre', { tabindex: '0', 'aria-label': 'Which rule, and why' });
+  const why = h('pre', { tabindex: '0', 'aria-label': 'Matching rule' });
   const who = h('section', { class: 'card', hidden: true });
   const total = h('p', { class: 'soft' });
   let latest = null;
@@ -27,24 +27,24 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
     h('h1', { class: 'key' }, key || '(no entries)'),
     h('p', { class: 'soft' }, `${domain}: ${rule}`),
     h('section', { class: 'card' }, h('h2', {}, 'Now'), now, changes),
-    h('section', { class: 'card' }, h('h2', {}, 'Denied in the last 15 minutes'), story, chart, total),
+    h('section', { class: 'card' }, h('h2', {}, 'Denials in the last 15 minutes'), story, chart, total),
     who,
-    h('section', { class: 'card' }, h('h2', {}, 'Which rule, and why'), why),
+    h('section', { class: 'card' }, h('h2', {}, 'Matching rule'), why),
   );
   const minutes = new Map();
   const isHashed = entriesOf(key).some(({ value }) => HASHED.test(value));
   if (isHashed) {
-    now.append(h('p', { class: 'soft' }, 'Its values are hashed, and a counter is not found by a hash. Try it by its values, under Policy.'));
-    write(why, 'Not known by a hash: try it by its values, under Policy.');
+    now.append(h('p', { class: 'soft' }, 'The values are hashed, and counters cannot be looked up by hash. Try the request with its values under Policy.'));
+    write(why, 'Not available for hashed values. Try the request with its values under Policy.');
   } else {
     live.every(EVERY_MS, async (signal) => {
       const found = await counter(domain, key, signal);
-      // Stays when it was there once: a dialog may be open, and what is refused says why.
+      // Keeps the last state: a dialog may be open, and a failed change reports its error.
       latest = found ?? latest;
       changes.hidden = latest === null;
       now.replaceChildren(...await standings(found, { domain, rule, key }, signal));
       who.hidden = !found?.who.length;
-      if (!who.hidden) who.replaceChildren(h('h2', {}, 'Who used it up'), tallies(found.who));
+      if (!who.hidden) who.replaceChildren(h('h2', {}, 'Usage by caller'), tallies(found.who));
     });
     live.every(5 * EVERY_MS, async (signal) => {
       const told = await get('explain', { domain, descriptor: key }, signal);
@@ -61,7 +61,7 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   });
 }
 
-/** The entries of a text as the journal writes them and people do: a backslash before what would part them, a key alone has no value. */
+/** Parses entries, `key=value,key=value`. A backslash escapes separators; the value may be missing. */
 export function entriesOf(text) {
   const entries = [];
   let [key, part] = [null, ''];
@@ -78,7 +78,7 @@ export function entriesOf(text) {
   return entries;
 }
 
-/** The counter that it leads to; `null`: there is none, or the store cannot say. */
+/** The counter of a key; `null` if there is none or the store is unavailable. */
 async function counter(domain, key, signal) {
   try {
     return await get('counter', { domain, descriptor: key }, signal);
@@ -88,10 +88,10 @@ async function counter(domain, key, signal) {
   }
 }
 
-/** How it stands: as its counter says, or what a request would be answered where it has none. */
+/** The state of the counter, or the decision for a request if there is no counter. */
 async function standings(counter, { domain, rule, key }, signal) {
   if (!counter) return [standing(await tried(domain, key, signal))];
-  const other = counter.rule === rule ? null : h('p', { class: 'problem' }, `Another rule limits it now: ${counter.rule}. This is how it stands there.`);
+  const other = counter.rule === rule ? null : h('p', { class: 'problem' }, `Another rule applies now: ${counter.rule}. This is the state of its counter.`);
   return [other, counters.standing(counter)].filter(Boolean);
 }
 
@@ -105,15 +105,15 @@ async function tried(domain, key, signal, hits = 1) {
 }
 
 const WORDS = {
-  'no limit': ['soft', 'No rule limits it.'],
-  unlimited: ['good', 'It has no limit, and a rule says so.'],
-  room: ['good', 'It would be admitted.'],
-  'no room': ['bad', 'It would be denied.'],
-  watched: ['watched', 'There is no room; it would be admitted, since this only watches.'],
-  unknown: ['soft', 'The store cannot say.'],
+  'no limit': ['soft', 'No limit applies.'],
+  unlimited: ['good', 'Unlimited by a rule.'],
+  room: ['good', 'Would be admitted.'],
+  'no room': ['bad', 'Would be denied.'],
+  watched: ['watched', 'Over limit, but would be admitted (shadow mode).'],
+  unknown: ['soft', 'Unknown: store unavailable.'],
 };
 
-/** How a request of one descriptor stands, in words and figures. */
+/** The decision for a request. */
 export function standing({ problem, would_admit: wouldAdmit, statuses }) {
   if (problem) return h('p', { class: 'problem' }, problem);
   return h('div', {}, statuses.map((status) => {
@@ -123,34 +123,34 @@ export function standing({ problem, would_admit: wouldAdmit, statuses }) {
     return h('div', {}, h('p', { class: `standing ${tone}` }, words), facts([
       ['Rule', rule],
       ['Limit', limit === null || limit === undefined ? null : count(limit)],
-      ['Left', remaining === null || remaining === undefined ? null : count(remaining)],
-      ['As if never used', reset ? `in ${duration(reset / 1e6)}` : null],
+      ['Remaining', remaining === null || remaining === undefined ? null : count(remaining)],
+      ['Resets', reset ? `in ${duration(reset / 1e6)}` : null],
     ]));
   }));
 }
 
-/** The record of exactly this key: the API finds all that have it in them. */
+/** The denials of exactly this key: the API also returns keys that contain it. */
 async function denials({ domain, rule, key }, span, signal) {
   const answer = await get('denials', { domain, rule, key, ...span, limit: 1000 }, signal);
   return answer.denials.find((one) => one.key === key && one.rule === rule && one.domain === domain);
 }
 
 function told(found) {
-  if (!found) return h('p', { class: 'soft' }, 'It was not.');
+  if (!found) return h('p', { class: 'soft' }, 'None.');
   return facts([
     ['Denied', found.missed_at_most ? `${count(found.count)} to ${count(found.count + found.missed_at_most)}` : count(found.count)],
-    ['Passed all the same', found.passed ? count(found.passed) : null],
-    ['Without the store', found.presumed ? count(found.presumed) : null],
-    ['Hits wanted', count(found.hits)],
-    ['First', time(found.first)],
-    ['Last', time(found.last)],
-    ['Room again', from(found.retry_at)],
-    ['Policies', found.version],
-    ['Recorded', found.recorded.join(', ')],
+    ['Admitted anyway', found.passed ? count(found.passed) : null],
+    ['Store unavailable', found.presumed ? count(found.presumed) : null],
+    ['Hits requested', count(found.hits)],
+    ['First denial', time(found.first)],
+    ['Last denial', time(found.last)],
+    ['Retry at', from(found.retry_at)],
+    ['Policy version', found.version],
+    ['Recorded entries', found.recorded.join(', ')],
   ]);
 }
 
-/** What happened in each minute. Those that are over are asked for once. */
+/** Fetches the denials of each minute; past minutes only once. */
 async function count15(minutes, which, signal) {
   const current = Math.floor(serverNow() / MINUTE_MS);
   for (const minute of minutes.keys()) if (minute <= current - MINUTES) minutes.delete(minute);
@@ -158,7 +158,7 @@ async function count15(minutes, which, signal) {
   await Promise.all(wanted.map(async (minute) => {
     const [since, until] = [minute * MINUTE_MS, (minute + 1) * MINUTE_MS - 1].map((ms) => new Date(ms).toISOString());
     const found = await denials(which, { since, until }, signal);
-    // A minute more than it lasts: clocks differ.
+    // Final one minute after its end, since clocks differ.
     minutes.set(minute, { count: found?.count ?? 0, isOver: minute < current - 1 });
   }));
 }
@@ -176,10 +176,10 @@ function bars(list, minutes) {
   }));
 }
 
-/** Who used it up. */
+/** A table of the usage by caller. */
 function tallies(all) {
   const rows = all.map(({ who, charged, denied }) =>
     h('tr', {}, h('th', { scope: 'row', class: 'key' }, who ?? 'all others'), h('td', { class: 'number' }, count(charged)), h('td', { class: 'number' }, count(denied))));
-  const head = h('tr', {}, ['Who', 'Charged', 'Denied'].map((name, place) => h('th', { scope: 'col', class: place ? 'number' : undefined }, name)));
+  const head = h('tr', {}, ['Caller', 'Charged', 'Denied'].map((name, place) => h('th', { scope: 'col', class: place ? 'number' : undefined }, name)));
   return h('table', {}, h('thead', {}, head), h('tbody', {}, rows));
 }

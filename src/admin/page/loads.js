@@ -1,13 +1,13 @@
-// The last loads of policies: when, what brought each, what differs for whom, or why it was refused.
+// The last policy loads: time, trigger, and changes or errors.
 
 import { count, h, time, write } from './dom.js';
 
-const BY = { start: 'at the start', files: 'a file changed', admin: 'asked for', 'control plane': 'by the control plane' };
+const BY = { start: 'process start', files: 'file change', admin: 'admin API', 'control plane': 'control plane' };
 
-/** Loads that are shown without being asked for. */
+/** Number of loads that are not collapsed. */
 const SHOWN = 5;
 
-/** A section, and how to show an answer in it. What is open stays open. */
+/** A section, and a function that shows a response in it. Expanded entries stay expanded. */
 export function loads() {
   const [list, earlier, name] = [h('div', { class: 'loads' }), h('div', { class: 'loads' }), h('summary')];
   const older = h('details', { hidden: true }, name, earlier);
@@ -27,12 +27,12 @@ export function loads() {
     fill(earlier, elements.slice(SHOWN));
     older.hidden = elements.length <= SHOWN;
     write(name, `${elements.length - SHOWN} earlier`);
-    write(note, total > reloads.length ? `The last ${count(reloads.length)} of ${count(total)} since the process began.` : 'All since the process began.');
+    write(note, total > reloads.length ? `Last ${count(reloads.length)} of ${count(total)} loads since process start.` : 'All loads since process start.');
   };
   return { element, show };
 }
 
-/** Nothing is moved that stays where it is: focus would be lost. */
+/** Replaces the elements only if they differ: moving them would lose focus. */
 function fill(list, elements) {
   const isAsBefore = elements.length === list.children.length && elements.every((made, place) => made === list.children[place]);
   if (!isAsBefore) list.replaceChildren(...elements);
@@ -40,13 +40,13 @@ function fill(list, elements) {
 
 function entry({ at, by, is_loaded: isLoaded, version, before, changes, report }) {
   const same = isLoaded && before === version;
-  const [tone, what] = !isLoaded ? ['bad', 'refused'] : same ? ['soft', 'the same'] : ['good', 'loaded'];
+  const [tone, what] = !isLoaded ? ['bad', 'rejected'] : same ? ['soft', 'unchanged'] : ['good', 'loaded'];
   const told = isLoaded ? changes : report;
-  // The last line of what differs sums it up; of a report the first says most.
+  // The last line of the changes is their summary; the first line of a report is the most useful.
   const lines = (told ?? '').trim().split('\n');
   const sum = isLoaded ? (same || !changes ? '' : lines.at(-1)) : lines[0];
   const words = [h('span', { class: `standing ${tone}` }, what), ' ', time(at), `, ${BY[by] ?? by}: `, h('code', {}, version), sum ? h('span', { class: 'soft' }, ` ${sum}`) : ''];
   if (!told || same) return h('p', {}, words);
-  const label = isLoaded ? 'What differs' : 'Why it was refused';
+  const label = isLoaded ? 'Changes' : 'Errors';
   return h('details', {}, h('summary', {}, words), h('pre', { tabindex: '0', 'aria-label': label }, told));
 }

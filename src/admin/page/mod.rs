@@ -24,7 +24,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; base-uri 'none'; form
                                        object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 /// Cache policy of the files. Their path `/page/VERSION/` changes with the content, so browsers may
 /// cache them forever.
-const FOR_GOOD: &str = "public, max-age=31536000, immutable";
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// Placeholder in the index page for the directory of its files.
 const FOLDER: &str = "FOLDER";
 
@@ -59,7 +59,7 @@ const FILES: [File; 17] = [
 
 /// The page in the form in which it is served.
 #[derive(Clone)]
-pub(super) struct Front(Arc<PageFile>);
+pub(super) struct AdminPage(Arc<PageFile>);
 
 struct PageFile {
     /// Digest of all files.
@@ -69,7 +69,7 @@ struct PageFile {
     tag: String,
 }
 
-impl Front {
+impl AdminPage {
     pub(super) fn new() -> Self {
         let texts = FILES.iter().map(|file| file.text).chain([INDEX]);
         let digest = texts.fold(Sha256::new(), |digest, text| digest.chain_update(text)).finalize();
@@ -85,7 +85,7 @@ impl Front {
 }
 
 /// Serves the page instead of the index of paths at `/` if the client accepts HTML.
-pub(super) async fn instead(State(Front(served)): State<Front>, request: Request, next: Next) -> Response {
+pub(super) async fn serve_page(State(AdminPage(served)): State<AdminPage>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let asks = |name, part: &str| {
         headers.get(name).and_then(|value| value.to_str().ok()).is_some_and(|value| value.contains(part))
@@ -94,29 +94,27 @@ pub(super) async fn instead(State(Front(served)): State<Front>, request: Request
     {
         next.run(request).await
     } else if asks(header::IF_NONE_MATCH, &served.tag) {
-        (StatusCode::NOT_MODIFIED, held(&served.tag, "no-cache")).into_response()
+        (StatusCode::NOT_MODIFIED, cache_headers(&served.tag, "no-cache")).into_response()
     } else {
         let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
-        (held(&served.tag, "no-cache"), kind, served.index.clone()).into_response()
+        (cache_headers(&served.tag, "no-cache"), kind, served.index.clone()).into_response()
     };
     response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("accept"));
     response
 }
 
-async fn file(State(Front(served)): State<Front>, Path((version, name)): Path<(String, String)>) -> Response {
+async fn file(State(AdminPage(served)): State<AdminPage>, Path((version, name)): Path<(String, String)>) -> Response {
     match FILES.iter().find(|file| file.name == name) {
         Some(file) if version == served.version => {
-            (held(&served.tag, FOR_GOOD), [(header::CONTENT_TYPE, file.kind)], file.text).into_response()
+            (cache_headers(&served.tag, IMMUTABLE), [(header::CONTENT_TYPE, file.kind)], file.text).into_response()
         }
-        Some(_) => {
-            (StatusCode::NOT_FOUND, "of another version of the page, which wants to be loaded again\n").into_response()
-        }
-        None => (StatusCode::NOT_FOUND, "no file of the page\n").into_response(),
+        Some(_) => (StatusCode::NOT_FOUND, "the file is of another version; reload the page\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "not found\n").into_response(),
     }
 }
 
 /// Returns the headers common to the page and its files.
-fn held(tag: &str, keep: &'static str) -> HeaderMap {
+fn cache_headers(tag: &str, keep: &'static str) -> HeaderMap {
     let fixed = [
         (header::CACHE_CONTROL, keep),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),

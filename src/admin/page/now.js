@@ -1,22 +1,22 @@
-// What is limited now: each rule with its rates, the busiest at denying first, and a chart of the one that is chosen.
+// Rates of the rules, those with the most denials first, and a chart of the selected rule.
 
 import { get, serverNow } from './api.js';
 import { History, chart, share, spark } from './chart.js';
 import { count, h, rate, route, table, write } from './dom.js';
 
 const EVERY_MS = 1000;
-/** Rules that are shown; they are asked for every second. */
+/** Number of rules shown; they are fetched every second. */
 const SHOWN = 100;
-const OF_WHEN = 'A second, on average of the last minute; the chart has each second since this page was opened. In all: since the process began. Both are of the process that this page is of; who is denied is of all replicas.';
+const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Rates and totals are of this process only; denied keys are of all replicas.';
 const ALL = '';
 
 export const title = () => 'Now';
 
-// Kept while the page is: who comes back to this view finds the chart as it was.
+// Kept across views, so that the chart is complete when the user returns to this view.
 const histories = new Map();
 const idOf = (rule) => JSON.stringify([rule.domain, rule.rule]);
 
-/** What a rule keeps out, or would if it did more than watch. */
+/** Denials of a rule; of a rule in shadow mode, its shadow denials. */
 const deniedOf = (rule, rates) => (rule.is_shadow ? rates.shadow_denied : rates.denied);
 
 export function open(main, parameters, live) {
@@ -36,8 +36,8 @@ export function open(main, parameters, live) {
     chosen = id;
     show();
   };
-  const rules = table('Rules, those first that denied most in the last minute', columns, idOf, (rule) => row(rule, choose, () => chosen));
-  const empty = h('p', { class: 'empty', hidden: true }, 'No rule is in force that limits anything.');
+  const rules = table('Rules, by denials in the last minute', columns, idOf, (rule) => row(rule, choose, () => chosen));
+  const empty = h('p', { class: 'empty', hidden: true }, 'No rules with limits are in force.');
 
   const show = () => {
     const rule = latest.find((rule) => idOf(rule) === chosen);
@@ -50,7 +50,7 @@ export function open(main, parameters, live) {
   };
 
   main.append(
-    h('h1', { class: 'unseen' }, 'What is limited now'),
+    h('h1', { class: 'unseen' }, 'Rules and rates'),
     tiles.element,
     h('figure', { class: 'card', 'aria-labelledby': 'chart-title' }, caption, place),
     h('div', { class: 'scroll card' }, rules.element, empty),
@@ -62,7 +62,7 @@ export function open(main, parameters, live) {
     remember(latest);
     tiles.show(latest);
     empty.hidden = answer.total > 0;
-    write(note, answer.total > latest.length ? `${OF_WHEN} These are the ${latest.length} of ${count(answer.total)} rules that deny most, and the sums are theirs; the rest is in Policy.` : OF_WHEN);
+    write(note, answer.total > latest.length ? `${OF_WHEN} Showing the ${latest.length} of ${count(answer.total)} rules with the most denials; totals cover only these. For all rules, see Policy.` : OF_WHEN);
     show();
   });
 }
@@ -73,9 +73,9 @@ const columns = [
   { title: 'Last 2 min', class: 'mid' },
   { title: 'Allowed/s', class: 'number' },
   { title: 'Denied/s', class: 'number' },
-  { title: 'Part denied', class: 'number wide' },
+  { title: 'Share denied', class: 'number wide' },
   { title: 'Denied/s, 15 min', class: 'number wide' },
-  { title: 'In all', class: 'number wide' },
+  { title: 'Total', class: 'number wide' },
 ];
 
 function remember(rules) {
@@ -100,8 +100,8 @@ function summary() {
   const parts = [
     ['allowed', 'Allowed', (counted) => counted.allowed],
     ['denied', 'Denied', (counted) => counted.denied],
-    ['near', 'Near a limit', (counted) => counted.near],
-    ['watched', 'Only watched', (counted) => counted.shadow_denied],
+    ['near', 'Near limit', (counted) => counted.near],
+    ['watched', 'Shadow denied', (counted) => counted.shadow_denied],
   ];
   const cells = parts.map(([kind, label, of]) =>
     ({ of, value: h('dd', { 'data-total': kind }, '–'), all: h('dd', { 'data-all': kind, class: 'all' }), label, kind }));
@@ -110,7 +110,7 @@ function summary() {
   const show = (rules) => {
     for (const { of, value, all } of cells) {
       write(value, rate(rules.reduce((sum, rule) => sum + of(rule.rates['1m']), 0)));
-      write(all, `${count(rules.reduce((sum, rule) => sum + of(rule.counts), 0))} in all`);
+      write(all, `${count(rules.reduce((sum, rule) => sum + of(rule.counts), 0))} total`);
     }
   };
   return { element, show };
@@ -119,7 +119,7 @@ function summary() {
 function row(rule, choose, chosen) {
   const id = idOf(rule);
   const pick = h('button', { type: 'button', class: 'link', onclick: () => choose(id) }, rule.rule);
-  const tags = [rule.is_shadow && h('span', { class: 'tag' }, 'only watches'), rule.is_quota && h('span', { class: 'tag' }, 'quota')];
+  const tags = [rule.is_shadow && h('span', { class: 'tag' }, 'shadow mode'), rule.is_quota && h('span', { class: 'tag' }, 'quota mode')];
   const line = spark();
   const bar = share();
   const [allowed, denied, part, quarter] = [h('td', { class: 'number' }), h('a', {}), h('span'), h('td', { class: 'number wide' })];
@@ -141,14 +141,14 @@ function row(rule, choose, chosen) {
     const kept = deniedOf(rule, minute);
     write(allowed, rate(minute.allowed));
     write(denied, rate(kept));
-    denied.setAttribute('aria-label', `${rate(kept)} a second denied by ${rule.rule}: show the keys`);
+    denied.setAttribute('aria-label', `${rate(kept)}/s denied by ${rule.rule}: show keys`);
     denied.className = kept > 0 ? (rule.is_shadow ? 'watched' : 'bad') : 'soft';
     const all = minute.allowed + kept;
     write(part, all > 0 ? `${Math.round((kept / all) * 100)} %` : '');
     bar.draw(minute.allowed, kept);
     write(quarter, rate(deniedOf(rule, rule.rates['15m'])));
     write(passed, `${count(rule.counts.allowed)} allowed`);
-    write(stopped, `${count(deniedOf(rule, rule.counts))} ${rule.is_shadow ? 'watched' : 'denied'}`);
+    write(stopped, `${count(deniedOf(rule, rule.counts))} ${rule.is_shadow ? 'shadow denied' : 'denied'}`);
     line.draw(histories.get(id) ?? new History());
     pick.setAttribute('aria-pressed', String(chosen() === id));
   };

@@ -1,4 +1,4 @@
-// The policies in force, as a tree with how much each rule decides; a request to try; reading them again.
+// The policies in force as a tree with the rates of each rule; trying a request; reload.
 
 import { Problem, get, post } from './api.js';
 import { share } from './chart.js';
@@ -9,7 +9,7 @@ import { loads } from './loads.js';
 
 const EVERY_MS = 2000;
 const SHOWN = 1000;
-/** Between the parts of a rule's path. */
+/** Separator in the path of a rule. */
 const BELOW = ' > ';
 
 export const title = () => 'Policy';
@@ -27,7 +27,7 @@ export function open(main, parameters, live) {
     trying(parameters, live),
     recent.element,
     h('h2', {}, 'Rules'),
-    h('form', { class: 'question', 'aria-label': 'Which rules', onsubmit: (event) => event.preventDefault() }, h('label', { class: 'grow' }, 'Path has in it', filter)),
+    h('form', { class: 'question', 'aria-label': 'Filter rules', onsubmit: (event) => event.preventDefault() }, h('label', { class: 'grow' }, 'Filter by path', filter)),
     tree,
     note,
   );
@@ -41,8 +41,8 @@ export function open(main, parameters, live) {
       shape = next;
     }
     for (const rule of answer.rules) usage.get(idOf(rule))?.(rule.rates['1m'], rule);
-    if (!answer.rules.length) tree.replaceChildren(h('p', { class: 'empty' }, 'No rule fits this.'));
-    write(note, answer.total > SHOWN ? `The first ${count(SHOWN)} of ${count(answer.total)} rules.` : `${count(answer.total)} rules that limit something; figures are of the last minute.`);
+    if (!answer.rules.length) tree.replaceChildren(h('p', { class: 'empty' }, 'No matching rules.'));
+    write(note, answer.total > SHOWN ? `The first ${count(SHOWN)} of ${count(answer.total)} rules.` : `${count(answer.total)} rules; rates are averaged over the last minute.`);
   });
   live.every(EVERY_MS, async (signal) => recent.show(await get('reloads', {}, signal)));
   live.every(EVERY_MS, async (signal) => head.replaceChildren(...summary(await get('policies', {}, signal))));
@@ -59,23 +59,23 @@ function summary(policies) {
     ['From', h('span', { class: 'key' }, files.join(', '))],
   ]);
   if (!refused) return [own];
-  return [own, h('div', { class: 'problem' }, h('p', {}, 'A change was refused at ', time(refused.at), '; the version above stays in force.'),
-    h('pre', { tabindex: '0', 'aria-label': 'Why the change was refused' }, refused.report))];
+  return [own, h('div', { class: 'problem' }, h('p', {}, 'A change was rejected at ', time(refused.at), '. The version above remains in force.'),
+    h('pre', { tabindex: '0', 'aria-label': 'Errors of the rejected change' }, refused.report))];
 }
 
-/** Reads the files again, after asking whether that is meant. */
-const again = (live) => confirmed(live, 'to read the policies again', [{
-  name: 'Read again',
-  title: () => 'Read the policies again?',
-  words: () => ['This process reads its policy files and puts them in force. With mistakes in them, what is in force stays. Files that change are read without this.'],
-  yes: () => 'Read again',
+/** Reloads the files after a confirmation. */
+const again = (live) => confirmed(live, 'reload the policies', [{
+  name: 'Reload',
+  title: () => 'Reload the policies?',
+  words: () => ['This process rereads its policy files and puts them in force. If they have errors, the current policies remain in force. Files are also reloaded whenever they change.'],
+  yes: () => 'Reload',
   act: async () => {
     const { is_changed: isChanged, policies } = await post('policies/reload', {}, live.signal);
-    return isChanged ? `Version ${policies.version} is in force; below is what differs.` : 'They are as they were.';
+    return isChanged ? `Version ${policies.version} is in force. The changes are listed below.` : 'The policies have not changed.';
   },
 }]);
 
-/** The tree of all rules below `place`; answers with how to show each one's usage. */
+/** Builds the tree of all rules in `place`. Returns functions that show the rates of each rule. */
 function plant(place, rules) {
   const usage = new Map();
   const lists = new Map();
@@ -108,25 +108,25 @@ function leaf(rule, name) {
   const row = h('div', { class: 'leaf' },
     h('span', {}, h('a', { class: 'key', href: route('now', { domain: rule.domain, rule: rule.rule }) }, name),
       rule.name && h('span', { class: 'soft' }, ` ${rule.name}`),
-      rule.is_shadow && h('span', { class: 'tag' }, 'only watches'), rule.is_quota && h('span', { class: 'tag' }, 'quota')),
+      rule.is_shadow && h('span', { class: 'tag' }, 'shadow mode'), rule.is_quota && h('span', { class: 'tag' }, 'quota mode')),
     h('span', { class: 'soft' }, rule.limit ?? 'unlimited'),
     h('span', { class: 'usage' }, bar.element, allowed, denied));
   const show = (rates, { is_shadow: isShadow }) => {
     const kept = isShadow ? rates.shadow_denied : rates.denied;
     write(allowed, `${rate(rates.allowed)}/s allowed`);
-    write(denied, `${rate(kept)}/s ${isShadow ? 'watched' : 'denied'}`);
+    write(denied, `${rate(kept)}/s ${isShadow ? 'shadow denied' : 'denied'}`);
     denied.className = kept > 0 ? (isShadow ? 'watched' : 'bad') : 'soft';
     bar.draw(rates.allowed, kept);
   };
   return [row, show];
 }
 
-/** A request to try: what it would be answered, and why. */
+/** A form that tries a request: its decision, and the matching rule. */
 function trying(parameters, live) {
   const domains = h('datalist', { id: 'domains' });
   const field = (name, value, more) => h('input', { name, value, required: true, autocomplete: 'off', spellcheck: 'false', ...more });
   const domain = field('domain', parameters.domain ?? '', { list: 'domains' });
-  const [answer, why] = [h('div', { role: 'status' }), h('pre', { tabindex: '0', hidden: true, 'aria-label': 'Which rule, and why' })];
+  const [answer, why] = [h('div', { role: 'status' }), h('pre', { tabindex: '0', hidden: true, 'aria-label': 'Matching rule' })];
   const form = h('form', { class: 'question' },
     h('label', {}, 'Domain', domain, domains),
     h('label', { class: 'grow' }, 'Descriptor', field('descriptor', parameters.descriptor ?? '', { placeholder: 'plan=free,user=ann' })),
@@ -143,7 +143,7 @@ function trying(parameters, live) {
       why.hidden = false;
     } catch (error) {
       if (live.signal.aborted) return;
-      answer.replaceChildren(standing({ problem: error instanceof Problem ? error.message : 'The server did not answer.' }));
+      answer.replaceChildren(standing({ problem: error instanceof Problem ? error.message : 'The server did not respond.' }));
       why.hidden = true;
     }
   });
@@ -152,5 +152,5 @@ function trying(parameters, live) {
     if (!domain.value && names.length === 1) [domain.value] = names;
   }, () => {});
   return h('section', { class: 'card' }, h('h2', {}, 'Try a request'),
-    h('p', { class: 'soft' }, 'What it would be answered now, and why. Nothing is charged or counted.'), form, answer, why);
+    h('p', { class: 'soft' }, 'Shows the decision that the request would get now, and the matching rule. Nothing is charged or counted.'), form, answer, why);
 }

@@ -1,4 +1,4 @@
-// How the process and its store are.
+// Status of the process and its store.
 
 import { get, serverNow } from './api.js';
 import { bytes, count, duration, facts, h, table, time, write } from './dom.js';
@@ -11,7 +11,7 @@ export function open(main, _parameters, live) {
   const [health, own] = [h('div'), h('div')];
   const servers = table('Servers of the store', columns, (server) => server.address, row);
   const list = h('div', { class: 'scroll card', hidden: true }, servers.element);
-  const none = h('p', { hidden: true }, 'Counters live in the memory of this process; there are no servers. They are lost with the process.');
+  const none = h('p', { hidden: true }, 'No servers: counters are kept in the memory of this process, and are lost when it ends.');
   main.append(
     h('h1', {}, 'Store and process'),
     h('section', { class: 'card', 'aria-label': 'Health' }, health),
@@ -32,7 +32,7 @@ export function open(main, _parameters, live) {
 }
 
 function standing({ is_ready: isReady, degraded }) {
-  const words = !isReady ? ['bad', 'Not ready: it should not be asked.'] : degraded.length ? ['watched', 'Ready, with something amiss.'] : ['good', 'Ready, and all is well.'];
+  const words = !isReady ? ['bad', 'Not ready for requests.'] : degraded.length ? ['watched', 'Ready, with problems.'] : ['good', 'Ready, no problems.'];
   const list = degraded.length ? h('ul', {}, degraded.map((text) => h('li', {}, text))) : null;
   return [h('p', { class: `standing ${words[0]}` }, words[1]), list].filter(Boolean);
 }
@@ -40,28 +40,28 @@ function standing({ is_ready: isReady, degraded }) {
 function process({ program, begun_at: begun, resident_bytes: resident, journal, active_rules: rules }) {
   return facts([
     ['Version', program],
-    ['Up for', duration(Math.max(Math.floor((serverNow() - Date.parse(begun)) / 1000), 0))],
+    ['Uptime', duration(Math.max(Math.floor((serverNow() - Date.parse(begun)) / 1000), 0))],
     ['Memory', resident ? bytes(resident) : null],
-    ['Rules that decided something', count(rules)],
+    ['Active rules', count(rules)],
     ['Journal of denials', journal.is_on ? bytes(journal.bytes) : 'off'],
-    ['Denials without room in it', journal.is_on ? count(journal.dropped) : null],
-    ['Keys that went for others', journal.is_on ? count(journal.replaced) : null],
+    ['Denials dropped from the journal', journal.is_on ? count(journal.dropped) : null],
+    ['Keys evicted from the journal', journal.is_on ? count(journal.replaced) : null],
   ]);
 }
 
 const columns = [
   { title: 'Server' },
   { title: 'Workers', class: 'number' },
-  { title: 'Breakers open', class: 'number' },
-  { title: 'Data', class: 'number mid' },
-  { title: 'Evicted', class: 'number mid' },
-  { title: 'Answers in', class: 'number wide' },
-  { title: 'Up for', class: 'number wide' },
-  { title: 'Clock ahead', class: 'number wide' },
-  { title: 'Told at', class: 'number wide' },
+  { title: 'Open breakers', class: 'number' },
+  { title: 'Memory', class: 'number mid' },
+  { title: 'Evicted keys', class: 'number mid' },
+  { title: 'Round trip', class: 'number wide' },
+  { title: 'Uptime', class: 'number wide' },
+  { title: 'Clock offset', class: 'number wide' },
+  { title: 'Reported at', class: 'number wide' },
 ];
 
-/** No minus before a zero. */
+/** Microseconds as milliseconds, without a minus sign before zero. */
 const milliseconds = (us) => `${(Math.round(us / 100) / 10 + 0).toFixed(1)} ms`;
 
 function row({ address }) {
@@ -71,7 +71,7 @@ function row({ address }) {
   const update = ({ workers, connected, breakers_open: breakers, told }) => {
     role.hidden = !told;
     write(role, told?.role ?? '');
-    write(narrow, told ? `answers in ${milliseconds(told.round_trip_us)}, ${bytes(told.used_bytes)}, ${count(told.evicted_keys)} evicted, clock ${milliseconds(told.clock_offset_us)} ahead` : '');
+    write(narrow, told ? `round trip ${milliseconds(told.round_trip_us)}, ${bytes(told.used_bytes)}, ${count(told.evicted_keys)} evicted keys, clock offset ${milliseconds(told.clock_offset_us)}` : '');
     const words = [`${connected} of ${workers}`, count(breakers), ...(told
       ? [bytes(told.used_bytes), count(told.evicted_keys), milliseconds(told.round_trip_us), duration(told.uptime_seconds), milliseconds(told.clock_offset_us), '']
       : ['–', '–', '–', '–', '–', '–'])];
@@ -79,7 +79,7 @@ function row({ address }) {
     cells[0].classList.toggle('bad', connected < workers);
     cells[1].classList.toggle('bad', breakers > 0);
     if (told) cells.at(-1).replaceChildren(time(told.at));
-    // What it said is old where nobody is connected any more.
+    // The last report is stale if no worker is connected.
     for (const cell of cells.slice(2)) cell.classList.toggle('soft', connected === 0);
     cells[3].classList.toggle('bad', (told?.evicted_keys ?? 0) > 0);
   };

@@ -23,7 +23,7 @@ fn noted(journal: &Journal) -> Vec<(String, String, [u64; 3])> {
 #[test]
 fn denials_are_taken_down_with_whether_the_request_passed() {
     let (mut bench, journal) = (bench(RULES), Journal::new(1 << 20, 1));
-    bench.limiter = bench.limiter.with_pen(journal.pen());
+    bench.limiter = bench.limiter.with_recorder(journal.recorder());
     assert_eq!(bench.ask(&[hits("a=1", Hits::Charge(3)), take("a=2")]), "OVER: OVER 0");
     assert_eq!(bench.ask(&[take("s=1"), take("q=1"), take("r=1")]), "OK: 0 OVER 8");
     assert_eq!(bench.ask(&[overridden("x=1,y=2", 0, 60)]), "OVER: OVER");
@@ -54,7 +54,7 @@ fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
         CompileOptions { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..CompileOptions::default() };
     let (mut bench, journal) = (bench_of(load_by(&text, options), Modes::default(), 1 << 20), Journal::new(1 << 20, 1));
     bench.in_force.try_out(load_by(&other, CompileOptions { are_candidates: true, ..options }));
-    bench.limiter = bench.limiter.with_pen(journal.pen());
+    bench.limiter = bench.limiter.with_recorder(journal.recorder());
     for ask in ["mail=ann", "tried=ann", "alone=ann", "plan=free"].map(take) {
         bench.ask(&[ask, take("user=ann")]);
     }

@@ -44,7 +44,7 @@ fn listen(reader: &mut VariableReader<'_>) {
     }
     for name in ["GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"] {
         if !reader.has(name) {
-            reader.problem(name, "is missing, and GRPC_SERVER_USE_TLS asks for TLS");
+            reader.problem(name, "must be set if GRPC_SERVER_USE_TLS is set");
         }
     }
     texts(reader, &[("--grpc-tls-cert", "GRPC_SERVER_TLS_CERT"), ("--grpc-tls-key", "GRPC_SERVER_TLS_KEY")]);
@@ -68,8 +68,7 @@ fn address(reader: &mut VariableReader<'_>, host: &'static str, port: &'static s
     let ip = ip_of(written);
     let number = u16::try_from(reader.integer(port));
     if ip.is_none() {
-        reader
-            .problem(host, &format!("expected an address such as 0.0.0.0 or ::, or a name of one, found `{written}`"));
+        reader.problem(host, &format!("expected an address such as 0.0.0.0 or ::, or a host name, found `{written}`"));
     }
     if number.is_err() {
         let found = reader.text(port);
@@ -192,9 +191,7 @@ fn stats(reader: &mut VariableReader<'_>) {
     }
     for (name, value) in reader.map("EXTRA_TAGS") {
         match name.is_empty() || value.is_empty() {
-            true => {
-                reader.note("EXTRA_TAGS", &format!("`{name}:{value}` is passed over: a tag has a name and a value"))
-            }
+            true => reader.note("EXTRA_TAGS", &format!("`{name}:{value}` is ignored: a tag needs a name and a value")),
             false => reader.put("--stats-tag", format!("{name}={value}")),
         }
     }
@@ -216,7 +213,7 @@ fn rewrites(reader: &mut VariableReader<'_>) {
         let value = |part| reader.variables.get(&name(part)).cloned().unwrap_or_default();
         let values = ["PATTERN", "NAME", "TAGS"].map(value);
         match values.first().is_some_and(String::is_empty) {
-            true => reader.problem(&name("PATTERN"), "is missing, and USE_DOG_STATSD_MOGRIFIERS names it"),
+            true => reader.problem(&name("PATTERN"), "must be set, since USE_DOG_STATSD_MOGRIFIERS lists it"),
             false => reader.translation.flags.push(Flag { name: "--statsd-rewrite", values: values.into() }),
         }
     }

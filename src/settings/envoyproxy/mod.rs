@@ -58,10 +58,10 @@ pub fn translate(variables: &Variables) -> Translation {
     flags::put(&mut reader);
     // The replacement of an invalid value may be invalid as well: the variable has already been
     // reported.
-    let is_told = |found: &String| {
+    let is_reported = |found: &String| {
         named(found).any(|name| reader.translation.problems.iter().any(|known| known.starts_with(name)))
     };
-    let more: Vec<_> = resolved(&reader).into_iter().filter(|found| !is_told(found)).collect();
+    let more: Vec<_> = resolved(&reader).into_iter().filter(|found| !is_reported(found)).collect();
     reader.translation.problems.extend(more);
     reader.translation
 }

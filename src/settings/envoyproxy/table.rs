@@ -72,10 +72,10 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("GRPC_SERVER_USE_TLS", Bool, "false", Part("--grpc-tls-cert --grpc-tls-key --grpc-tls-client-ca")),
     v("GRPC_SERVER_TLS_CERT", Text, "", Part("--grpc-tls-cert")),
     v("GRPC_SERVER_TLS_KEY", Text, "", Part("--grpc-tls-key")),
-    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "only this authority is trusted, not the system's as well"),
-    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "that service ignores it; here clients must show a certificate of this authority"),
+    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "only this CA is trusted, not those of the system"),
+    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "that service ignores it; here clients must present a certificate of this CA"),
     v("GRPC_CLIENT_TLS_SAN", Text, "", Part("--grpc-tls-client-san")),
-    v("LOG_LEVEL", Text, "WARN", Part("--log")).but(is_debug, "one line per descriptor, of at most 100 requests per second"),
+    v("LOG_LEVEL", Text, "WARN", Part("--log")).but(is_debug, "one line per descriptor, for at most 100 requests per second"),
     v("LOG_FORMAT", Text, "text", Part("--log-format")),
 
     v("CONFIG_TYPE", Text, "FILE", Part("--policy --xds")),
@@ -83,7 +83,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Part("--xds-node-id")),
     v("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Part("--xds-node-metadata")),
     v("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", Part("--xds")),
-    v("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", NeedNot("there is one wait, from --xds-backoff-min to --xds-backoff-max")),
+    v("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", NeedNot("there is one backoff, from --xds-backoff-min to --xds-backoff-max")),
     v("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", Part("--xds-header")),
     v("CONFIG_GRPC_XDS_SERVER_USE_TLS", Bool, "false", Part("--xds-tls")),
     v("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Text, "", Part("--xds-cert")),
@@ -92,8 +92,8 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", Part("--xds-server-name")),
     v("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", Part("--xds-backoff-min")),
     v("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", Part("--xds-backoff-max")),
-    v("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", NeedNot("the wait doubles")),
-    v("XDS_CLIENT_BACKOFF_JITTER", Bool, "true", NeedNot("waits always differ by chance")),
+    v("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", NeedNot("the backoff doubles")),
+    v("XDS_CLIENT_BACKOFF_JITTER", Bool, "true", NeedNot("the backoff always has jitter")),
     v("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Int, "0", Part("--xds-max-message")),
 
     v("USE_DOG_STATSD", Bool, "false", Part("--statsd --statsd-dialect")),
@@ -118,8 +118,8 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("RUNTIME_WATCH_ROOT", Bool, "true", Part("--policy --policy-file-prefix")).but(is_true, "every change below RUNTIME_ROOT is loaded, not only a swap of RUNTIME_ROOT itself"),
     v("MERGE_DOMAIN_CONFIG", Bool, "false", Part("--merge-domains")),
 
-    v("EXPIRATION_JITTER_MAX_SECONDS", Int, "300", NeedNot("a counter expires a minute after it stops mattering")),
-    v("LOCAL_CACHE_SIZE_IN_BYTES", Int, "0", Part("--deny-cache-max")).but(is_positive, "denials are cached for 60 s at most, 65,536 of them; a refund or a higher limit ends them"),
+    v("EXPIRATION_JITTER_MAX_SECONDS", Int, "300", NeedNot("a counter expires one minute after it is no longer needed")),
+    v("LOCAL_CACHE_SIZE_IN_BYTES", Int, "0", Part("--deny-cache-max")).but(is_positive, "at most 65,536 denials are cached, for at most 60 s; a refund or a higher limit invalidates them"),
     v("NEAR_LIMIT_RATIO", Float, "0.8", Part("--near-limit-ratio")),
     v("CACHE_KEY_PREFIX", Text, "", Part("--redis-prefix")),
     v("BACKEND_TYPE", Text, "redis", Part("--store")),
@@ -145,14 +145,14 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", Part("--redis-any-hostname")),
     v("REDIS_PIPELINE_WINDOW", Duration, "0", NeedNot(PIPELINE)),
     v("REDIS_PIPELINE_LIMIT", Int, "0", NeedNot(PIPELINE)),
-    v("REDIS_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are asked at once")),
+    v("REDIS_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are queried concurrently")),
     v("REDIS_SENTINEL_AUTH", Text, "", Part("--sentinel-user --sentinel-password")),
     v("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Bool, "false", Part("--ready-while-store")),
-    v("REDIS_TIMEOUT", Duration, "10s", Part("--redis-connect-timeout")).but(always, "bounds connecting, as there; a call may take the caller's grpc-timeout, or 1 s, not forever"),
+    v("REDIS_TIMEOUT", Duration, "10s", Part("--redis-connect-timeout")).but(always, "limits connecting, as there; a call is limited by the caller's grpc-timeout, or else to 1 s"),
     v("REDIS_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", NeedNot(POOL)),
     v("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", NeedNot(STARTUP)),
     v("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", NeedNot(STARTUP)),
-    v("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", Instead("the process does not end for want of Redis: it is not ready until Redis is there")),
+    v("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", Instead("the process does not exit without Redis: it is not ready until Redis is reached")),
 
     v("REDIS_PERSECOND", Bool, "false", Part("--per-second-store")),
     v("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", Part("--per-second-store")),
@@ -164,8 +164,8 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("REDIS_PERSECOND_SENTINEL_AUTH", Text, "", Part("--per-second-sentinel-user --per-second-sentinel-password")),
     v("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", NeedNot(PIPELINE)),
     v("REDIS_PERSECOND_PIPELINE_LIMIT", Int, "0", NeedNot(PIPELINE)),
-    v("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are asked at once")),
-    v("REDIS_PERSECOND_TIMEOUT", Duration, "10s", NeedNot("REDIS_TIMEOUT is for both")),
+    v("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Int, "1", NeedNot("all slots of a request are queried concurrently")),
+    v("REDIS_PERSECOND_TIMEOUT", Duration, "10s", NeedNot("REDIS_TIMEOUT applies to both")),
     v("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", NeedNot(POOL)),
 
     v("MEMCACHE_HOST_PORT", List, "", Refused(MEMCACHE)),
@@ -186,12 +186,12 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler --trace-sampler-arg")),
 ];
 
-const POOL: &str = "requests share a connection a worker and node, and never wait for one";
-const PIPELINE: &str = "commands of requests that wait at the same time go out together";
-const STARTUP: &str = "Redis is tried again after 10 ms, doubled up to 1 s";
+const POOL: &str = "requests share one connection per worker and node, and never wait for a connection";
+const PIPELINE: &str = "commands of concurrent requests are sent together";
+const STARTUP: &str = "connecting is retried after 10 ms, doubling up to 1 s";
 /// The statement on memcached, for all its variables.
 pub(super) const MEMCACHE: &str =
-    "memcached is not supported: it cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL";
+    "memcached is not supported: it cannot check and charge atomically; set BACKEND_TYPE=redis and REDIS_URL";
 /// The statement on the variables of memcached beside another store.
 pub(super) const IDLE_MEMCACHE: &str = "has no effect without BACKEND_TYPE=memcache";
 

@@ -186,12 +186,12 @@ fn everything_that_cannot_be_is_said_at_once() {
     USE_STATSD: expected true or false, found `yes`
     EXTRA_TAGS: expected key:value,key:value, found `a=b`
     STATS_FLUSH_INTERVAL: expected a length of time such as 150us, 10s or 24h, found `10`
-    GRPC_HOST: expected an address such as 0.0.0.0 or ::, or a name of one, found `ratelimit.local`
+    GRPC_HOST: expected an address such as 0.0.0.0 or ::, or a host name, found `ratelimit.local`
     GRPC_PORT: expected a port from 0 to 65535, found `70000`
     LOG_LEVEL: expected error, warn, info, debug or trace, found `loud`
     CONFIG_TYPE: expected FILE or GRPC_XDS_SOTW, found `file`
-    DOG_STATSD_MOGRIFIER_A_PATTERN: is missing, and USE_DOG_STATSD_MOGRIFIERS names it
-    BACKEND_TYPE, MEMCACHE_HOST_PORT, MEMCACHE_SRV: memcached is not supported: it cannot judge and charge in one step; set BACKEND_TYPE=redis and REDIS_URL
+    DOG_STATSD_MOGRIFIER_A_PATTERN: must be set, since USE_DOG_STATSD_MOGRIFIERS lists it
+    BACKEND_TYPE, MEMCACHE_HOST_PORT, MEMCACHE_SRV: memcached is not supported: it cannot check and charge atomically; set BACKEND_TYPE=redis and REDIS_URL
     REDIS_PERSECOND_TYPE: expected SINGLE, SENTINEL or CLUSTER, found `RING`
     "##);
 }

@@ -47,11 +47,11 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
     let mut reader = MappingReader { file, warnings: Vec::new() };
     let Some(tree) = tree else { return Ok((Mappings::default(), reader.warnings)) };
     if tree.pairs().is_none() {
-        return Err(format!("{file}:{}: expected `mappings:` and perhaps `defaults:`", tree.line));
+        return Err(format!("{file}:{}: expected `mappings:`, and optionally `defaults:`", tree.line));
     }
     for (field, value) in tree.pairs().into_iter().flatten() {
         if !["mappings", "defaults"].contains(&field) {
-            reader.warn(value, format!("`{field}` is not known and has no effect"));
+            reader.warn(value, format!("`{field}` is unknown and has no effect"));
         }
     }
     let mut defaults = Defaults { observer: Observer::Summary, buckets: DEFAULT_BUCKETS.into(), is_regex: false };
@@ -68,7 +68,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
         match reader.mapping(written, &defaults, is_regex) {
             Ok(mapping) if is_regex => mappings.regexes.push(mapping),
             Ok(mapping) => mappings.globs.push(mapping),
-            Err(what) => reader.warn(written, format!("this mapping is passed over: {what}")),
+            Err(what) => reader.warn(written, format!("mapping ignored: {what}")),
         }
     }
     Ok((mappings, reader.warnings))
@@ -81,7 +81,7 @@ impl MappingReader<'_> {
 
     fn mapping(&mut self, written: &MappingValue, defaults: &Defaults, is_regex: bool) -> Result<Mapping, String> {
         let text = |field: &str| written.of(field).and_then(MappingValue::text);
-        let pattern = text("match").ok_or("it has no `match`")?;
+        let pattern = text("match").ok_or("missing `match`")?;
         let pattern = if is_regex { pattern.to_owned() } else { glob(pattern)? };
         let pattern = Regex::new(&pattern).map_err(|error| error.to_string())?;
         let is_dropped = match text("action") {
@@ -91,7 +91,7 @@ impl MappingReader<'_> {
         };
         let name = text("name").unwrap_or_default().to_owned();
         if name.is_empty() && !is_dropped {
-            return Err("it has no `name`".into());
+            return Err("missing `name`".into());
         }
         let kind = match text("match_metric_type") {
             None | Some("") => None,
@@ -104,7 +104,7 @@ impl MappingReader<'_> {
         let scale = match text("scale").map(str::parse::<f64>) {
             None => 1.0,
             Some(Ok(scale)) if scale.is_finite() && scale > 0.0 => scale,
-            Some(_) => return Err("expected a number above 0 as `scale`".into()),
+            Some(_) => return Err("expected `scale` to be a number above 0".into()),
         };
         self.without_effect(written, &FIELDS);
         Ok(Mapping {
@@ -155,7 +155,7 @@ impl MappingReader<'_> {
         {
             Some(bounds) => Some(bounds.into()),
             None => {
-                self.warn(value, "expected ascending numbers as buckets");
+                self.warn(value, "expected buckets to be ascending numbers");
                 None
             }
         }
@@ -169,7 +169,7 @@ impl MappingReader<'_> {
             {
                 continue;
             }
-            let reason = if WITHOUT_EFFECT.contains(&field) { "is not done here" } else { "is not known" };
+            let reason = if WITHOUT_EFFECT.contains(&field) { "is not supported" } else { "is unknown" };
             self.warn(value, format!("`{field}` {reason} and has no effect"));
         }
     }
@@ -182,9 +182,9 @@ fn labels(written: &MappingValue) -> Result<Vec<(String, String)>, String> {
             letter == '_' || letter.is_ascii_alphabetic() || (at > 0 && letter.is_ascii_digit())
         };
         if name.is_empty() || !name.chars().enumerate().all(is_valid) {
-            return Err(format!("`{name}` cannot be the name of a label"));
+            return Err(format!("`{name}` is not a valid label name"));
         }
-        labels.push((name.to_owned(), value.text().ok_or("a label's value is a text")?.to_owned()));
+        labels.push((name.to_owned(), value.text().ok_or("expected a label value to be a string")?.to_owned()));
     }
     labels.sort();
     Ok(labels)
@@ -194,7 +194,7 @@ fn labels(written: &MappingValue) -> Result<Vec<(String, String)>, String> {
 fn glob(pattern: &str) -> Result<String, String> {
     let level = |level: &str| match level {
         "*" => Ok("([^.]*)".to_owned()),
-        _ if level.contains('*') => Err(format!("a `*` is a whole level, found `{level}`")),
+        _ if level.contains('*') => Err(format!("a `*` must be a whole level, found `{level}`")),
         _ => Ok(regex::escape(level)),
     };
     let levels: Result<Vec<String>, String> = pattern.split('.').map(level).collect();

@@ -101,13 +101,13 @@ fn what_of_a_mapping_file_is_not_honoured_is_told_with_its_line() {
     );
     assert_eq!(mappings.globs.len(), 2);
     let expected = [
-        "map.yaml:2: `ttl` is not done here and has no effect",
-        "map.yaml:2: `colour` is not known and has no effect",
-        "map.yaml:3: this mapping is passed over: a `*` is a whole level, found `a*`",
-        "map.yaml:4: this mapping is passed over: it has no `name`",
-        "map.yaml:5: this mapping is passed over: regex parse error",
-        "map.yaml:8: this mapping is passed over: `1x` cannot be the name of a label",
-        "map.yaml:9: expected ascending numbers as buckets",
+        "map.yaml:2: `ttl` is not supported and has no effect",
+        "map.yaml:2: `colour` is unknown and has no effect",
+        "map.yaml:3: mapping ignored: a `*` must be a whole level, found `a*`",
+        "map.yaml:4: mapping ignored: missing `name`",
+        "map.yaml:5: mapping ignored: regex parse error",
+        "map.yaml:8: mapping ignored: `1x` is not a valid label name",
+        "map.yaml:9: expected buckets to be ascending numbers",
     ];
     assert_eq!(warnings.len(), expected.len(), "{warnings:#?}");
     for (warning, expected) in warnings.iter().zip(expected) {

@@ -85,7 +85,7 @@ pub(super) fn read(text: &str) -> Result<Option<MappingValue>, (usize, String)> 
                 None => continue,
             },
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                return Err((line, "an alias, which is not read here".into()));
+                return Err((line, "YAML aliases are not supported".into()));
             }
             Event::StreamStart
             | Event::StreamEnd

@@ -21,14 +21,13 @@ pub struct Exceptions {
 
 impl Exceptions {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let refunded = "Hits that callers gave back, which they may do twice";
+        let refunded = "Number of hits refunded by callers; a retried refund counts twice";
         registry.register("refunded_hits", refunded, self.refunded_hits.clone());
-        let overrun = "Hits charged past their limit, since their cost was known only afterwards";
+        let overrun = "Number of hits charged beyond their limit because the cost was known only afterwards";
         registry.register("overrun_hits", overrun, self.overrun_hits.clone());
-        let estimated = "Hits admitted by a weighted estimate of what was used";
+        let estimated = "Number of hits admitted by a weighted estimate of usage";
         registry.register("estimated_hits", estimated, self.estimated_hits.clone());
-        let restarts =
-            "Restarts of servers of the store that were seen; counters that were not persisted are lost with each";
+        let restarts = "Number of observed store server restarts; each loses the counters that were not persisted";
         registry.register("store_restarts", restarts, self.store_restarts.clone());
     }
 }

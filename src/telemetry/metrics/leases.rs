@@ -21,14 +21,14 @@ pub struct LeaseMetrics {
 
 impl LeaseMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("lease_blocks", "Blocks of hits taken in advance", self.blocks.clone());
-        let used = "Hits of ended blocks that were used, without asking the store";
+        registry.register("lease_blocks", "Number of blocks of hits leased in advance", self.blocks.clone());
+        let used = "Number of hits of ended leases that were used";
         registry.register("lease_hits_used", used, self.used.clone());
-        let unused = "Hits of ended blocks that were not: given back, or gone with their window";
+        let unused = "Number of hits of ended leases that were unused: returned, or expired with their window";
         registry.register("lease_hits_unused", unused, self.unused.clone());
-        let lost = "Hits of blocks that were perhaps charged and never held, or could not be given back";
+        let lost = "Number of leased hits lost: possibly charged but never received, or not returned";
         registry.register("lease_hits_lost", lost, self.lost.clone());
-        let outstanding = "Hits of the blocks that are held";
+        let outstanding = "Number of hits in current leases";
         registry.register("lease_hits_outstanding", outstanding, self.outstanding.clone());
     }
 }

@@ -22,56 +22,69 @@ impl Metrics {
         self.register_observation(registry);
         registry.register_collector(Box::new(Arc::clone(&self.calls)));
         registry.register_collector(Box::new(Arc::clone(&self.node_calls)));
-        registry.register("store_errors", "Checks that the store could not judge, by kind", self.store_errors.clone());
-        registry.register("policy_loads", "Attempts to load the policies, by result", self.reloads.clone());
-        let refused = "1 while the policies as they are now are refused, and older ones or none are in force";
+        registry.register(
+            "store_errors",
+            "Number of checks that failed in the store, by kind",
+            self.store_errors.clone(),
+        );
+        registry.register("policy_loads", "Number of policy loads, by result", self.reloads.clone());
+        let refused = "1 if the last policy load was refused, so that older policies or none are in force; otherwise 0";
         registry.register("policy_refused", refused, self.policy_is_refused.clone());
-        let loads = "Attempts to load the certificates of listeners, by result";
+        let loads = "Number of certificate loads of listeners, by result";
         registry.register("tls_loads", loads, self.tls_loads.clone());
-        let refused = "1 while the certificates as they are now are refused, and older ones are in force";
+        let refused =
+            "1 if the last certificate load was refused, so that older certificates are in force; otherwise 0";
         registry.register("tls_refused", refused, self.tls_is_refused.clone());
-        let failures = "Handshakes of the gRPC listener that failed, by kind";
+        let failures = "Number of failed TLS handshakes on the gRPC listener, by kind";
         registry.register("tls_handshake_failures", failures, self.tls_handshake_failures.clone());
-        let unknown = "Requests of a domain that no policy is for";
+        let unknown = "Number of requests for a domain without a policy";
         registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
-        let invalid = "Requests answered INVALID_ARGUMENT";
+        let invalid = "Number of requests refused with INVALID_ARGUMENT";
         registry.register("invalid_requests", invalid, self.invalid_requests.clone());
-        let undone = "Charges undone because another slot or this process denied or failed";
+        let undone = "Number of charges taken back because another slot or this process denied or failed";
         registry.register("take_backs", undone, self.take_backs.clone());
-        let lost = "Charges that should have been undone and could not be";
+        let lost = "Number of charges that could not be taken back";
         registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
-        let unknown = "Charges of which it is not known whether they were written";
+        let unknown = "Number of charges that may or may not have been written";
         registry.register("unknown_charges", unknown, self.unknown_charges.clone());
-        let dropped = "Denied hits that were to be written, and were not for too much was under way";
+        let dropped = "Number of denied hits not written because too many writes were in flight";
         registry.register("dropped_charges", dropped, self.dropped_charges.clone());
-        let local = "Checks decided by this process alone, by its share of the limit, as the store could not";
+        let local = "Number of checks decided by this process alone, by its share of the limit, after a store error";
         registry.register("local_decisions", local, self.local_decisions.clone());
-        let remembered = "Checks that a remembered denial answered";
+        let remembered = "Number of checks answered by a cached denial";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
-        let asked = "Checks that no remembered denial answered, where denials are remembered";
+        let asked = "Number of checks without a cached denial, if denials are cached";
         registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
         self.leases.register(registry);
-        let connected = "1 while there is a connection to the control plane";
+        let connected = "1 if connected to the control plane; otherwise 0";
         registry.register("xds_connected", connected, self.xds_connected.clone());
-        let again = "Attempts to connect to the control plane after the first";
+        let again = "Number of connection attempts to the control plane after the first";
         registry.register("xds_reconnects", again, self.xds_reconnects.clone());
-        registry.register("replicas", "Processes heard of in the store", self.replicas.clone());
-        let connections = "Connections to servers of the store";
+        registry.register("replicas", "Number of replicas registered in the store", self.replicas.clone());
+        let connections = "Number of open connections to store servers";
         registry.register("store_connections", connections, self.store_connections.clone());
-        let connects = "Connections to servers of the store that were made";
+        let connects = "Number of connections made to store servers";
         registry.register("store_connects", connects, self.store_connects.clone());
-        registry.register("memory_store_counters", "Counters in the memory store", self.memory_counters.clone());
-        registry.register("memory_store_bytes", "Bytes that those counters take", self.memory_bytes.clone());
+        registry.register(
+            "memory_store_counters",
+            "Number of counters in the memory store",
+            self.memory_counters.clone(),
+        );
+        registry.register(
+            "memory_store_bytes",
+            "Memory used by the counters of the memory store in bytes",
+            self.memory_bytes.clone(),
+        );
     }
 
     fn register_observation(&self, registry: &mut Registry) {
-        let loaded = "When policies were last put in force, since the epoch";
+        let loaded = "Time of the last successful policy load since the Unix epoch in seconds";
         registry.register_with_unit("policy_loaded_timestamp", loaded, Unit::Seconds, self.policy_loaded_at.clone());
-        let bytes = "Bytes that the journal of denials takes";
+        let bytes = "Memory used by the journal of denials in bytes";
         registry.register("journal_bytes", bytes, self.journal.bytes.clone());
-        let dropped = "Denials that the journal had no room for";
+        let dropped = "Number of denials dropped because the journal was full";
         registry.register("journal_dropped_denials", dropped, self.journal.dropped.clone());
-        let replaced = "Keys that went from the journal for others";
+        let replaced = "Number of keys evicted from the journal in favor of others";
         registry.register("journal_replaced_keys", replaced, self.journal.replaced.clone());
     }
 }

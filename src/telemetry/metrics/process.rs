@@ -50,17 +50,17 @@ impl Collector for Process {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
         let whole = |number: u64| u32::try_from(number).ok().map(f64::from);
-        gauge("process_start_time_seconds", "When the process began, since the epoch", Some(self.begun.as_secs_f64()))?;
-        let kib = Self::resident_bytes().and_then(|bytes| whole(bytes >> 10));
-        gauge("process_resident_memory_bytes", "Memory that the process has", kib.map(|kib| kib * 1024.0))?;
         gauge(
-            "process_open_fds",
-            "Files and connections that the process has open",
-            Self::open_files().and_then(whole),
+            "process_start_time_seconds",
+            "Start time of the process since the Unix epoch in seconds",
+            Some(self.begun.as_secs_f64()),
         )?;
+        let kib = Self::resident_bytes().and_then(|bytes| whole(bytes >> 10));
+        gauge("process_resident_memory_bytes", "Resident memory size in bytes", kib.map(|kib| kib * 1024.0))?;
+        gauge("process_open_fds", "Number of open file descriptors", Self::open_files().and_then(whole))?;
         if let Some(cpu) = Self::cpu() {
             let counter = ConstCounter::new(cpu.as_secs_f64());
-            let help = "Time that the process's living threads have run";
+            let help = "Total CPU time of the running threads of the process in seconds";
             counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, counter.metric_type())?)?;
         }
         Ok(())

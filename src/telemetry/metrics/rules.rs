@@ -83,8 +83,8 @@ impl RuleFamilies {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("decisions", "Descriptors decided, by rule and outcome", self.decisions.clone());
-        registry.register("near_limit", "Allowed descriptors that left little room, by rule", self.near.clone());
+        registry.register("decisions", "Number of descriptors decided, by rule and outcome", self.decisions.clone());
+        registry.register("near_limit", "Number of allowed descriptors near their limit, by rule", self.near.clone());
     }
 
     /// Returns the counters of one rule. A reload keeps them.

@@ -55,11 +55,12 @@ impl Servers {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let evicted = "Keys that a server of the store has evicted since it began, counters perhaps among them";
+        let evicted = "Number of keys evicted by a store server since its start, possibly including counters";
         registry.register("store_evicted_keys", evicted, self.evicted_keys.clone());
-        let offset = "How far a server's clock is ahead of this process's, give or take the way there and back";
+        let offset =
+            "Seconds by which a store server's clock is ahead of this process's clock, within the round-trip time";
         registry.register_with_unit("store_clock_offset", offset, Unit::Seconds, self.clock_offset.clone());
-        let offset = "How far a replica's clock is ahead of its master's, give or take the way there and back";
+        let offset = "Seconds by which a replica's clock is ahead of its master's clock, within the round-trip time";
         let family = self.replica_clock_offset.clone();
         registry.register_with_unit("store_replica_clock_offset", offset, Unit::Seconds, family);
     }

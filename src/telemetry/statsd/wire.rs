@@ -74,7 +74,7 @@ impl StatsdWire {
             Ok(link) => {
                 // Opening a UDP socket does not prove that the server is reachable.
                 if matches!(link, StatsdLink::Tcp(_)) && std::mem::take(&mut self.complained) {
-                    info!(address = self.target.address, "statsd is reached");
+                    info!(address = self.target.address, "StatsD reachable");
                 }
                 self.link = Some(link);
             }
@@ -124,13 +124,13 @@ impl StatsdWire {
 
     fn complain(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.complained, true) {
-            warn!(address = self.target.address, %error, "statsd cannot be reached; trying on");
+            warn!(address = self.target.address, %error, "StatsD unreachable; retrying");
         }
     }
 }
 
 fn connect(target: &StatsdServer) -> io::Result<StatsdLink> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in target.address.to_socket_addrs()? {
         let link = match target.protocol {
             StatsdTransport::Udp => udp(address).map(StatsdLink::Udp),

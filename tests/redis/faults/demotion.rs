@@ -35,7 +35,7 @@ async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_rep
         becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
         tell("demoted, not ready", format!("after {:?}", load.now() - demoted));
         load.go_on(1_500).await;
-        assert_eq!(service.web.get("/readyz").await.body, "the store is a replica, which takes no writes\n");
+        assert_eq!(service.web.get("/readyz").await.body, "store is a read-only replica\n");
         pair.lead_to(master);
         let changed = load.now();
         service.becomes_ready().await;
@@ -96,7 +96,7 @@ async fn a_replica_at_the_start_is_told_and_waited_out() {
     let mut service = Service::begin(&pair.url(), &[]).await;
     service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then_some(()));
     let unready = service.web.get("/readyz").await;
-    assert_eq!((unready.status, unready.body.as_str()), (503, "the store is a replica, which takes no writes\n"));
+    assert_eq!((unready.status, unready.body.as_str()), (503, "store is a read-only replica\n"));
     assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
     assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
     tokio::time::sleep(NOTICED).await;

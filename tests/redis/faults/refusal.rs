@@ -42,7 +42,7 @@ async fn connections_that_are_cut_fail_only_the_calls_under_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() {
-    const WARNING: &str = "redis refuses commands that decisions need";
+    const WARNING: &str = "Redis denies commands that decisions require";
     // The rights that envoyproxy/ratelimit needs, and no more.
     let may = "+auth +hello +client +select +ping +get +incrby +expire";
     for flavor in Flavor::ALL {
@@ -53,7 +53,7 @@ async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() 
             service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then(|| line.to_owned()));
         assert!(line.contains("ACL SETUSER app +evalsha +eval +time +set +del"), "{line}");
         let unready = service.web.get("/readyz").await;
-        assert!(unready.status == 503 && unready.body.contains("lacks rights"), "{}", unready.body);
+        assert!(unready.status == 503 && unready.body.contains("lacks permissions"), "{}", unready.body);
         assert_eq!(service.web.get("/healthcheck").await.status, 500);
         assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
         redis.command(&["ACL", "SETUSER", "app", "+evalsha", "+eval", "+time", "+set", "+del"]).await;

@@ -17,14 +17,14 @@ use crate::algorithm::amend::Amendment;
 use crate::journal::PeerDenials;
 
 /// A boxed future for the result of an operation.
-pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send>>;
+pub type OperationFuture<T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send>>;
 
 /// Details of a write for the audit log, beyond its path. Handlers add each detail as soon as it is
 /// known, so that the log entry is complete even if the write fails later.
 #[derive(Clone, Debug, Default)]
-pub struct Deed(Arc<Mutex<String>>);
+pub struct AuditEntry(Arc<Mutex<String>>);
 
-impl Deed {
+impl AuditEntry {
     /// Appends `text`.
     pub fn add(&self, text: &str) {
         self.0.lock().push_str(text);
@@ -38,11 +38,11 @@ impl Deed {
 
 /// Denials published by the other replicas on the same store.
 #[derive(Debug, Default)]
-pub struct Others {
+pub struct PeerReport {
     /// `true` if there is a shared store to exchange denials through.
     pub is_shared: bool,
     /// The published denials.
-    pub told: Vec<PeerDenials>,
+    pub denials: Vec<PeerDenials>,
     /// Number of replicas that published denials.
     pub processes: usize,
     /// The reason why denials may be missing.
@@ -52,24 +52,30 @@ pub struct Others {
 /// Operations on the stores and the policies of this process.
 pub trait Operations: Send + Sync {
     /// Returns the decision that a request would get now, without writing or counting anything.
-    fn peek(&self, question: TryRequest) -> Answering<Peeked>;
+    fn peek(&self, question: TryRequest) -> OperationFuture<Peeked>;
 
     /// Returns the callers that used up the counter of a descriptor (`key=value,…`) in a domain.
-    fn who(&self, domain: String, descriptor: String) -> Answering<CounterUsers>;
+    fn who(&self, domain: String, descriptor: String) -> OperationFuture<CounterUsers>;
 
     /// Returns the state of the counter of a descriptor. The caller adds the denials from the
     /// journal.
-    fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView>;
+    fn counter(&self, domain: String, descriptor: String) -> OperationFuture<CounterView>;
 
     /// Resets, refunds or grants hits to the counter of a descriptor.
-    fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed>;
+    fn amend(
+        &self,
+        domain: String,
+        descriptor: String,
+        amendment: Amendment,
+        audit: AuditEntry,
+    ) -> OperationFuture<Changed>;
 
     /// Reloads the policies.
-    fn reload(&self) -> Answering<Reloaded>;
+    fn reload(&self) -> OperationFuture<Reloaded>;
 
     /// Returns the denials that other replicas on the same store published for `minutes`, which are
     /// numbered since the epoch.
-    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>>;
+    fn peer_denials(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = PeerReport> + Send>>;
 
     /// Returns the servers of the store; empty if counters live in this process.
     fn servers(&self) -> Vec<ServerStatus>;

@@ -8,17 +8,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::counters;
+use super::denial_sync::DenialSync;
 use super::policies::{Installer, PolicyReloader};
 use super::serving::{Serving, WorkerService, WorkerServices};
 use super::stores::Stores;
-use super::telling::Telling;
 use crate::admin::api::ApiError;
 use crate::admin::api::ask::{CounterUsers, Peeked, PeekedStatus, TryRequest, TryResult};
 use crate::admin::api::counter::{Changed, CounterView};
 use crate::admin::api::policies::Reloaded;
 use crate::admin::api::store::ServerStatus;
-use crate::admin::desk::{Answering, Deed, Operations, Others};
 use crate::admin::loads::LoadOutcome;
+use crate::admin::operations::{AuditEntry, OperationFuture, Operations, PeerReport};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Entry, Request};
@@ -27,7 +27,7 @@ use crate::limiter::{Decision, Standing, Status};
 use crate::settings::Settings;
 
 /// The implementation of [`Operations`].
-pub(super) struct Everybody {
+pub(super) struct WorkerOperations {
     /// The HTTP service, on whose runtime the operations run.
     service: Arc<WorkerService>,
     /// The services of all workers.
@@ -37,10 +37,10 @@ pub(super) struct Everybody {
     /// `None` if policies come from a control plane.
     reloads: Option<PolicyReloader>,
     installer: Installer,
-    telling: Telling,
+    denial_sync: DenialSync,
 }
 
-impl Everybody {
+impl WorkerOperations {
     /// Creates the operations. `service` is the HTTP service; `serving` created it and also creates
     /// those of the workers.
     pub(super) fn new(
@@ -48,7 +48,7 @@ impl Everybody {
         service: &Arc<WorkerService>,
         serving: &Serving,
         installer: Installer,
-        telling: Telling,
+        denial_sync: DenialSync,
     ) -> Self {
         Self {
             service: Arc::clone(service),
@@ -57,37 +57,44 @@ impl Everybody {
             bounds: settings.limits.request,
             reloads: settings.xds.is_none().then(|| PolicyReloader(settings.policy.clone())),
             installer,
-            telling,
+            denial_sync,
         }
     }
 }
 
-impl Operations for Everybody {
-    fn peek(&self, question: TryRequest) -> Answering<Peeked> {
+impl Operations for WorkerOperations {
+    fn peek(&self, question: TryRequest) -> OperationFuture<Peeked> {
         let (service, bounds) = (Arc::clone(&self.service), self.bounds);
         Box::pin(async move { peek(&service, &question, bounds).await })
     }
 
-    fn who(&self, domain: String, descriptor: String) -> Answering<CounterUsers> {
+    fn who(&self, domain: String, descriptor: String) -> OperationFuture<CounterUsers> {
         let service = Arc::clone(&self.service);
         Box::pin(async move { counters::who(&service, &domain, &descriptor).await })
     }
 
-    fn counter(&self, domain: String, descriptor: String) -> Answering<CounterView> {
+    fn counter(&self, domain: String, descriptor: String) -> OperationFuture<CounterView> {
         let service = Arc::clone(&self.service);
         Box::pin(async move { counters::inspect(&service, &domain, &descriptor).await })
     }
 
-    fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed> {
+    fn amend(
+        &self,
+        domain: String,
+        descriptor: String,
+        amendment: Amendment,
+        audit: AuditEntry,
+    ) -> OperationFuture<Changed> {
         let (service, stores) = (Arc::clone(&self.service), self.stores.clone());
-        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment, &deed).await })
+        Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment, &audit).await })
     }
 
-    fn reload(&self) -> Answering<Reloaded> {
+    fn reload(&self) -> OperationFuture<Reloaded> {
         let (reloads, installer) = (self.reloads.clone(), self.installer.clone());
         Box::pin(async move {
-            let from_elsewhere =
-                || ApiError::Conflict("the policies come from a control plane, which says when".to_owned());
+            let from_elsewhere = || {
+                ApiError::Conflict("policies come from a control plane and cannot be reloaded on request".to_owned())
+            };
             let reloads = reloads.ok_or_else(from_elsewhere)?;
             let before = installer.facts.policies().version;
             let load = reloads.now(installer.clone()).await.map_err(ApiError::Unprocessable)?;
@@ -100,8 +107,8 @@ impl Operations for Everybody {
         })
     }
 
-    fn others(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = Others> + Send>> {
-        Box::pin(self.telling.clone().others(minutes))
+    fn peer_denials(&self, minutes: RangeInclusive<u64>) -> Pin<Box<dyn Future<Output = PeerReport> + Send>> {
+        Box::pin(self.denial_sync.clone().peers(minutes))
     }
 
     fn servers(&self) -> Vec<ServerStatus> {
@@ -123,9 +130,9 @@ impl Operations for Everybody {
                 server.breakers_open = server.breakers_open.saturating_add(one_if(node.is_breaker_open));
             }
         }
-        let told = self.stores.told();
-        let with_told = |server: ServerStatus| ServerStatus { told: told.get(&server.address).cloned(), ..server };
-        servers.into_values().map(with_told).collect()
+        let reports = self.stores.reports();
+        let with_report = |server: ServerStatus| ServerStatus { told: reports.get(&server.address).cloned(), ..server };
+        servers.into_values().map(with_report).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use super::summary::Summary;
 use crate::algorithm::time::Timestamp;
 
 /// Maximum size of a minute's message in bytes.
-pub const MAX_TOLD: usize = 32 * 1024;
+pub const MAX_MESSAGE: usize = 32 * 1024;
 /// Maximum number of bytes read from another process: later versions may send more.
 const MAX_READ: usize = 1 << 20;
 
@@ -71,7 +71,7 @@ impl RecentDenials {
     ///
     /// The first keys of all rules precede the second key of any rule, so a flood at one rule
     /// leaves space for others.
-    pub fn tell(&self, minute: u64) -> Option<String> {
+    pub fn message(&self, minute: u64) -> Option<String> {
         let span = DenialFilter::of_minute(minute);
         let mut ranked: Vec<(usize, DeniedKey)> = Vec::new();
         let mut ranks: HashMap<(String, String), usize> = HashMap::new();
@@ -93,7 +93,7 @@ impl RecentDenials {
             let rule_bytes =
                 if rules.contains_key(&of) { 0 } else { of.0.len().saturating_add(of.1.len()).saturating_add(64) };
             let need = bytes.saturating_add(key_bytes).saturating_add(rule_bytes);
-            if need > MAX_TOLD {
+            if need > MAX_MESSAGE {
                 let most = others.entry(of).or_default();
                 *most = (*most).max(weight);
                 continue;
@@ -120,12 +120,12 @@ impl PeerDenials {
     /// Parses the message for a minute; `None` if the text is not valid.
     pub fn read(minute: u64, text: &[u8]) -> Option<Self> {
         let text = text.get(..MAX_READ.min(text.len()))?;
-        let told: MinuteMessage = serde_json::from_slice(text).ok()?;
-        let rules = told.rules.into_iter().map(|rule| {
+        let message: MinuteMessage = serde_json::from_slice(text).ok()?;
+        let rules = message.rules.into_iter().map(|rule| {
             let keys = rule.keys.into_iter().map(|key| (key.key.clone().into(), key.count, key.missed, key.into()));
-            RuleDenials::told(rule.domain.into(), rule.rule.into(), Summary::told(keys, rule.others))
+            RuleDenials::from_peer(rule.domain.into(), rule.rule.into(), Summary::from_peer(keys, rule.others))
         });
-        Some(Self(Arc::new(Slice::told(minute, rules, told.dropped))))
+        Some(Self(Arc::new(Slice::from_peer(minute, rules, message.dropped))))
     }
 }
 

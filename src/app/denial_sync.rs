@@ -11,28 +11,28 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
 
 use super::serving::WorkerService;
-use crate::admin::desk::Others;
+use crate::admin::operations::PeerReport;
 use crate::journal::{Journal, PeerDenials};
 use crate::store::StoreError;
 use crate::store::redis::{PublishedDenials, RedisStore};
 
 /// Interval at which denials are published; other processes lag behind by no more.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 /// Time after which fetched denials are dropped.
-const ASKED_FOR: Duration = Duration::from_secs(60);
+const KEEP_FETCHED: Duration = Duration::from_secs(60);
 
 /// A process that exchanges denials with others on its store.
 #[derive(Clone)]
-pub(super) struct Telling {
+pub(super) struct DenialSync {
     /// Unique id of this process on the store.
     id: Arc<str>,
     journal: Arc<Journal>,
     /// The HTTP service, whose store is used.
     service: Arc<WorkerService>,
     /// Denials published by this process, by minute.
-    told: Arc<Mutex<BTreeMap<u64, String>>>,
+    published: Arc<Mutex<BTreeMap<u64, String>>>,
     /// Denials fetched from other processes, by minute. Concurrent readers wait for a single fetch.
-    read: Arc<Mutex<BTreeMap<u64, PeerMinute>>>,
+    fetched: Arc<Mutex<BTreeMap<u64, PeerMinute>>>,
 }
 
 /// Denials of other processes for one minute.
@@ -42,74 +42,77 @@ struct PeerMinute {
     /// `true` if no process will publish more for this minute.
     is_over: bool,
     /// Denials by process; `None` if they cannot be parsed.
-    told: Vec<(String, Option<PeerDenials>)>,
+    denials: Vec<(String, Option<PeerDenials>)>,
 }
 
-impl Telling {
+impl DenialSync {
     /// Creates the exchange. `id` must be unique among the processes on the store.
     pub(super) fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService>) -> Self {
         let (id, journal, service) = (Arc::clone(id), Arc::clone(journal), Arc::clone(service));
-        Self { id, journal, service, told: Arc::default(), read: Arc::default() }
+        Self { id, journal, service, published: Arc::default(), fetched: Arc::default() }
     }
 
     /// Publishes denials, forever. Returns at once if counters live in this process, since no other
     /// process shares them.
-    pub(super) async fn tell(self) {
+    pub(super) async fn run(self) {
         if self.store().is_none() {
             return;
         }
-        let mut ticks = interval(TELL_EVERY);
+        let mut ticks = interval(PUBLISH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.tell_now().await;
-            self.read.lock().await.retain(|_, minute| minute.at.elapsed() < ASKED_FOR);
+            self.publish().await;
+            self.fetched.lock().await.retain(|_, minute| minute.at.elapsed() < KEEP_FETCHED);
         }
     }
 
     /// Publishes new denials.
-    pub(super) async fn tell_now(&self) {
+    pub(super) async fn publish(&self) {
         let Some(store) = self.store().filter(|_| self.journal.is_on()) else { return };
-        let (mut told, last) = (self.told.lock().await, *Journal::minutes().end());
+        let (mut published, last) = (self.published.lock().await, *Journal::minutes().end());
         // The previous minute may have ended after the last publish.
         let minutes = last.saturating_sub(1)..=last;
-        told.retain(|minute, _| minutes.contains(minute));
+        published.retain(|minute, _| minutes.contains(minute));
         let denials = self.journal.read();
         for minute in minutes {
-            let Some(text) = denials.tell(minute).filter(|text| told.get(&minute) != Some(text)) else { continue };
+            let Some(text) = denials.message(minute).filter(|text| published.get(&minute) != Some(text)) else {
+                continue;
+            };
             match store.publish_denials(&self.id, minute, &text).await {
-                Ok(()) => drop(told.insert(minute, text)),
+                Ok(()) => drop(published.insert(minute, text)),
                 // The reason, a refusal or an unreachable store, is already in the log.
-                Err(error) => debug!(%error, "what was denied was not left for other processes"),
+                Err(error) => debug!(%error, "failed to publish denials to other replicas"),
             }
         }
     }
 
     /// Returns the denials that other processes published for `minutes`.
-    pub(super) async fn others(self, minutes: RangeInclusive<u64>) -> Others {
-        let Some(store) = self.store() else { return Others::default() };
-        let mut read = self.read.lock().await;
-        let missing = self.read_again(store, &mut read, minutes.clone()).await.err().map(|error| error.to_string());
+    pub(super) async fn peers(self, minutes: RangeInclusive<u64>) -> PeerReport {
+        let Some(store) = self.store() else { return PeerReport::default() };
+        let mut fetched = self.fetched.lock().await;
+        let missing = self.fetch(store, &mut fetched, minutes.clone()).await.err().map(|error| error.to_string());
         let known = Journal::minutes();
-        read.retain(|minute, _| known.contains(minute));
-        let all: Vec<_> = minutes.filter_map(|minute| read.get(&minute)).flat_map(|minute| &minute.told).collect();
+        fetched.retain(|minute, _| known.contains(minute));
+        let all: Vec<_> =
+            minutes.filter_map(|minute| fetched.get(&minute)).flat_map(|minute| &minute.denials).collect();
         let processes: BTreeSet<_> = all.iter().map(|(by, _)| by).collect();
-        let told: Vec<_> = all.iter().filter_map(|(_, told)| told.clone()).collect();
-        let unread = all.len().saturating_sub(told.len());
-        let unread =
-            (unread > 0).then(|| format!("{unread} texts of other processes cannot be read: of another version?"));
-        Others { is_shared: true, told, processes: processes.len(), missing: missing.or(unread) }
+        let denials: Vec<_> = all.iter().filter_map(|(_, denials)| denials.clone()).collect();
+        let unread = all.len().saturating_sub(denials.len());
+        let unread = (unread > 0)
+            .then(|| format!("{unread} messages of other replicas cannot be parsed; they may run another version"));
+        PeerReport { is_shared: true, denials, processes: processes.len(), missing: missing.or(unread) }
     }
 
     /// Fetches those minutes that may have changed since the last fetch.
-    async fn read_again(
+    async fn fetch(
         &self,
         store: &RedisStore,
-        read: &mut BTreeMap<u64, PeerMinute>,
+        fetched: &mut BTreeMap<u64, PeerMinute>,
         minutes: RangeInclusive<u64>,
     ) -> Result<(), StoreError> {
-        let is_new = |minute: &PeerMinute| minute.is_over || minute.at.elapsed() < TELL_EVERY;
-        let wanted: Vec<u64> = minutes.filter(|minute| !read.get(minute).is_some_and(is_new)).collect();
+        let is_new = |minute: &PeerMinute| minute.is_over || minute.at.elapsed() < PUBLISH_INTERVAL;
+        let wanted: Vec<u64> = minutes.filter(|minute| !fetched.get(minute).is_some_and(is_new)).collect();
         if wanted.is_empty() {
             return Ok(());
         }
@@ -120,11 +123,11 @@ impl Telling {
         let parsed = tokio::task::spawn_blocking(move || parse(left, &own)).await.unwrap_or_default();
         for minute in wanted {
             let is_over = minute.saturating_add(1) < last;
-            read.insert(minute, PeerMinute { at, is_over, told: Vec::new() });
+            fetched.insert(minute, PeerMinute { at, is_over, denials: Vec::new() });
         }
-        for (minute, by, told) in parsed {
-            if let Some(minute) = read.get_mut(&minute) {
-                minute.told.push((by, told));
+        for (minute, by, denials) in parsed {
+            if let Some(minute) = fetched.get_mut(&minute) {
+                minute.denials.push((by, denials));
             }
         }
         Ok(())

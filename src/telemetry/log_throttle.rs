@@ -8,7 +8,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Decides when an event is logged, and counts the events since the last log.
 #[derive(Debug)]
-pub struct Seldom {
+pub struct LogThrottle {
     begun: Instant,
     /// Time at which the whole burst is available again, in milliseconds since `begun`.
     next: AtomicU64,
@@ -18,13 +18,13 @@ pub struct Seldom {
     burst: u32,
 }
 
-impl Default for Seldom {
+impl Default for LogThrottle {
     fn default() -> Self {
         Self::new(PAUSE, 1)
     }
 }
 
-impl Seldom {
+impl LogThrottle {
     /// Creates a throttle that allows one log per `pause`, and `burst` at once.
     pub fn new(pause: Duration, burst: u32) -> Self {
         Self { begun: Instant::now(), next: AtomicU64::new(0), missed: AtomicU64::new(0), pause, burst }
@@ -32,11 +32,11 @@ impl Seldom {
 
     /// Counts an event. If a log is due, returns the number of events since the last one, including
     /// this one.
-    pub fn times(&self) -> Option<u64> {
-        self.times_after(self.begun.elapsed())
+    pub fn due(&self) -> Option<u64> {
+        self.due_after(self.begun.elapsed())
     }
 
-    fn times_after(&self, elapsed: Duration) -> Option<u64> {
+    fn due_after(&self, elapsed: Duration) -> Option<u64> {
         let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.missed.fetch_add(1, Ordering::Relaxed);
         let (now, next) = (in_ms(elapsed), self.next.load(Ordering::Relaxed));
@@ -55,18 +55,18 @@ mod tests {
 
     #[test]
     fn the_first_is_told_at_once_and_then_what_came_together() {
-        let (seldom, at) = (Seldom::default(), Duration::from_millis);
-        assert_eq!(seldom.times_after(at(0)), Some(1));
-        assert_eq!(seldom.times_after(at(1)), None);
-        assert_eq!(seldom.times_after(at(9_999)), None);
-        assert_eq!(seldom.times_after(at(10_000)), Some(3));
-        assert_eq!(seldom.times_after(at(10_001)), None);
+        let (throttle, at) = (LogThrottle::default(), Duration::from_millis);
+        assert_eq!(throttle.due_after(at(0)), Some(1));
+        assert_eq!(throttle.due_after(at(1)), None);
+        assert_eq!(throttle.due_after(at(9_999)), None);
+        assert_eq!(throttle.due_after(at(10_000)), Some(3));
+        assert_eq!(throttle.due_after(at(10_001)), None);
     }
 
     #[test]
     fn a_few_are_told_at_once_and_then_one_in_a_while() {
-        let (seldom, at) = (Seldom::new(Duration::from_secs(1), 3), Duration::from_millis);
-        let told = |ms: u64| seldom.times_after(at(ms));
+        let (throttle, at) = (LogThrottle::new(Duration::from_secs(1), 3), Duration::from_millis);
+        let told = |ms: u64| throttle.due_after(at(ms));
         assert_eq!([told(0), told(1), told(2), told(3)], [Some(1), Some(1), Some(1), None]);
         assert_eq!([told(999), told(1_000), told(1_001)], [None, Some(3), None]);
         assert_eq!([told(9_000), told(9_000), told(9_000), told(9_000)], [Some(2), Some(1), Some(1), None]);

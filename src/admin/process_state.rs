@@ -8,10 +8,10 @@ use super::loads::{Loads, PolicyLoad};
 
 /// The state of the process as reported over HTTP, with a watch channel for its readiness.
 #[derive(Debug)]
-pub struct Facts {
+pub struct ProcessState {
     needs: PolicyRequirement,
     state: watch::Sender<Readiness>,
-    policies: Mutex<PolicyFacts>,
+    policies: Mutex<PolicySummary>,
     loads: Mutex<Loads>,
 }
 
@@ -59,7 +59,7 @@ pub enum StoreState {
 
 /// The policies in force, and the error of the last load if it was rejected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PolicyFacts {
+pub struct PolicySummary {
     /// Hash of the content.
     pub version: String,
     /// Time of the load, RFC 3339.
@@ -76,7 +76,7 @@ pub struct PolicyFacts {
     pub last_error_at: Option<String>,
 }
 
-impl Facts {
+impl ProcessState {
     /// Creates the state of a process that has not loaded policies or reached its store.
     pub fn new(needs: PolicyRequirement) -> Self {
         let policy = if needs == PolicyRequirement::NoPolicy { PolicyState::There } else { PolicyState::NotYet };
@@ -85,7 +85,7 @@ impl Facts {
     }
 
     /// Records that a policy set was put in force, whatever its source.
-    pub fn loaded(&self, facts: PolicyFacts) {
+    pub fn record_policies(&self, facts: PolicySummary) {
         let is_empty = self.needs == PolicyRequirement::Policy && facts.domains.is_empty();
         *self.policies.lock() = facts;
         self.change(|state| state.policy = if is_empty { PolicyState::Empty } else { PolicyState::There });
@@ -97,13 +97,13 @@ impl Facts {
     }
 
     /// Records a rejected change with its report.
-    pub fn refused(&self, report: String) {
+    pub fn record_rejection(&self, report: String) {
         let mut policies = self.policies.lock();
         (policies.last_error, policies.last_error_at) = (Some(report), Some(jiff::Timestamp::now().to_string()));
     }
 
     /// Records a finished attempt to load policies.
-    pub fn tried(&self, load: PolicyLoad) {
+    pub fn record_load(&self, load: PolicyLoad) {
         self.loads.lock().push(load);
     }
 
@@ -123,12 +123,12 @@ impl Facts {
     }
 
     /// Returns the policies in force.
-    pub fn policies(&self) -> PolicyFacts {
+    pub fn policies(&self) -> PolicySummary {
         self.policies.lock().clone()
     }
 
     /// Returns the reason why the process is not ready, or `None` if it is.
-    pub(super) fn unready(&self) -> Option<&'static str> {
+    pub(super) fn not_ready_reason(&self) -> Option<&'static str> {
         self.state.borrow().reason()
     }
 
@@ -150,13 +150,13 @@ impl Readiness {
     fn reason(self) -> Option<&'static str> {
         match self {
             Self { is_draining: true, .. } => Some("draining\n"),
-            Self { policy: PolicyState::NotYet, .. } => Some("no policy is loaded yet\n"),
-            Self { policy: PolicyState::Empty, .. } => Some("no policy is in force\n"),
-            Self { store: StoreState::NotReached, .. } => Some("the store has not been reached yet\n"),
-            Self { store: StoreState::Lost, .. } => Some("no connection to the store is open\n"),
-            Self { store: StoreState::Replica, .. } => Some("the store is a replica, which takes no writes\n"),
+            Self { policy: PolicyState::NotYet, .. } => Some("no policy loaded yet\n"),
+            Self { policy: PolicyState::Empty, .. } => Some("no policy in force\n"),
+            Self { store: StoreState::NotReached, .. } => Some("store not reached yet\n"),
+            Self { store: StoreState::Lost, .. } => Some("store disconnected\n"),
+            Self { store: StoreState::Replica, .. } => Some("store is a read-only replica\n"),
             Self { store: StoreState::Forbidden, .. } => {
-                Some("the store's user lacks rights; the log names them and the command that gives them\n")
+                Some("store user lacks permissions; see the log for the command that grants them\n")
             }
             Self { policy: PolicyState::There, store: StoreState::Ready, .. } => None,
         }
@@ -169,36 +169,36 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_until_it_is_there() {
-        let facts = Facts::new(PolicyRequirement::Load);
+        let facts = ProcessState::new(PolicyRequirement::Load);
         let readiness = facts.readiness();
-        assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
-        facts.loaded(PolicyFacts::default());
-        assert_eq!(facts.unready(), Some("the store has not been reached yet\n"));
+        assert_eq!(facts.not_ready_reason(), Some("no policy loaded yet\n"));
+        facts.record_policies(PolicySummary::default());
+        assert_eq!(facts.not_ready_reason(), Some("store not reached yet\n"));
         facts.set_store(StoreState::Ready);
-        assert_eq!((facts.unready(), readiness.borrow().is_ready()), (None, true));
+        assert_eq!((facts.not_ready_reason(), readiness.borrow().is_ready()), (None, true));
         facts.set_store(StoreState::Lost);
-        assert_eq!(facts.unready(), Some("no connection to the store is open\n"));
+        assert_eq!(facts.not_ready_reason(), Some("store disconnected\n"));
         facts.set_store(StoreState::Ready);
         facts.drain();
-        assert_eq!((facts.unready(), readiness.borrow().is_ready()), (Some("draining\n"), false));
+        assert_eq!((facts.not_ready_reason(), readiness.borrow().is_ready()), (Some("draining\n"), false));
     }
 
     #[test]
     fn a_policy_may_be_let_out() {
-        let facts = Facts::new(PolicyRequirement::NoPolicy);
+        let facts = ProcessState::new(PolicyRequirement::NoPolicy);
         facts.set_store(StoreState::Ready);
-        assert_eq!(facts.unready(), None);
+        assert_eq!(facts.not_ready_reason(), None);
     }
 
     #[test]
     fn a_policy_may_have_to_be_in_force() {
-        let facts = Facts::new(PolicyRequirement::Policy);
+        let facts = ProcessState::new(PolicyRequirement::Policy);
         facts.set_store(StoreState::Ready);
-        assert_eq!(facts.unready(), Some("no policy is loaded yet\n"));
-        let one = PolicyFacts { domains: vec!["d".to_owned()], ..PolicyFacts::default() };
-        for (loaded, reason) in [(one, None), (PolicyFacts::default(), Some("no policy is in force\n"))] {
-            facts.loaded(loaded);
-            assert_eq!(facts.unready(), reason);
+        assert_eq!(facts.not_ready_reason(), Some("no policy loaded yet\n"));
+        let one = PolicySummary { domains: vec!["d".to_owned()], ..PolicySummary::default() };
+        for (loaded, reason) in [(one, None), (PolicySummary::default(), Some("no policy in force\n"))] {
+            facts.record_policies(loaded);
+            assert_eq!(facts.not_ready_reason(), reason);
         }
     }
 }
