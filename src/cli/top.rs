@@ -58,7 +58,7 @@ pub struct TopArgs {
 
 /// The data of one refresh.
 #[derive(Serialize)]
-struct Snapshot {
+struct TopData {
     status: ProcessStatus,
     rules: RuleList,
     top: DenialsView,
@@ -77,9 +77,8 @@ impl TopArgs {
         let is_terminal = io::stdout().is_terminal();
         let every = Duration::try_from(self.every).unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(100));
         loop {
-            let snapshot = self.fetch().await?;
-            let text =
-                if self.json { table::json(&snapshot) } else { escaped_lines(&self.text(&snapshot)).into_owned() };
+            let data = self.fetch().await?;
+            let text = if self.json { table::json(&data) } else { escaped_lines(&self.text(&data)).into_owned() };
             let clear = if is_terminal && !self.once && !self.json { CLEAR } else { "" };
             let written = io::stdout().write_all(format!("{clear}{text}").as_bytes());
             // A closed standard output is no reason to fail.
@@ -90,7 +89,7 @@ impl TopArgs {
         }
     }
 
-    async fn fetch(&self) -> Result<Snapshot, String> {
+    async fn fetch(&self) -> Result<TopData, String> {
         let (limit, minutes) = (self.lines.to_string(), self.minutes.to_string());
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));
         let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
@@ -101,11 +100,11 @@ impl TopArgs {
             true => self.server.get("top", &top).await?,
             false => DenialsView::default(),
         };
-        Ok(Snapshot { status, rules, top })
+        Ok(TopData { status, rules, top })
     }
 
-    fn text(&self, snapshot: &Snapshot) -> String {
-        let Snapshot { status, rules, top } = snapshot;
+    fn text(&self, data: &TopData) -> String {
+        let TopData { status, rules, top } = data;
         let ready = if status.is_ready { "ready" } else { "NOT READY" };
         let mut text =
             format!("tollgate {}, {ready}, policies {}, since {}\n", status.program, rules.version, status.begun_at);

@@ -93,11 +93,12 @@ fn a_manifest_is_one_page() {
     Gained with one line in a policy
       smoothness defaults: {algorithm: sliding_window} admits at most 2 hits in 365d at any time; a
                  fixed window admits up to 4 around its end (test user)
-      fairness   defaults: {charge: admitted} does not charge denied requests; now their hits are counted
+      fairness   defaults: {charge: admitted} does not charge denied requests; now their hits are
+                 counted
 
     Next
-      1. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own
-         format
+      1. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's
+         own format
       2. compare the responses: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
     ");
 }
