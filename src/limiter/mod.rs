@@ -243,7 +243,7 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Matches a request to rules. Returns `None` if its domain has no policy. `counts`: whether the
+    /// Matches a request to rules. Returns `None` if its domain has no policy. If `counts`, the
     /// decision is counted, and candidates are evaluated beside it.
     fn match_request<'a>(&self, live: &'a Live, request: &Request<'_>, counts: bool) -> Option<MatchedRequest<'a>> {
         let policy = live.in_force.policies.find(request.domain);

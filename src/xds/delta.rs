@@ -18,9 +18,9 @@ type Resources = BTreeMap<String, HeldResource>;
 
 /// The state of an incremental subscription.
 ///
-/// A rejected change is kept in `received`, since the control plane does not send it again: the next
-/// response may add what it lacked. A new stream starts with the versions in force, so there the
-/// control plane does send it again.
+/// A rejected change is kept in `received`, since the control plane does not send it again: the
+/// next response may add what it lacked. A new stream starts with the versions in force, so there
+/// the control plane does send it again.
 #[derive(Debug)]
 pub(super) struct Delta {
     node: Node,

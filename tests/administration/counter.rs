@@ -166,7 +166,7 @@ async fn that_denials_are_not_known_is_told() {
     let inspected = output(["inspect", "test", "user=ann", "--admin", &format!("http://{}", service.admin)]);
     let inspected = said(&inspected);
     assert!(inspected.contains("denials   none recorded"), "{inspected}");
-    assert!(inspected.contains("some may be missing: denials are not taken down"), "{inspected}");
+    assert!(inspected.contains("some may be missing: denials are not recorded"), "{inspected}");
 }
 
 #[tokio::test]

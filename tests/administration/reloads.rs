@@ -70,7 +70,7 @@ async fn a_reload_without_a_change_says_so() {
     let admin = Web::new(service.admin);
     let told: Value = serde_json::from_str(&reload(&admin, &[]).await.body).unwrap();
     assert_eq!(
-        (&told["is_changed"], told["changes"].as_str().unwrap().starts_with("the same: ")),
+        (&told["is_changed"], told["changes"].as_str().unwrap().starts_with("no differences: ")),
         (&false.into(), true)
     );
     assert_eq!(loads(&admin).await, [("admin".to_owned(), true), ("start".to_owned(), true)]);

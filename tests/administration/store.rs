@@ -84,7 +84,7 @@ async fn who_used_it_up_at(store: &str) {
     };
     let lines = [[3, 0], [2, 0], [0, 1]].into_iter().zip(["bob", "ann", "cy"]);
     let lines = lines.map(|([charged, denied], user)| format!("{charged:>12} {denied:>12}  user={user}\n"));
-    assert_eq!(by_command("who").split_once("who\n").unwrap().1, lines.collect::<String>(), "{store}");
+    assert_eq!(by_command("who").split_once("caller\n").unwrap().1, lines.collect::<String>(), "{store}");
     assert!(by_command("inspect").contains("user=bob: 3 charged, 0 denied"));
     by_command("reset");
     assert_eq!(told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await["tallies"], json!([]));
@@ -161,7 +161,7 @@ async fn what_a_process_denied_before_it_ended_is_told_by_the_others() {
 async fn a_write_whose_client_hangs_up_is_in_the_audit_log() {
     let redis = Redis::start().await;
     let mut service =
-        Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "15s"]);
+        Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "5s"]);
     ready(&service).await;
     redis.pause();
     let body = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 77, "for": "10m"}).to_string();

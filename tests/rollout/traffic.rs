@@ -89,7 +89,7 @@ fn a_map_that_cannot_work_is_told_with_its_place() {
     );
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
-    for part in ["map.yaml:1:7", "`field` is missing in time", "map.yaml:5:45", "did you mean `port`?"] {
+    for part in ["map.yaml:1:7", "`field` is missing in `time`", "map.yaml:5:45", "did you mean `port`?"] {
         assert!(err.contains(part), "`{part}` is not in\n{err}");
     }
 }

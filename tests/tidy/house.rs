@@ -53,9 +53,10 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "algorithm descriptor telemetry",
         foreign: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
     },
+    Row { place: "store/any", rooms: "", foreign: "futures_util::future" },
     Row { place: "store/background", rooms: "", foreign: "tokio tokio_util" },
     Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
-    Row { place: "store/deny_cache", rooms: "", foreign: "foldhash" },
+    Row { place: "store/deny_cache", rooms: "", foreign: "foldhash futures_util::future" },
     Row { place: "store/lease", rooms: "", foreign: "tokio tokio_util" },
     // The only module that uses Redis.
     Row {
@@ -95,7 +96,7 @@ pub(super) const HOUSE: &[Row] = &[
         foreign: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
-    Row { place: "grpc/call", rooms: "", foreign: "flate2 std::io" },
+    Row { place: "grpc/call", rooms: "", foreign: "flate2 futures_util::future std::io" },
     Row { place: "grpc/rights", rooms: "", foreign: "std::net" },
     Row { place: "grpc/client", rooms: "tls", foreign: "rustls" },
     Row { place: "grpc/request_log", rooms: "journal::key policy::Policy", foreign: "std::io std::thread tracing" },
