@@ -100,7 +100,8 @@ impl Connection {
             return false;
         }
         self.window -= message.len() as i64;
-        let (stream, headers) = (self.next_stream, self.headers());
+        let stream = self.next_stream;
+        let headers = self.headers();
         self.next_stream += 2;
         self.frame(HEADERS, END_HEADERS, stream, &headers);
         self.frame(DATA, END_STREAM, stream, message);
