@@ -36,7 +36,8 @@ const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 async fn who_opens_calls_only_to_reset_them_is_cut_off_and_others_are_served() {
     let service = serve(&[]);
     let other = Client::connect(service.grpc).await;
-    let (mut client, mut stream) = (Http2::connect(service.grpc).await, 1);
+    let mut client = Http2::connect(service.grpc).await;
+    let mut stream = 1;
     // Each call has begun before it is reset, so that h2's own bound, on resets of calls that have
     // not begun, does not apply.
     let mut rounds = 0;
@@ -275,7 +276,8 @@ async fn nobody_is_locked_out_by_connections_that_only_shake_hands() {
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_at_once_where_none_is_idle_and_places_are_given_back() {
     let service = serve(&["--max-connections", "2"]);
-    let (mut first, mut second) = (Http2::connect(service.grpc).await, Http2::connect(service.grpc).await);
+    let mut first = Http2::connect(service.grpc).await;
+    let mut second = Http2::connect(service.grpc).await;
     for busy in [&mut first, &mut second] {
         busy.write(&opened(&[1])).await.unwrap();
         assert!(busy.is_seen().await);

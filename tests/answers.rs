@@ -39,7 +39,8 @@ async fn without_flags_an_answer_has_statuses_and_nothing_else() {
 #[tokio::test]
 async fn a_limit_of_0_says_when_its_first_window_ends_whatever_the_algorithm() {
     let windows = |first, second| format!("windows: [{{ {first} }}, {{ {second} }}]");
-    let (five, ban) = ("requests_per_unit: 5, unit: hour", "requests_per_unit: 0, unit: day");
+    let five = "requests_per_unit: 5, unit: hour";
+    let ban = "requests_per_unit: 0, unit: day";
     let rules = [
         ("fixed_window", ban.to_owned(), 86_400),
         ("sliding_window", windows(five, ban), 3_600),

@@ -126,7 +126,8 @@ async fn a_client_that_pauses_finds_all_answers_when_it_goes_on() {
     let writing = tokio::spawn(async move { writer.write_all(&calls).await });
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let reading = async {
-        let (mut answered, mut head) = (0, [0; 9]);
+        let mut answered = 0;
+        let mut head = [0; 9];
         while answered < CALLS {
             reader.read_exact(&mut head).await.unwrap();
             let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];

@@ -140,7 +140,8 @@ fn replay_decides_in_the_time_of_the_trace() {
     };
     let at = ["1780000000000000", "1780000000000001", r#""2027-01-01T00:00:00Z""#];
     policies.write("trace.jsonl", &at.map(line).concat());
-    let (policy, trace) = (policies.file("policy.yaml"), policies.file("trace.jsonl"));
+    let policy = policies.file("policy.yaml");
+    let trace = policies.file("trace.jsonl");
     let ended = output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
     assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
     let stdout = stdout(&ended);

@@ -97,7 +97,8 @@ fn hpack_is_read_as_its_specification_requires() {
 /// Runs one of h2spec's groups, which has `cases` cases, against a service.
 fn conforms(part: &str, cases: usize) {
     let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
-    let (files, port) = (TempDir::new().unwrap(), service.grpc.port().to_string());
+    let files = TempDir::new().unwrap();
+    let port = service.grpc.port().to_string();
     let report = files.path().join("report.xml");
     let mut h2spec = Command::new(root().join("target/go-tools/h2spec"));
     h2spec.args([part, "--host", "127.0.0.1", "--port", &port, "--timeout", TIMEOUT]);

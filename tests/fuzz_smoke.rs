@@ -73,7 +73,8 @@ fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
         if !is_passed || case_begun.elapsed() > TOO_LONG {
             let saved = scratch().join(format!("{target}-{number}"));
             std::fs::write(&saved, &bytes).unwrap();
-            let (text, took) = (String::from_utf8_lossy(&bytes), case_begun.elapsed());
+            let text = String::from_utf8_lossy(&bytes);
+            let took = case_begun.elapsed();
             panic!("case {number} of `{target}` failed after {took:?}, it is saved as {}:\n{text}", saved.display());
         }
         number += 1;
@@ -100,7 +101,8 @@ fn case(number: u64, seeds: &[Vec<u8>]) -> Vec<u8> {
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     const PARTS: [fn(u8) -> bool; 3] = [|_| false, |byte| byte.is_ascii_alphanumeric(), |byte| byte != b'\n'];
     let part = random.one_of(&PARTS);
-    let (here, there) = (span(random, bytes, part), span(random, other, part));
+    let here = span(random, bytes, part);
+    let there = span(random, other, part);
     match random.below(4) {
         0 => drop(bytes.drain(here)),
         1 => drop(bytes.splice(here.start..here.start, other[there].to_vec())),

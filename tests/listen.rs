@@ -48,7 +48,8 @@ async fn a_socket_that_a_killed_process_left_is_replaced() {
 #[test]
 fn a_socket_in_use_and_a_file_that_is_none_are_let_be() {
     let folder = TempDir::new().unwrap();
-    let (used, file) = (folder.path().join("used.sock"), folder.path().join("notes.txt"));
+    let used = folder.path().join("used.sock");
+    let file = folder.path().join("notes.txt");
     let listener = UnixListener::bind(&used).unwrap();
     std::fs::write(&file, "words").unwrap();
     for (path, problem) in [(&used, "another process listens there"), (&file, "that is no socket")] {

@@ -139,7 +139,8 @@ impl Probes {
     }
 
     async fn ask(&self) -> (Vec<bool>, String) {
-        let (readyz, healthcheck) = (self.web.get("/readyz").await, self.web.get("/healthcheck").await);
+        let readyz = self.web.get("/readyz").await;
+        let healthcheck = self.web.get("/healthcheck").await;
         assert!([(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())), "{healthcheck:?}");
         let mut said = vec![readyz.status == 200, healthcheck.status == 200];
         for name in NAMES {

@@ -192,7 +192,8 @@ async fn serve(policies: &Policies) -> (Tollgate, Client) {
 /// Serves with clients of the admin and public HTTP listeners.
 async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
     let (service, client) = serve(policies).await;
-    let (admin, public) = (Web::new(service.admin), Web::new(service.http));
+    let admin = Web::new(service.admin);
+    let public = Web::new(service.http);
     (service, client, admin, public)
 }
 

@@ -28,7 +28,8 @@ async fn files_and_directories_are_served_together() {
     policies.write("more/deep/other.yml", "domain: other\ndescriptors: []\n");
     policies.write("more/.hidden/broken.yaml", "domain: [");
     policies.write("more/notes.txt", "no policy");
-    let (file, directory) = (policies.file("policy.yaml"), policies.file("more"));
+    let file = policies.file("policy.yaml");
+    let directory = policies.file("more");
     let service = Tollgate::serve_with(&file, &["--policy", directory.to_str().unwrap()]);
     let facts = crate::support::web::Web::new(service.admin).get("/policies").await.body;
     let facts: serde_json::Value = serde_json::from_str(&facts).unwrap();

@@ -93,7 +93,8 @@ async fn a_silent_wire_holds_back_what_a_healed_one_delivers() {
 #[tokio::test]
 async fn a_cluster_replaces_a_killed_master() {
     let cluster = Cluster::start(3, 1).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     master.redis.kill();
     cluster.wait_until_promoted(replica).await;
     assert_eq!(cluster.master_of(0).await.id, replica.id);
@@ -135,7 +136,8 @@ async fn a_slot_moves_key_by_key_while_both_masters_answer_for_it() {
 async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_healed() {
     let cluster = Cluster::start_as(Layout { is_wired: true, ..Layout::default() }).await;
     let slot = cluster.slot_of("key").await;
-    let (master, replica) = (cluster.master_of(slot).await, cluster.replica_of(slot).await);
+    let master = cluster.master_of(slot).await;
+    let replica = cluster.replica_of(slot).await;
     cluster.isolate(master, Isolation::FromNodes);
     master.redis.command(&["SET", "key", "lost"]).await;
     cluster.wait_until_promoted(replica).await;
@@ -151,7 +153,8 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
 #[tokio::test]
 async fn a_node_cut_off_from_everybody_answers_no_client_though_it_runs() {
     let cluster = Cluster::start_as(Layout { is_wired: true, ..Layout::default() }).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     let client = redis::Client::open(format!("redis://{}", master.address)).unwrap();
     let mut connection = connect(&client, PATIENCE).await.unwrap();
     connection.set_response_timeout(Duration::from_millis(200));

@@ -150,7 +150,8 @@ fn uses(files: &[File]) -> Vec<Use> {
                 None => crates.contains(&path[0]) || is_outside(&path.join("::")),
             };
             if is_other {
-                let (at, path) = (format!("{}:{line}", file.path), inside.unwrap_or(path).join("::"));
+                let at = format!("{}:{line}", file.path);
+                let path = inside.unwrap_or(path).join("::");
                 uses.push(Use { place: place.clone(), at, path, is_room: inside.is_some() });
             }
         }
@@ -168,7 +169,8 @@ fn strangers(files: &[File]) -> Vec<String> {
         let rows = HOUSE.iter().filter(|row| is_within(&place, row.place));
         let allowed = all(rows.map(|row| if is_room { row.rooms } else { row.foreign }));
         if !allowed.iter().any(|allowed| covers(allowed, &path)) {
-            let (kind, allowed) = (if is_room { "rooms" } else { "crates and std" }, allowed.join(", "));
+            let kind = if is_room { "rooms" } else { "crates and std" };
+            let allowed = allowed.join(", ");
             found.push(format!("{at}: `{path}`, and of {kind} {place} may use: {allowed}"));
         }
     }

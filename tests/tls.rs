@@ -20,7 +20,8 @@ use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
 async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let pair = authority.sign_rsa("*.gateway");
     assert!(pair.key.starts_with("-----BEGIN RSA PRIVATE KEY-----"), "{}", pair.key);
     pair.write(folder.path());
@@ -45,7 +46,9 @@ async fn a_client_that_offers_no_protocol_is_served_and_one_in_the_clear_is_not(
 
 #[tokio::test]
 async fn clients_need_a_certificate_of_the_authority_that_is_named() {
-    let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let other = Authority::new();
+    let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &[]);
     let right = authority.sign("*.edge");
     assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await, "a wildcard, and no extended key usage");
@@ -63,7 +66,9 @@ async fn clients_need_a_certificate_of_the_authority_that_is_named() {
 
 #[test]
 fn hit_asks_by_certificate_where_that_is_asked_for() {
-    let (authority, folder, own) = (Authority::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
+    let own = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &[]);
     authority.sign("*.edge").write(own.path());
     let [ca, cert, key] = [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
@@ -83,7 +88,9 @@ fn hit_asks_by_certificate_where_that_is_asked_for() {
 /// A client may present a trusted certificate even if it is marked as a CA, as with OpenSSL and Go.
 #[tokio::test]
 async fn a_client_may_show_a_trusted_certificate_itself() {
-    let (authority, folder, trusted) = (Authority::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
+    let trusted = TempDir::new().unwrap();
     let [own, other] = ["edge.example", "edge.example"].map(Pair::signed_by_itself);
     let signed = authority.sign("edge.example");
     let file = trusted.path().join("clients.pem");
@@ -103,7 +110,8 @@ async fn a_client_may_show_a_trusted_certificate_itself() {
 
 #[tokio::test]
 async fn clients_need_the_name_that_is_asked_for() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
     for (name, is_let_in) in
         [("envoy.gateway", true), ("*.gateway", true), ("other.gateway", false), ("spiffe://gateway/envoy", false)]
@@ -117,7 +125,8 @@ async fn clients_need_the_name_that_is_asked_for() {
 
 #[tokio::test]
 async fn the_name_may_be_a_uri() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "spiffe://mesh/ns/edge"]);
     let right = authority.sign("spiffe://mesh/ns/edge");
     assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await);
@@ -127,11 +136,13 @@ async fn the_name_may_be_a_uri() {
 
 #[tokio::test]
 async fn a_client_asks_for_its_own_domains_and_others_are_refused_by_name() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let allowed = ["--allow", "edge.gateway=test,more", "--allow", "spiffe://mesh/*=other"];
     let service = serve_certified(&authority, folder.path(), &allowed);
     let ask = |name: &'static str| {
-        let (client, address) = (Secure::showing(&authority.sign(name), &authority), service.grpc);
+        let client = Secure::showing(&authority.sign(name), &authority);
+        let address = service.grpc;
         async move { client.client(address).await.unwrap().ask(request(vec![descriptor(&[("user", "ann")])])).await }
     };
     assert_eq!(ask("edge.gateway").await.unwrap().statuses.len(), 1);
@@ -170,7 +181,8 @@ async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
 
 #[tokio::test]
 async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_read() {
-    let (authority, secret) = (Authority::new(), Policies::none());
+    let authority = Authority::new();
+    let secret = Policies::none();
     for version in ["..1", "..2"] {
         std::fs::create_dir(secret.file(version)).unwrap();
     }
@@ -192,7 +204,9 @@ async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_rea
 
 #[tokio::test]
 async fn a_changed_authority_of_clients_counts_for_new_connections() {
-    let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let other = Authority::new();
+    let folder = TempDir::new().unwrap();
     let mut service = serve_certified(&authority, folder.path(), &[]);
     std::fs::write(folder.path().join("ca.crt"), &other.pem).unwrap();
     service.wait_for_message("changed certificates are in force");
@@ -206,7 +220,8 @@ async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
     let secure = Secure::trusting(&authority);
     assert!(secure.is_let_in(service.grpc).await);
     let old = secure.last_seen();
-    let ([certificate, key], fresh) = (files(folder.path()), authority.sign("c.gateway"));
+    let [certificate, key] = files(folder.path());
+    let fresh = authority.sign("c.gateway");
     let broken = [
         ("the key of another certificate", fresh.key.as_str()),
         ("half a key", fresh.key.split_at(fresh.key.len() / 2).0),
@@ -230,7 +245,8 @@ async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign("a.gateway").write(folder.path());
     let mut service = serve(folder.path(), &["--workers", "1", "--drain-timeout", "1h"]);
     let silent = TcpStream::connect(service.grpc).await.unwrap();
@@ -255,7 +271,8 @@ fn a_key_of_a_kind_that_is_not_known_is_told_with_those_that_are() {
 
 #[test]
 fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let pair = authority.sign("a.gateway");
     pair.write(folder.path());
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -289,7 +306,8 @@ fn serve(folder: &Path, flags: &[&str]) -> Tollgate {
 }
 
 fn with_server_only() -> (Authority, TempDir, Tollgate) {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign("a.gateway").write(folder.path());
     let service = serve(folder.path(), &[]);
     (authority, folder, service)

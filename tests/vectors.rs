@@ -52,7 +52,8 @@ fn agrees(folder: &Path) {
     let replayed = output(["replay".into(), "--policy".into(), file("policy.yaml"), file("trace.jsonl")]);
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
 
-    let (expected, found) = (lines(&std::fs::read(file("expected.jsonl")).unwrap()), lines(&replayed.stdout));
+    let expected = lines(&std::fs::read(file("expected.jsonl")).unwrap());
+    let found = lines(&replayed.stdout);
     assert!(!expected.is_empty());
     assert_eq!(found.len(), expected.len(), "a line out for each line in");
     let found: Vec<Value> = found.iter().map(as_expected).collect();

@@ -92,7 +92,8 @@ fn streams() -> impl Iterator<Item = u32> {
 
 /// Returns complete calls with this message.
 fn calls(path: &str, message: &[u8]) -> Vec<u8> {
-    let (headers, message) = (headers(path), framed(message));
+    let headers = headers(path);
+    let message = framed(message);
     let call = |stream| [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)];
     streams().flat_map(call).flatten().collect()
 }

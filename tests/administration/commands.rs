@@ -120,10 +120,12 @@ async fn a_token_is_shown_from_a_file() {
 
 #[tokio::test]
 async fn a_certificate_lets_in_and_is_told_by_its_name() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign("localhost").write(folder.path());
     std::fs::write(folder.path().join("ca.crt"), &authority.pem).unwrap();
-    let (client, strange) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let client = TempDir::new().unwrap();
+    let strange = TempDir::new().unwrap();
     authority.sign("ann.example").write(client.path());
     Authority::new().sign("eve.example").write(strange.path());
     let [certificate, key] = files(folder.path());

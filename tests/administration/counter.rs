@@ -21,7 +21,8 @@ const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     let unused = told(&admin, ANN).await;
     assert_eq!(
         (&unused["state"]["remaining"], &unused["denials"], &unused["who"]),
@@ -66,7 +67,8 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
 #[tokio::test]
 async fn what_is_left_is_what_a_request_would_be_admitted_with() {
     let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
     assert_eq!(granted["after"]["remaining"], 3);
     for (hits, admits) in [(4, false), (3, true)] {
@@ -93,7 +95,8 @@ async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes
     policies.write("key", "a secret of sixteen bytes");
     let key = policies.file("key").display().to_string();
     let mut service = Tollgate::serve_with(&policies.file("policy.yaml"), &["--hash-key-file", &key]);
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
     let found = told(&admin, ANN).await;
     let hashed = text(&found["key"]);
@@ -158,7 +161,8 @@ async fn what_cannot_be_is_refused_with_the_reason() {
 async fn that_denials_are_not_known_is_told() {
     let policies = Policies::of(&yearly("user", 1));
     let service = Tollgate::serve_with(policies.path(), &["--denial-journal", "off"]);
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
     let found = told(&admin, ANN).await;
     assert_eq!(found["denials"], Value::Null);
@@ -199,7 +203,8 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     let service = guarded(&folder, &[]);
     let client = Client::connect(service.grpc).await;
     folder.write("mine", WRITER);
-    let (admin, mine) = (format!("http://{}", service.admin), folder.file("mine"));
+    let admin = format!("http://{}", service.admin);
+    let mine = folder.file("mine");
     let server = ["--admin", admin.as_str(), "--token-file", mine.to_str().unwrap()];
     for _ in 0..3 {
         client.hit("user", ANN_ONEIL).await;
@@ -264,7 +269,8 @@ fn said(output: &Output) -> String {
 async fn what_is_proposed_suffices_and_what_is_done_by_mistake_is_noted() {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 20, unit: hour, charge: admitted, record: [path] }\n  - key: banned\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
-    let (admin, grpc) = (format!("http://{}", service.admin), service.grpc.to_string());
+    let admin = format!("http://{}", service.admin);
+    let grpc = service.grpc.to_string();
     let hit = |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
     assert!(said(&hit("25")).contains("25 at once are more than the limit"));
     let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));

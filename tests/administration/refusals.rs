@@ -67,7 +67,8 @@ async fn a_flood_of_refusals_is_counted_and_logged_seldom() {
 #[tokio::test]
 async fn what_a_request_says_is_logged_at_a_bounded_length() {
     let mut service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
-    let (host, path) = ("a".repeat(10_000), "b".repeat(4_000));
+    let host = "a".repeat(10_000);
+    let path = "b".repeat(4_000);
     let request = format!("POST /api/v1/counter/reset?{path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n\r\n");
     let mut stream = TcpStream::connect(service.admin).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -21,7 +21,8 @@ async fn servers_are_told_with_who_is_connected_and_what_they_say() {
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve_with(policies.path(), &flags);
-    let (admin, http) = (Web::new(service.admin), ready(&service).await);
+    let admin = Web::new(service.admin);
+    let http = ready(&service).await;
     let client = Client::connect(service.grpc).await;
     client.hit("tenant", "acme").await;
     let servers = || async { told(&admin, "/api/v1/store").await["servers"].clone() };
@@ -55,7 +56,8 @@ async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
 async fn who_used_it_up_at(store: &str) {
     let service = Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", store, "--store-timeout", "15s"]);
     ready(&service).await;
-    let (admin, client) = (Web::new(service.admin), Client::connect(service.grpc).await);
+    let admin = Web::new(service.admin);
+    let client = Client::connect(service.grpc).await;
     let hit = async |user: &str| {
         let descriptors = vec![descriptor(&[("tenant", "acme")]), descriptor(&[("user", user)])];
         client.ask(request(descriptors)).await.unwrap();
@@ -97,7 +99,8 @@ async fn who_used_it_up_at(store: &str) {
 /// and a warning reports that others may be missing.
 async fn one_journal(url: &str, stop: impl FnOnce()) {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
-    let (policies, flags) = (Policies::of(policy), ["--store", url, "--store-timeout", "15s"]);
+    let policies = Policies::of(policy);
+    let flags = ["--store", url, "--store-timeout", "15s"];
     let [one, other] = [(); 2].map(|()| Tollgate::serve_with(policies.path(), &flags));
     for (service, user) in [(&one, "ann"), (&other, "ann"), (&other, "bob")] {
         ready(service).await;

@@ -35,7 +35,8 @@ enum Language {
 impl Language {
     /// Starts the program.
     fn start(self, target: &str, scenario: &[&str]) -> Process {
-        let (tools, programs) = (root().join("target/client-tools"), root().join("tests/clients"));
+        let tools = root().join("target/client-tools");
+        let programs = root().join("tests/clients");
         let mut command = match self {
             Self::Go => Command::new(root().join("target/go-tools/client")),
             Self::Python => {

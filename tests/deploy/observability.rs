@@ -117,7 +117,8 @@ struct Scene {
 impl Scene {
     async fn start() -> Self {
         let prometheus = Prometheus::start(&quick(&rules()));
-        let (policies, redis) = (Policies::of(POLICY), Redis::start().await);
+        let policies = Policies::of(POLICY);
+        let redis = Redis::start().await;
         policies.write("closed.yaml", CLOSED);
         let flags = ["--store", &redis.url(), "--store-timeout", "100ms"];
         let tollgate = Tollgate::serve_with(policies.path(), &flags);
@@ -241,11 +242,13 @@ impl Scene {
 
     /// Tests a process with in-memory counters, TLS and a control plane.
     async fn another_process(&self) -> Vec<String> {
-        let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+        let authority = Authority::new();
+        let folder = TempDir::new().unwrap();
         authority.sign("localhost").write(folder.path());
         let mut plane = ControlPlane::start(&[]);
         let [certificate, key] = crate::support::certificates::files(folder.path());
-        let (certificate, target) = (certificate.to_str().unwrap(), format!("127.0.0.1:{}", plane.port));
+        let certificate = certificate.to_str().unwrap();
+        let target = format!("127.0.0.1:{}", plane.port);
         let tls = ["--grpc-tls-cert", certificate, "--grpc-tls-key", key.to_str().unwrap()];
         let xds = ["--xds", &target, "--xds-backoff-min", "10ms", "--xds-backoff-max", "50ms"];
         let other = Tollgate::serve_by(&[&tls[..], &xds].concat());

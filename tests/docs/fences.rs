@@ -60,7 +60,8 @@ impl Fence {
 /// Returns the fenced blocks of a page, in order.
 pub(super) fn of(page: &Page) -> Vec<Fence> {
     let mut fences: Vec<Fence> = Vec::new();
-    let (mut open, mut indent) = (false, 0);
+    let mut open = false;
+    let mut indent = 0;
     for (number, line) in page.text.lines().enumerate() {
         let marks = line.trim_start().strip_prefix("```");
         match (open, marks) {

@@ -68,7 +68,8 @@ async fn a_redis_that_hangs_keeps_nobody_waiting_and_is_not_called_the_callers_f
 
 #[test]
 fn a_signal_while_it_waits_for_redis_ends_it() {
-    let (map, silent) = (ConfigMap::of(&daily("user", 5)), TcpListener::bind("127.0.0.1:0").unwrap());
+    let map = ConfigMap::of(&daily("user", 5));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [silent.local_addr().unwrap(), closed] {
         let url = address.to_string();
@@ -96,7 +97,8 @@ async fn series_of_unknown_domains_and_of_values_are_bounded() {
     }
     let text = Web::new(listening(&mut service.process, "stats")).get("/metrics").await.body;
     let of = |what: &str| text.lines().filter(|line| !line.starts_with('#') && line.contains(what)).collect::<Vec<_>>();
-    let (hits, domains) = (of("_total_hits{"), of("_domain_not_found"));
+    let hits = of("_total_hits{");
+    let domains = of("_domain_not_found");
     assert!(hits.len() <= 5 && hits.iter().any(|line| line.contains("key1=\"other\"")), "{hits:#?}");
     assert!(domains.len() <= 5 && domains.iter().any(|line| line.contains("other")), "{domains:#?}");
     let own = service.http.get("/metrics").await.body;

@@ -40,7 +40,8 @@ struct Gateway {
 
 impl Gateway {
     async fn with(resources: &[Value]) -> Self {
-        let (authority, files) = (Authority::new(), TempDir::new().unwrap());
+        let authority = Authority::new();
+        let files = TempDir::new().unwrap();
         authority.sign_rsa("*.envoy-gateway-system").write(files.path());
         std::fs::write(files.path().join("ca.crt"), &authority.pem).unwrap();
         let own = files.path().join("plane");
@@ -59,7 +60,8 @@ impl Gateway {
     fn start(&self, more: &[(&str, &str)]) -> Ratelimit {
         let path = |name: &str| self.files.path().join(name).to_str().unwrap().to_owned();
         let [certificate, key, authority] = ["tls.crt", "tls.key", "ca.crt"].map(path);
-        let (plane, redis) = (format!("localhost:{}", self.plane.port), self.redis.address.to_string());
+        let plane = format!("localhost:{}", self.plane.port);
+        let redis = self.redis.address.to_string();
         let variables = [
             ("RUNTIME_ROOT", "/data"),
             ("RUNTIME_SUBDIRECTORY", "ratelimit"),
@@ -202,7 +204,8 @@ async fn who_shows_no_certificate_of_the_gateway_is_not_let_in() {
     let mut service = gateway.start(&[]);
     becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
     service.wait_for("policies in force");
-    let (grpc, authority) = (service.grpc(), &gateway.authority);
+    let grpc = service.grpc();
+    let authority = &gateway.authority;
     assert!(Secure::showing(&authority.sign_rsa("*.envoy-gateway-system"), authority).is_let_in(grpc).await);
     assert!(!Secure::trusting(authority).is_let_in(grpc).await, "without a certificate");
     let strange = Authority::new().sign_rsa("*.envoy-gateway-system");

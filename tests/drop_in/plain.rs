@@ -174,7 +174,8 @@ async fn every_descriptor_counts_whatever_becomes_of_the_others() {
     let istio = Istio::with(&policy(&rules)).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
-    let (a, b) = (|| descriptor(&[("a", "")]), || descriptor(&[("b", "")]));
+    let a = || descriptor(&[("a", "")]);
+    let b = || descriptor(&[("b", "")]);
     let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
     // One counter twice is two hits. That service reports for the first what is left before the
     // second; this one reports for both what is left after the request.
@@ -200,8 +201,8 @@ async fn every_descriptor_counts_whatever_becomes_of_the_others() {
 async fn json_is_decided_and_what_is_no_request_is_400() {
     let istio = Istio::with(&daily("user", 1)).await;
     let service = istio.serve(&[]).await;
-    let (first, second) =
-        (service.http.send("POST", "/json", ASK).await, service.http.send("POST", "/json", ASK).await);
+    let first = service.http.send("POST", "/json", ASK).await;
+    let second = service.http.send("POST", "/json", ASK).await;
     let statuses = |text: &str| {
         let mut answer: Value = serde_json::from_str(text).unwrap();
         let status = answer["statuses"][0].as_object_mut().unwrap();
@@ -320,7 +321,8 @@ async fn the_root_may_be_a_link_that_is_swapped() {
         files.write(&format!("{version}/ratelimit/other/policy.yaml"), BROKEN);
     }
     files.link("current", "v1");
-    let (root, istio) = (files.file("current"), Istio::with("").await);
+    let root = files.file("current");
+    let istio = Istio::with("").await;
     let more = [("RUNTIME_ROOT", root.to_str().unwrap()), ("RUNTIME_WATCH_ROOT", "true")];
     let mut service = istio.serve(&more).await;
     let client = service.client().await;

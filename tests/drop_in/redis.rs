@@ -60,7 +60,8 @@ async fn redis_persecond_has_the_limits_of_a_second_and_no_other() {
 #[tokio::test]
 async fn a_unix_socket_a_password_and_a_prefix_lead_to_redis() {
     let redis = Redis::start_as(Setup { password: Some("se:cret"), ..Setup::default() }).await;
-    let (istio, socket) = (Istio::with(&daily("user", 5)).await, redis.socket());
+    let istio = Istio::with(&daily("user", 5)).await;
+    let socket = redis.socket();
     let more = [
         ("REDIS_SOCKET_TYPE", "unix"),
         ("REDIS_URL", socket.to_str().unwrap()),
@@ -134,7 +135,8 @@ async fn certificates_are_checked_and_shown_and_the_name_may_be_another() {
     let tls = Tls::new(Clients::Certified);
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
-    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let authority = tls.authority();
+    let (certificate, key) = tls.client();
     let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let right = redis.address.to_string();
     let other = right.replace("127.0.0.1", "127.0.0.2");

@@ -36,7 +36,8 @@ fn statistics(service: &mut Ratelimit) -> Web {
 async fn a_local_cache_answers_what_is_over_without_redis_and_prometheus_reads_the_old_names() {
     let istio = Istio::with(&daily("user", 3)).await;
     let mut service = istio.serve(&[&PROMETHEUS[..], &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]].concat()).await;
-    let (client, statistics) = (service.client().await, statistics(&mut service));
+    let client = service.client().await;
+    let statistics = statistics(&mut service);
     for admitted in [true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, admitted);
     }
@@ -87,7 +88,8 @@ async fn what_is_over_in_shadow_mode_stops_no_counting() {
 // Waiting for the exit blocks a thread, and the client's connection must be closed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn grpc_uds_is_a_socket_that_goes_with_the_process() {
-    let (istio, folder) = (Istio::with(&daily("user", 5)).await, TempDir::new().unwrap());
+    let istio = Istio::with(&daily("user", 5)).await;
+    let folder = TempDir::new().unwrap();
     let socket = folder.path().join("ratelimit.sock");
     let mut service = istio.serve(&[("GRPC_UDS", socket.to_str().unwrap())]).await;
     assert!(crate::listen::client_of(&socket).await.hit("user", "ann").await);
@@ -124,7 +126,8 @@ async fn headers_are_of_the_last_limit_that_denies() {
 
 #[tokio::test]
 async fn statsd_is_told_over_tcp_unless_udp_is_asked_for() {
-    let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = |address: SocketAddr| address.port().to_string();
     let istio = Istio::with(&daily("user", 5)).await;
     let name = "ratelimit.service.rate_limit.test.user.total_hits.__zone=b:1|c";
@@ -170,7 +173,8 @@ async fn a_domain_in_two_files_is_one_where_they_are_merged() {
 async fn in_shadow_mode_nothing_is_refused_and_the_statuses_tell() {
     let istio = Istio::with(&daily("user", 1)).await;
     let mut service = istio.serve(&[&PROMETHEUS[..], &[("SHADOW_MODE", "true")]].concat()).await;
-    let (client, statistics) = (service.client().await, statistics(&mut service));
+    let client = service.client().await;
+    let statistics = statistics(&mut service);
     for code in [Code::Ok, Code::OverLimit, Code::OverLimit] {
         let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
         assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, code));

@@ -92,7 +92,8 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Starts clients, each with a connection of its own.
     pub(super) fn start(edge: &Web, clients: usize) -> Self {
-        let (answers, stop) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
+        let answers = Arc::<AtomicUsize>::default();
+        let stop = CancellationToken::new();
         let client = |_| tokio::spawn(ask(edge.afresh(), Arc::clone(&answers), stop.clone()));
         let clients = (0..clients).map(client).collect();
         Self { answers, stop, clients }

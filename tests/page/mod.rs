@@ -47,10 +47,13 @@ impl Busy {
     async fn start_with(flags: &[&str]) -> Self {
         let policies = Policies::of(POLICY);
         let service = Tollgate::serve_with(policies.path(), flags);
-        let (client, stop) = (Client::connect(service.grpc).await, Arc::<AtomicBool>::default());
-        let (loading, stopped) = (client.clone(), Arc::clone(&stop));
+        let client = Client::connect(service.grpc).await;
+        let stop = Arc::<AtomicBool>::default();
+        let loading = client.clone();
+        let stopped = Arc::clone(&stop);
         let load = tokio::spawn(async move {
-            let (mut denied, mut pause) = ([0; 2], tokio::time::interval(Duration::from_millis(10)));
+            let mut denied = [0; 2];
+            let mut pause = tokio::time::interval(Duration::from_millis(10));
             while !stopped.load(Ordering::Relaxed) {
                 pause.tick().await;
                 denied[0] += u64::from(!loading.hit("login", "load").await);
@@ -113,7 +116,8 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     for (plan, user) in users {
         let client = Client::connect(service.grpc).await;
         senders.spawn(async move {
-            let (mut denied, mut pause) = (0, tokio::time::interval(Duration::from_millis(4)));
+            let mut denied = 0;
+            let mut pause = tokio::time::interval(Duration::from_millis(4));
             for _ in 0..EACH {
                 pause.tick().await;
                 let decided = client.ask(request(vec![descriptor(&[("plan", plan), ("user", user)])])).await.unwrap();
@@ -163,7 +167,8 @@ async fn loads_ofpolicies_are_told_with_what_differs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_lost_is_told() {
-    let (redis, policies) = (Redis::start().await, Policies::of(POLICY));
+    let redis = Redis::start().await;
+    let policies = Policies::of(POLICY);
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let service = Tollgate::serve_with(policies.path(), &flags);
     // Two workers and the HTTP listener.

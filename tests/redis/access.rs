@@ -36,7 +36,8 @@ async fn a_user_by_flag_and_a_password_from_a_file_are_used() {
 #[tokio::test]
 async fn a_password_file_is_read_again_when_the_connection_is_lost() {
     let redis = guarded(APP).await;
-    let (files, policies) = (Policies::none(), yearly());
+    let files = Policies::none();
+    let policies = yearly();
     files.write("password", "first");
     let password = files.file("password");
     let flags = ["--redis-user", "app", "--redis-password-file", password.to_str().unwrap()];
@@ -63,7 +64,8 @@ async fn an_own_authority_is_trusted() {
 
 #[tokio::test]
 async fn a_server_may_show_the_trusted_certificate_itself() {
-    let (tls, other) = (Tls::of_itself(), Tls::of_itself());
+    let tls = Tls::of_itself();
+    let other = Tls::of_itself();
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
     let [authority, stranger] = [&tls, &other].map(|tls| tls.authority().to_str().unwrap().to_owned());
@@ -92,7 +94,8 @@ async fn a_certificate_for_another_host_is_good_where_that_is_said() {
 #[tokio::test]
 async fn a_certificate_is_shown_where_one_is_demanded() {
     let (tls, redis) = encrypted(Clients::Certified).await;
-    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let authority = tls.authority();
+    let (certificate, key) = tls.client();
     let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     works_at(&redis.url(), &["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key]).await;
 }
@@ -114,7 +117,8 @@ async fn without_the_certificate_that_is_demanded_it_is_unready() {
 
 #[tokio::test]
 async fn a_server_that_another_authority_vouches_for_is_refused() {
-    let ((_tls, redis), stranger) = (encrypted(Clients::Anyone).await, Tls::new(Clients::Anyone));
+    let (_tls, redis) = encrypted(Clients::Anyone).await;
+    let stranger = Tls::new(Clients::Anyone);
     refused(&redis.url(), &["--redis-ca", stranger.authority().to_str().unwrap()], "certificate").await;
 }
 

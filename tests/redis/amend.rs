@@ -21,7 +21,9 @@ const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 2, unit: yea
 
 #[tokio::test]
 async fn a_server_a_cluster_and_the_master_of_sentinels_do_what_is_asked() {
-    let (redis, cluster, group) = (Redis::start().await, cluster().await, Sentinels::start().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
+    let group = Sentinels::start().await;
     let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
     let urls = [redis.url(), cluster.url(), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
     for url in urls {
@@ -177,7 +179,8 @@ async fn what_is_done_under_load_goes_with_the_requests_in_flight() {
         Policies::of(&policy(&[("user", YEARLY), ("rate", "algorithm: gcra, requests_per_unit: 2, unit: year")]));
     let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     for key in ["user", "rate"] {
-        let (mut admitted, mut resets) = (0, 0);
+        let mut admitted = 0;
+        let mut resets = 0;
         for _ in 0..10 {
             let hits = join_all((0..40).map(|_| client.hit(key, "ann")));
             let body = json!({"domain": "test", "descriptor": format!("{key}=ann")});

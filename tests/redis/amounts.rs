@@ -138,7 +138,8 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
         let bench = servers.bench().await;
         let mut random = Random(seed.wrapping_add(case));
         for key in bench.keys("always") {
-            let (mut lent, mut before) = (Vec::new(), vec![0; WATCHED.len()]);
+            let mut lent = Vec::new();
+            let mut before = vec![0; WATCHED.len()];
             for step in 0..40 {
                 let amount = *random.one_of(&AMOUNTS);
                 let charge = *random.one_of(&["admitted", "blamed", "always"]);

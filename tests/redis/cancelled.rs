@@ -33,7 +33,9 @@ fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
 async fn ask_and_go(client: &Client, message: &RateLimitRequest, wait: impl Fn(usize) -> Duration) {
     let mut gone = JoinSet::new();
     for number in 0..GONE {
-        let (client, message, wait) = (client.clone(), message.clone(), wait(number));
+        let client = client.clone();
+        let message = message.clone();
+        let wait = wait(number);
         gone.spawn(async move { tokio::time::timeout(wait, client.ask(message)).await.is_err() });
     }
     gone.join_all().await;
@@ -112,7 +114,8 @@ async fn calls_whose_time_is_over_leave_no_charge_that_is_not_counted() {
 
 #[tokio::test]
 async fn servers_that_had_not_been_asked_when_the_caller_went_admit_nothing() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         // A limit that never denies, and drains only one hit per second.
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
@@ -178,7 +181,8 @@ async fn hits_of_a_block_go_back_to_it() {
 #[tokio::test]
 async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     const HITS: u64 = 5_000;
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
         ("full", "requests_per_unit: 1, unit: year, charge: admitted"),
@@ -188,7 +192,8 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     assert!(client.hit("full", "").await);
     redis.pause();
     let many = RateLimitDescriptor { hits_addend: Some(HITS), ..descriptor(&[("second", "")]) };
-    let (asking, both) = (client.clone(), request(vec![many, descriptor(&[("full", "")])]));
+    let asking = client.clone();
+    let both = request(vec![many, descriptor(&[("full", "")])]);
     let asked = tokio::spawn(async move { asking.ask(both).await });
     let keys = async || other.ask::<u64>(&["DBSIZE"]).await.unwrap();
     becomes("one has charged", PATIENCE, keys, |keys| *keys == 1).await;

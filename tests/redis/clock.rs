@@ -41,7 +41,8 @@ async fn replicas_are_asked_by_tls_and_with_the_masters_password() {
     let tls = Tls::new(Clients::Certified);
     let own = Setup { tls: Some(tls.clone()), password: Some("secret"), ..Setup::default() };
     let pair = Pair::start_as(own.clone(), own).await;
-    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let authority = tls.authority();
+    let (certificate, key) = tls.client();
     let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let flags = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
     let (service, _client) = serve(&policies(), &pair.servers[0].url(), &flags).await;

@@ -25,7 +25,8 @@ struct Denied {
 
 impl Denied {
     async fn by(rules: &[(&str, &str)], flags: &[&str]) -> Self {
-        let (redis, policies) = (Redis::start().await, Policies::of(&policy(rules)));
+        let redis = Redis::start().await;
+        let policies = Policies::of(&policy(rules));
         let (service, client) = serve(&policies, &redis.url(), flags).await;
         assert!(client.hit("user", "ann").await);
         assert!(!client.hit("user", "ann").await);
@@ -122,7 +123,8 @@ async fn a_policy_that_allows_more_ends_it() {
 
 #[tokio::test]
 async fn a_policy_that_moves_its_counters_ends_it() {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     for store in [redis.url(), cluster.url()] {
         let rules = policy(&[("user", "requests_per_unit: 1, unit: year")]);
         let policies = Policies::of(&rules);

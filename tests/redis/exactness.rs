@@ -132,7 +132,8 @@ impl Fleet {
         let mut clients = JoinSet::new();
         for (_, client) in &self.services {
             for first in 0..AT_ONCE {
-                let (client, own) = (client.clone(), asked.iter().skip(first).step_by(AT_ONCE).cloned());
+                let client = client.clone();
+                let own = asked.iter().skip(first).step_by(AT_ONCE).cloned();
                 let own: Vec<_> = own.collect();
                 clients.spawn(async move {
                     let mut admitted = Vec::new();

@@ -58,7 +58,8 @@ impl<'a> Bench<'a> {
 
 /// Runs a scenario with its counters on one server, in one slot of a Cluster, and in several.
 async fn everywhere(policy: &str, scenario: impl AsyncFn(Bench<'_>)) {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     scenario(Bench::start(policy, &redis.url(), vec![&redis], &[]).await).await;
     scenario(Bench::start(policy, &cluster.url(), nodes_of(&cluster), &[]).await).await;
     for node in nodes_of(&cluster) {
@@ -151,7 +152,8 @@ async fn a_vote_of_this_process_denies_nothing_where_another_lets_pass() {
 
 #[tokio::test]
 async fn limits_of_a_second_elsewhere_are_no_exception() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let second = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted";
     let local = format!("requests_per_unit: 1000, {LOCAL}");
     let few = "requests_per_unit: 5, unit: year, charge: admitted";
@@ -166,7 +168,8 @@ async fn limits_of_a_second_elsewhere_are_no_exception() {
 async fn a_denial_stands_that_a_full_store_could_not_write() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let always = |on_error| format!("requests_per_unit: 1, unit: year, charge: always, on_store_error: {on_error}");
-    let (allow, local) = (always("allow"), always("local"));
+    let allow = always("allow");
+    let local = always("local");
     let rules = [("allow", &*allow), ("local", &*local), ("few", "requests_per_unit: 5, unit: year, charge: admitted")];
     let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
     for key in ["allow", "local"] {

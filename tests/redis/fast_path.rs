@@ -77,7 +77,8 @@ async fn run(redis: &Redis, case: &Case) {
     let Rule { limit, mode } = &case.rule;
     let user = format!("  - key: user\n    rate_limit: {{ {limit} }}\n{mode}");
     sides.install(&format!("domain: test\ndescriptors:\n{user}{BESIDE}"));
-    let (mut now, mut latest) = (START, START);
+    let mut now = START;
+    let mut latest = START;
     for (number, step) in case.trace.iter().enumerate() {
         now = now.saturating_add_signed(step.by).max(latest - FARTHEST_BACK);
         latest = latest.max(now);

@@ -57,7 +57,8 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
-    let (key, rounds) = ("fixed", Cell::new(0));
+    let key = "fixed";
+    let rounds = Cell::new(0);
     let calls_of_a_round = async || {
         let before = calls(&nodes_of(&cluster), "evalsha").await;
         assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
@@ -163,7 +164,8 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
     let policies = Policies::of(&policy(&LIMITS));
     let (service, client) = serve(&policies, &redis.url(), &[]).await;
     // Too few to open the circuit breaker.
-    let (hasty, patient) = (4, AT_ONCE - 4);
+    let hasty = 4;
+    let patient = AT_ONCE - 4;
     for (round, (key, _)) in (1..).zip(LIMITS) {
         said(&client, vec![one(key, "first")]).await;
         redis.pause();

@@ -13,7 +13,8 @@ use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
 async fn only_limits_of_a_second_are_there() {
-    let (redis, other) = (Redis::start().await, guarded().await);
+    let redis = Redis::start().await;
+    let other = guarded().await;
     let limits = [
         ("second", "requests_per_unit: 1000, unit: second"),
         ("rate", "algorithm: gcra, requests_per_unit: 1000, unit: 1s"),
@@ -34,7 +35,8 @@ async fn only_limits_of_a_second_are_there() {
 
 #[tokio::test]
 async fn what_one_denies_is_taken_back_at_the_other() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         // A limit that never denies, and drains only one hit per second.
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted"),
@@ -54,7 +56,8 @@ async fn what_one_denies_is_taken_back_at_the_other() {
 
 #[tokio::test]
 async fn one_that_is_away_fails_its_own_limits_alone() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits =
         [("second", "requests_per_unit: 1000, unit: second"), ("minute", "requests_per_unit: 1000, unit: minute")];
     let policies = Policies::of(&policy(&limits));
@@ -68,7 +71,8 @@ async fn one_that_is_away_fails_its_own_limits_alone() {
 
 #[tokio::test]
 async fn one_that_hangs_leaves_the_other_time_to_decide() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         ("second", "requests_per_unit: 1000, unit: second, on_store_error: allow"),
         ("year", "requests_per_unit: 3, unit: year"),
@@ -89,7 +93,8 @@ async fn one_that_hangs_leaves_the_other_time_to_decide() {
 
 #[tokio::test]
 async fn what_they_say_is_known_before_the_others_charge() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         ("gone", "requests_per_unit: 1000, unit: second, on_store_error: deny"),
         ("year", "requests_per_unit: 100, unit: year, charge: admitted"),

@@ -153,7 +153,9 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     let Case { policies, modes, begin, trace } = case;
     let sides = Sides::new(urls, "random:", *modes).await;
     sides.clear().await;
-    let (mut now, mut latest, mut lent) = (*begin, *begin, Vec::new());
+    let mut now = *begin;
+    let mut latest = *begin;
+    let mut lent = Vec::new();
     for (number, (step, asked)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
             sides.install(&policies[(number * policies.len() / trace.len()).min(policies.len() - 1)]);

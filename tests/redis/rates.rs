@@ -16,7 +16,8 @@ const HOUR: u64 = 3_600_000_000;
 const YEAR: u64 = 365 * 24 * HOUR;
 
 async fn sides(prefix: &str) -> (Sides, Redis, Cluster) {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     let sides = Sides::new(&[redis.url(), cluster.url()], prefix, Modes::default()).await;
     (sides, redis, cluster)
 }
@@ -36,7 +37,8 @@ async fn used(sides: &Sides, at: u64, key: &str) -> u64 {
 #[tokio::test]
 async fn a_write_by_a_hundredth_of_the_amount_forgets_no_hit() {
     let (sides, _redis, _cluster) = sides("rates:").await;
-    let (low, high) = (hourly(100), hourly(10_000));
+    let low = hourly(100);
+    let high = hourly(10_000);
     for key in ["gcra", "bucket"] {
         let descriptor = format!("{key}=");
         sides.install(&low);

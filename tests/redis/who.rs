@@ -143,7 +143,8 @@ pub(super) fn row((hits, who): ([u64; 2], &str)) -> Row {
 pub(super) fn lines(told: &Output) -> Vec<Row> {
     let read = |line: &str| -> Option<Row> {
         let mut words = line.split_whitespace();
-        let (charged, denied) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let charged = words.next()?.parse().ok()?;
+        let denied = words.next()?.parse().ok()?;
         Some(([charged, denied], words.next()?.to_owned()))
     };
     String::from_utf8_lossy(&told.stdout).lines().skip(1).filter_map(read).collect()

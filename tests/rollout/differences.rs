@@ -99,8 +99,8 @@ fn rules_that_come_go_or_move_say_what_their_descriptors_hit_instead() {
 
 #[test]
 fn the_order_of_wildcards_and_where_a_domain_lives_are_differences_too() {
-    let (a, b) =
-        ("value: /a*\n    rate_limit: { requests_per_unit: 5", "value: /*b\n    rate_limit: { requests_per_unit: 6");
+    let a = "value: /a*\n    rate_limit: { requests_per_unit: 5";
+    let b = "value: /*b\n    rate_limit: { requests_per_unit: 6";
     let new =
         OLD.replace(a, "?").replace(b, a).replace('?', b).replace("domain: edge", "domain: edge\natomicity: domain");
     let (code, out) = compared(&new, &["--json"]);

@@ -91,7 +91,8 @@ async fn by_http_the_same_spans_are_sent_over_one_connection() {
 #[tokio::test]
 async fn by_http_a_collector_that_refuses_or_is_away_loses_spans_that_are_counted_and_is_found_again() {
     let collector = Collector::start_by_http(0);
-    let (url, port) = (collector.url(), collector.port);
+    let url = collector.url();
+    let port = collector.port;
     let mut refused = serve(&format!("{url}/elsewhere"), &["--otlp-protocol", "http/protobuf"]);
     assert_eq!(ask(&refused, Some("01"), 1).await, 0);
     refused.process.wait_for_line("why", |line| line.contains("404 Not Found: not here").then_some(()));
@@ -114,7 +115,8 @@ async fn by_http_a_collector_that_refuses_or_is_away_loses_spans_that_are_counte
 #[tokio::test]
 async fn a_call_that_is_traced_is_found_from_its_bucket_by_prometheus() {
     let collector = Collector::start(0);
-    let (service, prometheus) = (serve(&collector.url(), &[]), Prometheus::start("groups: []"));
+    let service = serve(&collector.url(), &[]);
+    let prometheus = Prometheus::start("groups: []");
     let older = || async { Web::new(service.http).get("/metrics").await.body };
     assert_eq!(ask(&service, None, 1).await, 0);
     assert_eq!(ask(&service, Some("00"), 1).await, 0);
@@ -148,7 +150,8 @@ async fn a_call_that_cannot_be_decided_is_an_error_and_roots_are_sampled_where_t
 #[tokio::test]
 async fn a_collector_that_is_away_keeps_no_call_waiting_and_what_is_lost_is_counted() {
     let collector = Collector::start(0);
-    let (url, port) = (collector.url(), collector.port);
+    let url = collector.url();
+    let port = collector.port;
     drop(collector);
     let mut service = serve(&url, &[]);
     let web = Web::new(service.http);

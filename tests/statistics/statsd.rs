@@ -26,7 +26,8 @@ impl Udp {
 
     /// Returns the lines received.
     fn lines(&self) -> Vec<String> {
-        let (mut lines, mut packet) = (Vec::new(), [0; 65_536]);
+        let mut lines = Vec::new();
+        let mut packet = [0; 65_536];
         while let Ok(length) = self.0.recv(&mut packet) {
             lines.extend(std::str::from_utf8(&packet[..length]).unwrap().lines().map(str::to_owned));
         }
@@ -108,7 +109,8 @@ async fn tags_are_part_of_a_plain_name_and_stand_behind_one_of_dogstatsd() {
 
 #[tokio::test]
 async fn the_environment_has_tags_and_rewrites_too() {
-    let (statsd, policies) = (Udp::start(), Policies::of(super::POLICY));
+    let statsd = Udp::start();
+    let policies = Policies::of(super::POLICY);
     let mut command = crate::support::tollgate::command(["serve", "--policy"]);
     command.arg(policies.path()).args(crate::support::tollgate::quiet(&[]));
     command.env("TOLLGATE_STATSD", statsd.url()).env("TOLLGATE_STATSD_DIALECT", "dogstatsd");

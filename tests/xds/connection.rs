@@ -52,7 +52,9 @@ async fn certificates_headers_and_metadata_arrive() {
     let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
     let plane = ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
     let (certificate, key) = tls.client();
-    let (certificate, key, authority) = (certificate.to_str().unwrap(), key.to_str().unwrap(), &paths[2]);
+    let certificate = certificate.to_str().unwrap();
+    let key = key.to_str().unwrap();
+    let authority = &paths[2];
     let own = ["--xds-tls", "--xds-ca", authority, "--xds-cert", certificate, "--xds-key", key];
     let told = [
         "--xds-header",
@@ -76,7 +78,8 @@ async fn certificates_headers_and_metadata_arrive() {
 
 #[tokio::test]
 async fn a_control_plane_may_show_the_trusted_certificate_itself() {
-    let (clients, files) = (Tls::new(Clients::Certified), tempfile::tempdir().unwrap());
+    let clients = Tls::new(Clients::Certified);
+    let files = tempfile::tempdir().unwrap();
     let [own, other] = ["own", "other"].map(|name| files.path().join(name));
     for folder in [&own, &other] {
         std::fs::create_dir(folder).unwrap();
@@ -86,7 +89,8 @@ async fn a_control_plane_may_show_the_trusted_certificate_itself() {
     let authority = clients.authority().to_str().unwrap().to_owned();
     let plane = ControlPlane::start_with(&["--tls", &certificate, &key, &authority], &[daily("user", 5)]);
     let (shown, its_key) = clients.client();
-    let (shown, its_key) = (shown.to_str().unwrap(), its_key.to_str().unwrap());
+    let shown = shown.to_str().unwrap();
+    let its_key = its_key.to_str().unwrap();
     let flags = |trusted| ["--xds-tls", "--xds-ca", trusted, "--xds-cert", shown, "--xds-key", its_key];
     let named = |trusted| [&flags(trusted)[..], &["--xds-server-name", "localhost"]].concat();
     comes_to(&follow(&plane, &named(&certificate)), Some(5)).await;

@@ -27,7 +27,8 @@ async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_rep
     let pair = Pair::start().await;
     let service = Service::begin_within(TIMEOUT, &pair.url(), &[]).await.started().await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
-    let (mut rounds, connects) = (Vec::new(), service.web.metric(CONNECTS).await);
+    let mut rounds = Vec::new();
+    let connects = service.web.metric(CONNECTS).await;
     for master in [1, 0, 1] {
         let begun = load.go_on(500).await;
         pair.promote(master).await;

@@ -141,7 +141,8 @@ async fn a_wrong_password_is_told_and_a_right_one_taken_when_it_is_there() {
     let redis = Redis::start_as(Setup { password: Some("right"), ..Setup::default() }).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "wrong\n").unwrap();
-    let (url, path) = (format!("redis://{}", redis.address), file.path().to_str().unwrap());
+    let url = format!("redis://{}", redis.address);
+    let path = file.path().to_str().unwrap();
     let mut service = Service::begin(&url, &["--redis-password-file", path]).await;
     is_told(&mut service, "uthentication failed").await;
     std::fs::write(file.path(), "right\n").unwrap();
@@ -152,7 +153,8 @@ async fn a_wrong_password_is_told_and_a_right_one_taken_when_it_is_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_whose_authority_is_not_ours_is_told_and_not_trusted() {
-    let (own, other) = (Tls::new(Clients::Anyone), Tls::new(Clients::Anyone));
+    let own = Tls::new(Clients::Anyone);
+    let other = Tls::new(Clients::Anyone);
     let redis = Redis::start_as(Setup { tls: Some(own), ..Setup::default() }).await;
     let authority = other.authority();
     let mut service = Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;
