@@ -66,7 +66,9 @@ impl AccessGuard {
         let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
         let Some(times) = logged.and_then(|(_, seldom)| seldom.times()) else { return };
         let LoggedRequest { peer, method, path } = asked;
-        let (kind, status, why) = (kind.name(), refusal.status().as_u16(), refusal.text());
+        let kind = kind.name();
+        let status = refusal.status().as_u16();
+        let why = refusal.text();
         match wanted {
             Right::Write => {
                 warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: a write is refused");
@@ -115,10 +117,7 @@ pub(super) async fn reads(State(guard): State<Arc<AccessGuard>>, mut request: Re
 
 /// Admits clients that may see pages.
 pub(super) async fn pages(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
-    let admitted = match guard.rights.open_pages {
-        true => Ok(()),
-        false => admit(&guard.rights, &request, Right::Read).map(drop),
-    };
+    let admitted = if guard.rights.open_pages { Ok(()) } else { admit(&guard.rights, &request, Right::Read).map(drop) };
     match admitted.and_then(|()| check_host(&guard.rights, request.headers())) {
         Ok(()) => answer(next, request).await,
         Err((kind, refusal)) => {
@@ -144,8 +143,10 @@ pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: R
             let answered = tokio::spawn(async move {
                 let response = answer(next, request).await;
                 let LoggedRequest { peer, method, path } = asked;
-                let (status, done) = (response.status().as_u16(), deed.text());
-                let (who, done) = (&*excerpt(&name, MAX_LOGGED), &*excerpt(&done, MAX_DONE));
+                let status = response.status().as_u16();
+                let done = deed.text();
+                let who = &*excerpt(&name, MAX_LOGGED);
+                let done = &*excerpt(&done, MAX_DONE);
                 info!(target: "audit", who, peer, method, path, status, done, "audit: a write");
                 response
             });
@@ -233,12 +234,11 @@ fn is_of_this_machine(host: &str) -> bool {
 fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_json = content.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
-    match is_json || headers.contains_key("x-tollgate") {
-        true => Ok(()),
-        false => {
-            let why = "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned();
-            Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
-        }
+    if is_json || headers.contains_key("x-tollgate") {
+        Ok(())
+    } else {
+        let why = "a write has `Content-Type: application/json`, or a header `X-Tollgate`".to_owned();
+        Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
     }
 }
 

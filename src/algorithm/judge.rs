@@ -108,7 +108,10 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
     let mut written: Few<bool> = counters.iter().map(|_| false).collect();
     for (question, verdict) in questions.iter().zip(&verdicts) {
         let counter = question.counter.and_then(|index| Some((counters.get_mut(index)?, written.get_mut(index)?)));
-        let (Some((state, written)), false) = (counter, matches!(verdict, Verdict::Unknown(_))) else { continue };
+        let Some((state, written)) = counter else { continue };
+        if matches!(verdict, Verdict::Unknown(_)) {
+            continue;
+        }
         let charged = charges(question.limit.charge_mode(), *verdict == Verdict::Allowed, overall);
         let took = question.write(state, charged, now).unwrap_or(false);
         *written |= question.tally(state, took, *verdict) || took;

@@ -256,12 +256,11 @@ impl Limit {
     pub fn charge(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<Receipt, Unreadable> {
         let now = state.clamp(now);
         let of_grant = state.grants(hits, now) && !self.has_room(state, hits, now)?;
-        let at = match of_grant {
-            true => state.take_of_grant(hits).unwrap_or(now),
-            false => {
-                with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?;
-                now
-            }
+        let at = if of_grant {
+            state.take_of_grant(hits).unwrap_or(now)
+        } else {
+            with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?;
+            now
         };
         state.settle(self, now);
         Ok(Receipt { at, hits, of_grant })
@@ -288,12 +287,14 @@ impl Limit {
     /// [`Unreadable`].
     pub fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
-        let took = match receipt.of_grant {
-            true => state.give_back_to_grant(receipt, now),
-            false if state.is_void(receipt) => false,
-            false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
+        let took = if receipt.of_grant {
+            state.give_back_to_grant(receipt, now)
+        } else if state.is_void(receipt) {
+            false
+        } else {
+            with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
                 limit.take_back(counter, receipt, now)
-            })?,
+            })?
         };
         if took {
             state.settle(self, now);

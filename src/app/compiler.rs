@@ -25,7 +25,8 @@ impl PolicyCompiler {
     /// Warns if a second set of the same size does not fit beside the policies in force, as a
     /// change requires.
     pub(super) fn warn_of_little_room(&self) {
-        let (held, max) = (self.policies.memory(), self.memory_max);
+        let held = self.policies.memory();
+        let max = self.memory_max;
         if held.saturating_mul(2) > max {
             warn!(
                 "policies take {held} of the {max} bytes of --policy-memory-max: a change of all of them will not fit beside \

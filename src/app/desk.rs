@@ -64,7 +64,8 @@ impl Everybody {
 
 impl Operations for Everybody {
     fn peek(&self, question: TryRequest) -> Answering<Peeked> {
-        let (service, bounds) = (Arc::clone(&self.service), self.bounds);
+        let service = Arc::clone(&self.service);
+        let bounds = self.bounds;
         Box::pin(async move { peek(&service, &question, bounds).await })
     }
 
@@ -79,12 +80,14 @@ impl Operations for Everybody {
     }
 
     fn amend(&self, domain: String, descriptor: String, amendment: Amendment, deed: Deed) -> Answering<Changed> {
-        let (service, stores) = (Arc::clone(&self.service), self.stores.clone());
+        let service = Arc::clone(&self.service);
+        let stores = self.stores.clone();
         Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment, &deed).await })
     }
 
     fn reload(&self) -> Answering<Reloaded> {
-        let (reloads, installer) = (self.reloads.clone(), self.installer.clone());
+        let reloads = self.reloads.clone();
+        let installer = self.installer.clone();
         Box::pin(async move {
             let from_elsewhere =
                 || ApiError::Conflict("the policies come from a control plane, which says when".to_owned());

@@ -28,7 +28,8 @@ pub(super) struct First {
 impl First {
     /// Reads and compiles the configured files.
     pub(super) fn load(settings: &Settings) -> Self {
-        let (policy, is_remote) = (&settings.policy, settings.xds.is_some());
+        let policy = &settings.policy;
+        let is_remote = settings.xds.is_some();
         if policy.places.paths.is_empty() && !is_remote {
             let why = "error: no policy is given and there is no config/policies; try --policy FILE_OR_DIRECTORY";
             return Self { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
@@ -75,7 +76,9 @@ pub(super) async fn follow(settings: PolicySettings, known: SourceReading, insta
     // Compiling and comparing policies takes time, and must not block other tasks of this runtime.
     let load = async {
         while finds.changed().await.is_ok() {
-            let (read, installer, options) = (finds.borrow_and_update().clone(), installer.clone(), settings.options);
+            let read = finds.borrow_and_update().clone();
+            let installer = installer.clone();
+            let options = settings.options;
             let load = move || read.into_iter().for_each(|read| installer.changed(read, &options));
             if let Err(error) = tokio::task::spawn_blocking(load).await {
                 error!("a change of the policies was not loaded: {error}");
@@ -171,11 +174,13 @@ impl Installer {
         self.policies.install(policies);
         self.compiler.warn_of_little_room();
         self.metrics.policy_load(true);
-        let (at, version) = (facts.loaded_at.clone(), facts.version.clone());
+        let at = facts.loaded_at.clone();
+        let version = facts.version.clone();
         self.facts.loaded(facts);
         let outcome = match (before.as_deref(), self.policies.snapshot().as_deref()) {
             (Some(before), Some(now)) => {
-                let (before, now) = (before.policies(), now.policies());
+                let before = before.policies();
+                let now = now.policies();
                 let changes = text_of(&diff(before, now), MAX_TOLD);
                 LoadOutcome::Changed { before: before.version().to_owned(), changes }
             }
@@ -187,13 +192,16 @@ impl Installer {
     }
 
     pub(super) fn refuse(&self, by: By, report: &impl fmt::Display) {
-        match self.policies.snapshot().is_some() {
-            true => error!("a change of the policies is refused, the running ones stay in force:\n{report}"),
-            false => error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}"),
+        if self.policies.snapshot().is_some() {
+            error!("a change of the policies is refused, the running ones stay in force:\n{report}")
+        } else {
+            error!("no policies are in force, and calls are UNAVAILABLE until good ones are there:\n{report}")
         }
         self.metrics.policy_load(false);
-        let (report, version) = (report.to_string(), self.facts.policies().version);
-        let (at, outcome) = (jiff::Timestamp::now().to_string(), LoadOutcome::refused(&report));
+        let report = report.to_string();
+        let version = self.facts.policies().version;
+        let at = jiff::Timestamp::now().to_string();
+        let outcome = LoadOutcome::refused(&report);
         self.facts.refused(report);
         self.facts.tried(PolicyLoad { at, by, version, outcome });
     }

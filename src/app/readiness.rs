@@ -34,17 +34,20 @@ pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Facts>
 
 /// Returns the policy state that readiness requires.
 fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
-    match (settings.ready_while_policy, settings.ready_without_policy) {
-        (true, _) => PolicyRequirement::Policy,
-        (false, true) => PolicyRequirement::NoPolicy,
-        (false, false) => PolicyRequirement::Load,
+    if settings.ready_while_policy {
+        PolicyRequirement::Policy
+    } else if settings.ready_without_policy {
+        PolicyRequirement::NoPolicy
+    } else {
+        PolicyRequirement::Load
     }
 }
 
 /// Mirrors the readiness of HTTP in the gRPC health service: once immediately, then on every
 /// change. Returns the task that does so, and a channel with the last state set.
 pub(super) async fn tell(facts: &Facts, health: &Health) -> (JoinHandle<()>, watch::Receiver<bool>) {
-    let (mut readiness, health) = (facts.readiness(), health.clone());
+    let mut readiness = facts.readiness();
+    let health = health.clone();
     let is_ready = readiness.borrow_and_update().is_ready();
     health.set(is_ready).await;
     let (said, is_serving) = watch::channel(is_ready);
@@ -75,8 +78,10 @@ pub(super) fn follow_store(
     service: &Arc<WorkerService>,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
-    let (stores, facts) = (shared.stores.clone(), Arc::clone(&shared.facts));
-    let (service, ready_while_store) = (Arc::clone(service), settings.ready_while_store);
+    let stores = shared.stores.clone();
+    let facts = Arc::clone(&shared.facts);
+    let service = Arc::clone(service);
+    let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
         let Some(store) = service.limiter().store().redis() else { return };
         let mut reached = std::pin::pin!(async {
@@ -85,13 +90,15 @@ pub(super) fn follow_store(
         });
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut is_reached, mut before) = (false, StoreState::NotReached);
+        let mut is_reached = false;
+        let mut before = StoreState::NotReached;
         loop {
             tokio::select! {
                 () = &mut reached, if !is_reached => is_reached = true,
                 _ = ticks.tick() => {}
             }
-            let (replica, missing_rights) = (store.replica(), store.missing_rights());
+            let replica = store.replica();
+            let missing_rights = store.missing_rights();
             let state = match (&replica, &missing_rights) {
                 (Some(_), _) => StoreState::Replica,
                 (None, Some(_)) => StoreState::Forbidden,

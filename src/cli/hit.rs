@@ -83,9 +83,10 @@ impl Hit {
             let answer = client.should_rate_limit(request.clone()).await?;
             over |= answer.overall_code == i32::from(Code::OverLimit);
             over |= answer.statuses.iter().any(|status| self.is_used_up(status));
-            let text = match self.json {
-                true => format!("{}\n", escaped_json(&json::response_of(&answer)?.to_string())),
-                false => self.text(&answer),
+            let text = if self.json {
+                format!("{}\n", escaped_json(&json::response_of(&answer)?.to_string()))
+            } else {
+                self.text(&answer)
             };
             // Standard output is closed: no further requests are needed.
             if try_say(text).is_err() {
@@ -129,7 +130,8 @@ impl Hit {
             );
             return format!("{code}, {}", if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none });
         };
-        let (hits, wait) = (self.hits.unwrap_or(1), status.duration_until_reset.as_ref().map(|wait| wait.seconds));
+        let hits = self.hits.unwrap_or(1);
+        let wait = status.duration_until_reset.as_ref().map(|wait| wait.seconds);
         let is_over = status.code == i32::from(Code::OverLimit);
         let then = match (is_over, wait) {
             (_, _) if limit.requests_per_unit == 0 => ": it is a ban".to_owned(),

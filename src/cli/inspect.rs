@@ -79,24 +79,28 @@ fn grant(wanted: u64, state: &StateView) -> (String, String) {
     let Some(live) = &state.grant else {
         return (format!("grant {hits} --for 10m"), format!("{hits} hits beside the limit, for ten minutes"));
     };
-    let (all, left, end) = (hits.saturating_add(live.remaining), live.remaining, when(&live.until, &state.at));
+    let all = hits.saturating_add(live.remaining);
+    let left = live.remaining;
+    let end = when(&live.until, &state.at);
     let at_ten = state.at.parse::<Timestamp>().ok().and_then(|at| at.checked_add(TEN_MINUTES).ok());
     let is_later = at_ten.zip(live.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
-    match is_later {
-        true => (
+    if is_later {
+        (
             format!("grant {all} --until {}", live.until),
             format!("{hits} hits more than the {left} that are left of a grant, until {end} as these"),
-        ),
-        false => (
+        )
+    } else {
+        (
             format!("grant {all} --for 10m"),
             format!("{hits} hits more than the {left} that are left of a grant, for ten minutes from now"),
-        ),
+        )
     }
 }
 
 /// Returns the facts about a counter, one per line.
 fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
-    let (state, now) = (&told.state, &told.state.at);
+    let state = &told.state;
+    let now = &told.state.at;
     let watches = if told.is_shadow { ", and only watches" } else { "" };
     let mut facts = vec![
         ("counter", format!("{} in {}", told.key, told.domain)),
@@ -119,7 +123,8 @@ fn facts(told: &CounterView) -> Vec<(&'static str, String)> {
         None if told.denials_missing.is_some() => facts.push(("denied", "not that it were known".to_owned())),
         None => facts.push(("denied", "not in the last 15 minutes, as far as the journal goes".to_owned())),
         Some(denials) => {
-            let (first, last) = (when(&denials.first, now), when(&denials.last, now));
+            let first = when(&denials.first, now);
+            let last = when(&denials.last, now);
             let lately = match denials.recorded.as_slice() {
                 [] => String::new(),
                 recorded => format!(", lately: {}", recorded.join(" ")),

@@ -85,16 +85,14 @@ impl TopArgs {
     }
 
     async fn look(&self) -> Result<Seen, String> {
-        let (limit, minutes) = (self.lines.to_string(), self.minutes.to_string());
+        let limit = self.lines.to_string();
+        let minutes = self.minutes.to_string();
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));
         let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
         let top: Vec<_> = [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
         let status: ProcessStatus = self.server.get("status", &[]).await?;
         let rules = self.server.get("rules", &rules).await?;
-        let top = match status.journal.is_on {
-            true => self.server.get("top", &top).await?,
-            false => DenialsView::default(),
-        };
+        let top = if status.journal.is_on { self.server.get("top", &top).await? } else { DenialsView::default() };
         Ok(Seen { status, rules, top })
     }
 
@@ -111,9 +109,10 @@ impl TopArgs {
         if more > 0 {
             text.push_str(&format!("and {} more\n", table::counted(more, "rule")));
         }
-        text.push_str(&match status.journal.is_on {
-            true => format!("\ndenied most in the last {} min\n", self.minutes),
-            false => "\ndenials are not taken down: --denial-journal is off\n".to_owned(),
+        text.push_str(&if status.journal.is_on {
+            format!("\ndenied most in the last {} min\n", self.minutes)
+        } else {
+            "\ndenials are not taken down: --denial-journal is off\n".to_owned()
         });
         text.push_str(&missing(top));
         text.push_str(&others(top));
@@ -125,10 +124,12 @@ impl TopArgs {
 }
 
 fn rule_row(rule: &RuleView) -> [String; 9] {
-    let (RateView { allowed, denied, near, shadow_denied }, minute) = (rule.rates.second, rule.rates.minute);
+    let RateView { allowed, denied, near, shadow_denied } = rule.rates.second;
+    let minute = rule.rates.minute;
     let [allowed, denied, near, shadow] = [allowed, denied, near, shadow_denied].map(rate);
     let limit = rule.limit.clone().unwrap_or_else(|| "unlimited".to_owned());
-    let (domain, path) = (rule.domain.clone(), rule.rule.clone());
+    let domain = rule.domain.clone();
+    let path = rule.rule.clone();
     [domain, path, limit, allowed, denied, near, shadow, rate(minute.allowed), rate(minute.denied)]
 }
 

@@ -96,7 +96,8 @@ impl ServerStatus {
 /// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
-    let (unready, lost) = (api.facts.unready(), api.journal.lost());
+    let unready = api.facts.unready();
+    let lost = api.journal.lost();
     let refused = api.facts.policies().last_error.map(|_| "the last change of the policies was refused".to_owned());
     let servers = api.desk.servers();
     let mut degraded: Vec<String> = unready.map(|reason| reason.trim().to_owned()).into_iter().collect();

@@ -70,7 +70,8 @@ fn next(shown: &[DenialView], flags: &str) -> String {
     if first.is_ban {
         return format!("only another policy lets anybody through: rule `{rule}` is a ban\n");
     }
-    let (domain, key) = (quoted(&first.domain), quoted(&first.key));
+    let domain = quoted(&first.domain);
+    let key = quoted(&first.key);
     let key = if is_hashed(&first.key) { "KEY=VALUE,...  (with its values: none is found by its hash)" } else { &key };
     let it = if shown.len() > 1 { "such a counter" } else { "it" };
     format!("who used {it} up, and how to let it through:\n  tollgate inspect{flags} {domain} {key}\n")
@@ -103,7 +104,9 @@ fn row(one: &DenialView) -> [String; 8] {
         notes.push(format!("denied lately: {}", one.recorded.join(" ")));
     }
     notes.push(format!("policies {}", one.version));
-    let (first, last, denied) = (clock(&one.first), clock(&one.last), one.count.to_string());
+    let first = clock(&one.first);
+    let last = clock(&one.last);
+    let denied = one.count.to_string();
     let limit = one.limit.as_deref().unwrap_or("-").replace(" hits in ", " in ").replace(" hit in ", " in ");
     [first, last, denied, one.domain.clone(), one.rule.clone(), one.key.clone(), limit, notes.join(", ")]
 }

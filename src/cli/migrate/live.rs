@@ -65,9 +65,10 @@ impl Both<'_> {
         let mut lines = NonEmptyLines::open(self.trace)?;
         let tls = self.tls.read().map_err(|error| error.to_string())?;
         let connect = |address| RateLimitClient::connect(address, tls.as_ref());
-        let (there, here) = (connect(self.live).await, connect(self.against).await);
-        let (mut there, mut here) =
-            (there.map_err(|error| error.to_string())?, here.map_err(|error| error.to_string())?);
+        let there = connect(self.live).await;
+        let here = connect(self.against).await;
+        let mut there = there.map_err(|error| error.to_string())?;
+        let mut here = here.map_err(|error| error.to_string())?;
         let mut comparison = LiveComparison::default();
         let mut is_peek_tested = !self.peek;
         while let Some(line) = lines.next()? {

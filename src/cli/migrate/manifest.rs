@@ -69,7 +69,8 @@ fn objects(document: &Value) -> Vec<&Value> {
 
 fn containers(object: &Value) -> Vec<Container<'_>> {
     let pod = object.pointer("/spec/template/spec").or_else(|| object.get("spec"));
-    let (kind, workload) = (text_at(object, "/kind").unwrap_or("?"), text_at(object, "/metadata/name").unwrap_or("?"));
+    let kind = text_at(object, "/kind").unwrap_or("?");
+    let workload = text_at(object, "/metadata/name").unwrap_or("?");
     let namespace = text_at(object, "/metadata/namespace");
     let of =
         |pod| array(pod, "containers").map(move |container| Container { kind, workload, namespace, pod, container });
@@ -104,7 +105,8 @@ fn shortest_name(container: &Container<'_>, all: &[Container<'_>]) -> String {
 /// Collects the files of mounted ConfigMaps, with their paths in the container.
 fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, given: &mut Given) {
     for mount in array(found.container, "volumeMounts") {
-        let (Some(name), Some(place)) = (text_at(mount, "/name"), text_at(mount, "/mountPath")) else { continue };
+        let Some(name) = text_at(mount, "/name") else { continue };
+        let Some(place) = text_at(mount, "/mountPath") else { continue };
         let Some(volume) = array(found.pod, "volumes").find(|one| text_at(one, "/name") == Some(name)) else {
             continue;
         };

@@ -121,7 +121,8 @@ impl Page<'_> {
             }
             MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
-                let (files, rules) = (count(files.len(), "file"), count(loaded.policies.rules().count(), "rule"));
+                let files = count(files.len(), "file");
+                let rules = count(loaded.policies.rules().count(), "rule");
                 writeln!(f, "\nPolicies: {files} of {from}, {rules}, {}", count(limits, "limit"))?;
                 line(f, "the same", "every rule and limit")?;
                 if let Some(plane) = unused_plane {
@@ -162,7 +163,8 @@ impl Page<'_> {
             return Ok(());
         };
         writeln!(f, "\nGained on request, a line in a policy")?;
-        let (name, twice) = (format!("{} {}", rule.domain(), rule.path()), u64::from(window.limit()).saturating_mul(2));
+        let name = format!("{} {}", rule.domain(), rule.path());
+        let twice = u64::from(window.limit()).saturating_mul(2);
         let text = format!(
             "defaults: {{algorithm: sliding_window}} admits {window} at any time; a fixed window lets {twice} pass around its \
              end ({name})"

@@ -28,7 +28,8 @@ pub(super) async fn print(
     first: &DryRun,
     second: Option<&DryRun>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let (mut comparison, mut passed_over) = (Comparison::new(second.is_some()), PassedOver::default());
+    let mut comparison = Comparison::new(second.is_some());
+    let mut passed_over = PassedOver::default();
     let mut nothing_asked = 0u64;
     while let Some(line) = lines.next()? {
         match decide(line, format, first, second, &mut comparison).await {

@@ -89,9 +89,10 @@ impl Replay {
     /// or a report of the denials. Exits with 2 if an input cannot be read.
     pub fn run(self) -> ExitCode {
         let done = block_on(async {
-            match self.against.is_empty() && self.access_log.is_none() {
-                true => self.replay().await,
-                false => self.compare().await,
+            if self.against.is_empty() && self.access_log.is_none() {
+                self.replay().await
+            } else {
+                self.compare().await
             }
         });
         match done {
@@ -164,12 +165,11 @@ impl NonEmptyLines<Box<dyn BufRead>> {
     /// The file cannot be opened.
     pub(super) fn open(place: &Path) -> Result<Self, String> {
         let name = place.display().to_string();
-        let input: Box<dyn BufRead> = match place.as_os_str() == "-" {
-            true => Box::new(io::stdin().lock()),
-            false => {
-                let open = std::fs::File::open(place);
-                Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
-            }
+        let input: Box<dyn BufRead> = if place.as_os_str() == "-" {
+            Box::new(io::stdin().lock())
+        } else {
+            let open = std::fs::File::open(place);
+            Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
         };
         Ok(Self { input, name, number: 0, line: Vec::new() })
     }
