@@ -39,7 +39,8 @@ impl Seldom {
     fn times_after(&self, elapsed: Duration) -> Option<u64> {
         let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.missed.fetch_add(1, Ordering::Relaxed);
-        let (now, next) = (in_ms(elapsed), self.next.load(Ordering::Relaxed));
+        let now = in_ms(elapsed);
+        let next = self.next.load(Ordering::Relaxed);
         let at_once = self.pause.saturating_mul(self.burst.saturating_sub(1));
         let later = now.max(next).saturating_add(in_ms(self.pause));
         // Of several concurrent threads, one logs.
@@ -55,7 +56,8 @@ mod tests {
 
     #[test]
     fn the_first_is_told_at_once_and_then_what_came_together() {
-        let (seldom, at) = (Seldom::default(), Duration::from_millis);
+        let seldom = Seldom::default();
+        let at = Duration::from_millis;
         assert_eq!(seldom.times_after(at(0)), Some(1));
         assert_eq!(seldom.times_after(at(1)), None);
         assert_eq!(seldom.times_after(at(9_999)), None);
@@ -65,7 +67,8 @@ mod tests {
 
     #[test]
     fn a_few_are_told_at_once_and_then_one_in_a_while() {
-        let (seldom, at) = (Seldom::new(Duration::from_secs(1), 3), Duration::from_millis);
+        let seldom = Seldom::new(Duration::from_secs(1), 3);
+        let at = Duration::from_millis;
         let told = |ms: u64| seldom.times_after(at(ms));
         assert_eq!([told(0), told(1), told(2), told(3)], [Some(1), Some(1), Some(1), None]);
         assert_eq!([told(999), told(1_000), told(1_001)], [None, Some(3), None]);

@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn frames_that_carry_nothing_cost_more() {
-        let (begun, mut sent) = (Instant::now(), 0);
+        let begun = Instant::now();
+        let mut sent = 0;
         let mut strikes = Strikes::new(begun);
         while strikes.record_empty(begun).is_ok() {
             sent += 1;

@@ -124,11 +124,10 @@ impl ServerFindings<'_> {
         let mut numbers = version.split('.').filter_map(|number| number.parse::<u32>().ok());
         let is_old = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) < OLDEST;
         let (major, minor) = OLDEST;
-        match is_old {
-            true => {
-                self.add("version", Grade::Warning, format!("{name} {version}, older than the tested {major}.{minor}"))
-            }
-            false => self.add("version", Grade::Good, format!("{name} {version}")),
+        if is_old {
+            self.add("version", Grade::Warning, format!("{name} {version}, older than the tested {major}.{minor}"))
+        } else {
+            self.add("version", Grade::Good, format!("{name} {version}"))
         }
     }
 
@@ -142,8 +141,10 @@ impl ServerFindings<'_> {
             times.push(begun.elapsed());
         }
         times.sort_unstable();
-        let (median, longest) = (times.get(PINGS / 2).copied(), times.last().copied());
-        let (median, longest) = (median.unwrap_or_default(), longest.unwrap_or_default());
+        let median = times.get(PINGS / 2).copied();
+        let longest = times.last().copied();
+        let median = median.unwrap_or_default();
+        let longest = longest.unwrap_or_default();
         let grade = if median > SLOW { Grade::Warning } else { Grade::Good };
         self.add("latency", grade, format!("{median:.1?}, the median of {PINGS} pings; {longest:.1?} at most"));
     }
@@ -199,11 +200,10 @@ impl ServerFindings<'_> {
         if !core.by_slot {
             return self.add("keys", Grade::Good, "all are at this server");
         }
-        let text = match self.node.refuses_foreign_keys() {
-            true => "one call asks about those of all slots of the server",
-            false => {
-                "each slot is asked about by a call of its own: there is one server, or it does not refuse foreign keys"
-            }
+        let text = if self.node.refuses_foreign_keys() {
+            "one call asks about those of all slots of the server"
+        } else {
+            "each slot is asked about by a call of its own: there is one server, or it does not refuse foreign keys"
         };
         self.add("keys", Grade::Good, text);
     }

@@ -136,7 +136,8 @@ impl TlsFiles {
         provider: &Arc<CryptoProvider>,
         problems: &mut Vec<String>,
     ) -> Option<Arc<dyn ClientCertVerifier>> {
-        let (clients, contents) = (self.clients.as_ref()?, contents.authorities.as_ref()?);
+        let clients = self.clients.as_ref()?;
+        let contents = contents.authorities.as_ref()?;
         let mut roots = RootCertStore::empty();
         let trusted = certificates(&clients.authorities, contents, problems)?;
         for certificate in &trusted {
