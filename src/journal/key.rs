@@ -102,7 +102,10 @@ impl OwnedEntries {
 /// # Errors
 /// If the text is truncated or has an unknown escape.
 pub fn read_text(text: &str) -> Result<OwnedEntries, NoEntries> {
-    let (mut all, mut key, mut part, mut rest) = (Vec::new(), None, Vec::new(), text);
+    let mut all = Vec::new();
+    let mut key = None;
+    let mut part = Vec::new();
+    let mut rest = text;
     while let Some(letter) = rest.chars().next() {
         let after = rest.get(letter.len_utf8()..).unwrap_or_default();
         rest = match letter {
@@ -175,7 +178,8 @@ mod tests {
 
     #[test]
     fn long_values_end_in_a_digest_of_all_of_them() {
-        let (one, other) = (text(&[(b"k", &[b'x'; 60_000])]), text(&[(b"k", &[b'x'; 60_001])]));
+        let one = text(&[(b"k", &[b'x'; 60_000])]);
+        let other = text(&[(b"k", &[b'x'; 60_001])]);
         assert!(one.len() < MAX_TEXT + 24 && other.len() < MAX_TEXT + 24);
         assert_ne!(one, other);
     }

@@ -51,7 +51,8 @@ fn tell<'p>(text: &mut String, policy: &'p Policy, entries: &[Entry<'_>]) -> Res
 }
 
 fn tell_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Entry<'_>) -> fmt::Result {
-    let (key, value) = (String::from_utf8_lossy(entry.key), String::from_utf8_lossy(entry.value));
+    let key = String::from_utf8_lossy(entry.key);
+    let value = String::from_utf8_lossy(entry.value);
     writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
     let taken = step.taken.map(|(taken, _)| taken);
     let answer = |found| if found { "yes" } else { "no" };

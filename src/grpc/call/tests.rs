@@ -146,7 +146,8 @@ proptest! {
     ) {
         let style = AnswerStyle { dynamic_metadata, ..AnswerStyle::default() };
         let rights = if is_restricted { DomainRights::of(&[Allowance::parse("*=b").unwrap()], &[], None) } else { DomainRights::All };
-        let (short, by_tonic) = (context(style.clone(), rights.clone()), context(style, rights));
+        let short = context(style.clone(), rights.clone());
+        let by_tonic = context(style, rights);
         for (message, head) in calls {
             let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
             let expected = parts(ready(answer_by_tonic(&by_tonic, &head, exchange())));
@@ -196,9 +197,10 @@ fn a_compressed_message_is_answered_like_any_other() {
         let answers = [true, false].map(|by_tonic| {
             let context = context(AnswerStyle::default(), DomainRights::All);
             let exchange = Exchange { request: body.clone(), answer: Vec::new() };
-            parts(match by_tonic {
-                true => ready(answer_by_tonic(&context, &head, exchange)),
-                false => ready(answer(context, head.clone(), exchange)),
+            parts(if by_tonic {
+                ready(answer_by_tonic(&context, &head, exchange))
+            } else {
+                ready(answer(context, head.clone(), exchange))
             })
         });
         assert_eq!(answers[0], answers[1]);

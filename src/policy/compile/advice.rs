@@ -39,7 +39,8 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
         return Some(useless.note("a ban admits nothing that could be taken in advance"));
     }
     if lease.of(limit).largest(limit).is_none() {
-        let (most, wanted) = (limit.at_once(), lease.of(limit).hits);
+        let most = limit.at_once();
+        let wanted = lease.of(limit).hits;
         let why = format!("no block has fewer than {LEAST} hits, or more than 1/{NEAR} of those that are left");
         return Some(useless.note(format!("{why}; the size is {wanted}, and at most {most} are left")));
     }

@@ -24,7 +24,7 @@ const MAX_RECORD: usize = 8;
 const OVERRIDE_GRAIN_US: u64 = 1_000_000;
 
 /// A compiled limit with its options.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Terms {
     pub(super) imposes: Imposes,
     /// Name of the algorithm as written; empty without a limit.
@@ -34,14 +34,6 @@ pub(super) struct Terms {
     pub(super) record: Box<[Box<[u8]>]>,
     pub(super) hashes_values: bool,
     pub(super) lease: Option<RuleLease>,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        let (name, record, hashes_values) = (None, Box::default(), false);
-        let inherits_override = false;
-        Self { imposes: Imposes::Nothing, algorithm: "", inherits_override, name, record, hashes_values, lease: None }
-    }
 }
 
 /// Compiles a limit. Reports the errors of an invalid one, which then imposes nothing.
@@ -214,7 +206,8 @@ impl<'w> LimitCompiler<'w, '_> {
             let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, which is a ban");
             (self.chooser.report)(warning.note("to ban on purpose, write `requests_per_unit: 0`"));
         }
-        let (unit, unit_span) = (unit?, amount.unit.as_ref()?.span);
+        let unit = unit?;
+        let unit_span = amount.unit.as_ref()?.span;
         let limit = u32::try_from(requests.map_or(0, |requests| requests.value)).ok()?;
         let placed = |window| PlacedWindow {
             window,
@@ -253,7 +246,8 @@ impl<'w> LimitCompiler<'w, '_> {
         let on = on?;
         let mut fits = true;
         for (amount, unit) in amounts.iter().zip(units) {
-            let (Some(PeriodUnit { calendar: None, .. }), Some(written)) = (unit, &amount.unit) else { continue };
+            let Some(PeriodUnit { calendar: None, .. }) = unit else { continue };
+            let Some(written) = &amount.unit else { continue };
             fits = false;
             if on.own {
                 let message = format!("a calendar has no windows of `{}`", shown(&written.value));
@@ -309,9 +303,8 @@ impl<'w> LimitCompiler<'w, '_> {
     /// Returns `true` if `override: inherit` is set and can work. Reports an error if the rule
     /// itself sets it and it cannot.
     fn inherits(&mut self, imposes: &Imposes) -> bool {
-        let (Some(said), Imposes::Limit(limit)) = (self.chooser.any(|options| &options.inherit), imposes) else {
-            return false;
-        };
+        let Some(said) = self.chooser.any(|options| &options.inherit) else { return false };
+        let Imposes::Limit(limit) = imposes else { return false };
         let reason = match limit.algorithm() {
             _ if limit.windows().len() > 1 => Some("a limit of several windows cannot take over one amount and period"),
             _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
@@ -343,7 +336,8 @@ impl<'w> LimitCompiler<'w, '_> {
 
     fn lease(&mut self) -> Option<RuleLease> {
         let written = self.chooser.any(|options| &options.lease)?.value;
-        let (size, ttl) = (written.size.as_ref()?, written.ttl.as_ref()?);
+        let size = written.size.as_ref()?;
+        let ttl = written.ttl.as_ref()?;
         let good_size = units::lease_size(&size.value);
         if good_size.is_none() {
             let message = format!("`{}` is not a size", shown(&size.value));

@@ -335,7 +335,8 @@ mod tests {
     #[test]
     fn an_overlay_does_not_take_the_place_of_a_volume_that_is_not_mounted() {
         let root = tempfile::tempdir().unwrap();
-        let (empty, overlay) = (root.path().join("empty"), root.path().join("overlay.yaml"));
+        let empty = root.path().join("empty");
+        let overlay = root.path().join("overlay.yaml");
         fs::create_dir(&empty).unwrap();
         fs::write(&overlay, "overlay: []").unwrap();
         let places = |paths| PolicyLocations { paths, overlays: vec![overlay.clone()], ..PolicyLocations::default() };
