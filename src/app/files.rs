@@ -124,7 +124,9 @@ impl ConnectionLimits {
     /// Warns if the settings request more connections than fit.
     pub(super) fn announce(&self) {
         let Self { grpc: ConnectionBounds { total, .. }, wanted, files, .. } = self;
-        if let (Some(files), true) = (files, total < wanted) {
+        if let Some(files) = files
+            && total < wanted
+        {
             warn!(
                 "--max-connections: {wanted} do not fit into the {files} files that this process may have open \
                  (RLIMIT_NOFILE): there will be {total} connections of gRPC at most"

@@ -48,7 +48,9 @@ fn push(bytes: &[u8], is_key: bool, text: &mut String) {
     let bytes = bytes.get(..MAX_TEXT.saturating_add(4)).unwrap_or(bytes);
     // Fast path for nearly all keys: runs for every denied request.
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'\\' | b'=');
-    if let (true, Ok(plain)) = (bytes.iter().all(is_plain), std::str::from_utf8(bytes)) {
+    if bytes.iter().all(is_plain)
+        && let Ok(plain) = std::str::from_utf8(bytes)
+    {
         return text.push_str(plain);
     }
     for chunk in bytes.utf8_chunks() {

@@ -200,7 +200,9 @@ impl Connection {
                 }
                 let call = self.under_way.get_mut(&stream);
                 let (place, field) = CODE_FIELD;
-                if let (Some(call), true) = (call, payload.get(place) == Some(&field)) {
+                if let Some(call) = call
+                    && payload.get(place) == Some(&field)
+                {
                     call.code = payload.get(CODE).copied();
                 }
             }

@@ -319,7 +319,9 @@ impl<'w> LimitCompiler<'w, '_> {
             }
             Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => None,
         };
-        if let (Some(reason), true) = (reason, said.own) {
+        if said.own
+            && let Some(reason) = reason
+        {
             self.error(said.span, format!("`override: inherit` cannot work here: {reason}"), "take `override` out");
         }
         reason.is_none()

@@ -65,7 +65,7 @@ pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
     };
     paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
-    if let (true, Some(path)) = (found_none, paths.first()) {
+    if found_none && let Some(path) = paths.first() {
         // Not treated as a request to lift all limits: a volume that is not mounted looks like
         // this.
         let wanted = if which.tests { "*.test.yaml or *.test.yml" } else { "*.yaml or *.yml" };
