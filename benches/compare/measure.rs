@@ -107,7 +107,9 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
         let [own, other] = [&stage.subject, &stage.baseline].map(|server| resident_bytes(server.process) as f64);
         figures.push((Figure::Memory, (own - other) / 1e6));
     }
-    if let (Some(_), Some(http)) = (case.target(Figure::Series), stage.subject.http) {
+    if case.target(Figure::Series).is_some()
+        && let Some(http) = stage.subject.http
+    {
         let metrics = Web::new(http).get("/metrics").await.body;
         figures.push((Figure::Series, metrics.lines().filter(|line| !line.starts_with('#')).count() as f64));
     }

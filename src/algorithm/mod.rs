@@ -145,7 +145,8 @@ impl Limit {
             Charge::Afterwards => Some("afterwards"),
             Charge::Admitted | Charge::Blamed => None,
         };
-        if let (Algorithm::SlidingLog(_), Some(charge)) = (&algorithm, unbounded) {
+        let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
+        if is_log && let Some(charge) = unbounded {
             return Err(QuotaError::LogCharge { charge });
         }
         let ban = algorithm.windows().iter().any(|window| window.limit() == 0);

@@ -96,7 +96,9 @@ impl WhoArgs {
         let connected = tokio::time::timeout(PATIENCE, store.connected()).await;
         connected.map_err(|_| format!("--store cannot be reached within {PATIENCE:?}"))?;
         let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
-        if let (Some(only), Some(policy)) = (&self.only, policies.find(&self.domain)) {
+        if let Some(only) = &self.only
+            && let Some(policy) = policies.find(&self.domain)
+        {
             let (key, value) = only.split_once('=').unwrap_or((only, ""));
             let entry = [key.as_bytes(), b"=", &policy.shown(rule, value.as_bytes())].concat();
             tallies.retain(|tally| *tally.entry == *entry);

@@ -197,7 +197,9 @@ impl<T> Summary<T> {
     }
 
     fn put(&mut self, place: usize, weighed: Weighed) {
-        if let (Some(at), Some(slot)) = (self.heap.get_mut(place), self.slots.get_mut(index(weighed.slot))) {
+        if let Some(at) = self.heap.get_mut(place)
+            && let Some(slot) = self.slots.get_mut(index(weighed.slot))
+        {
             *at = weighed;
             slot.place = u32::try_from(place).unwrap_or(u32::MAX);
         }

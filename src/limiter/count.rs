@@ -121,7 +121,7 @@ impl RuleCounters {
         request: &Request<'_>,
         statuses: &[Status<'_>],
     ) -> RequestTally<'_> {
-        let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
+        let Some((statistics, policy)) = self.statistics.as_ref().zip(policy) else {
             return RequestTally { near_limit_ratio: 0.0, descriptors: InlineVec::new() };
         };
         let of = |(status, descriptor): (&Status<'_>, &Descriptor<'_>)| {

@@ -65,7 +65,9 @@ fn tell_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Ent
         if passed > MAX_TRIED {
             writeln!(text, "   ... and {} wildcards more: no", passed.saturating_sub(MAX_TRIED))?;
         }
-        if let (Some(MatchedBy::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
+        if let Some(MatchedBy::Wildcard) = taken
+            && let Some(rule) = step.wildcards.last()
+        {
             writeln!(text, "   wildcard {}: yes", rule.step())?;
         } else {
             writeln!(text, "   key alone {key}: {}", answer(taken == Some(MatchedBy::KeyAlone)))?;

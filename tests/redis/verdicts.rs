@@ -175,7 +175,8 @@ impl<'a> Bench<'a> {
                 assert_eq!(stands, left, "the counter of part {index}, {told}");
                 let told_left = outcomes[index].as_ref().unwrap().report.remaining;
                 assert_eq!(told_left, left, "the answer for part {index}, {told}");
-            } else if let (Ok(outcome), Some(share)) = (&outcomes[index], &self.share)
+            } else if let Ok(outcome) = &outcomes[index]
+                && let Some(share) = &self.share
                 && part.counter == Counter::Unreadable
                 && !part.share_is_full
             {

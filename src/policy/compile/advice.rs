@@ -24,7 +24,10 @@ pub(super) fn give(rule: &written::WrittenRule, layers: &Layers<'_>, terms: &Ter
         report(warning.note(why).note(way));
     }
     let written = layers.said(|options| &options.lease).filter(|said| said.own);
-    if let (Some(written), Some(lease), Imposes::Limit(limit)) = (written, &terms.lease, &terms.imposes) {
+    if let Some(written) = written
+        && let Some(lease) = &terms.lease
+        && let Imposes::Limit(limit) = &terms.imposes
+    {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
         of_lease(written.span, lease, limit, is_vote).into_iter().for_each(report);
     }

@@ -214,7 +214,9 @@ impl<'w> LimitCompiler<'w, '_> {
             amount: requests.map_or(unit_span, |requests| requests.span),
             unit: unit_span,
         };
-        if let (Some(zone), Some(calendar)) = (zone, unit.calendar) {
+        if let Some(zone) = zone
+            && let Some(calendar) = unit.calendar
+        {
             match Calendar::new(calendar, &zone.value) {
                 Ok(calendar) => return Some(placed(Window::on_calendar(limit, calendar))),
                 Err(error) => (self.chooser.report)(Finding::error(zone.span, error.to_string())),
@@ -240,7 +242,9 @@ impl<'w> LimitCompiler<'w, '_> {
         let switch = self.chooser.only("calendar", &fixed, |options| &options.calendar);
         let zone = self.chooser.only("time_zone", &fixed, |options| &options.time_zone);
         let on = switch.filter(|switch| *switch.value);
-        if let (None, Some(OptionValue { own: true, span, .. })) = (on, zone) {
+        if on.is_none()
+            && let Some(OptionValue { own: true, span, .. }) = zone
+        {
             self.error(span, "`time_zone` without a calendar", "write `calendar: true` beside it");
         }
         let on = on?;

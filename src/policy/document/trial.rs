@@ -137,7 +137,9 @@ impl DocumentReader<'_> {
         let retry_after = self.wait(fields, "retry_after");
         let reset_after = self.wait(fields, "reset_after");
         let rule = self.text(fields, "rule").map(|rule| rule.value);
-        if let (Some(Spanned { value: Code::Ok, span }), Some(_)) = (&code, retry_after) {
+        if let Some(Spanned { value: Code::Ok, span }) = &code
+            && retry_after.is_some()
+        {
             let error = Finding::error(*span, "`retry_after` is what a denied request is told");
             self.report(error.note("with it write `expect: over_limit`"));
         }

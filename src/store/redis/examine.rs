@@ -177,7 +177,9 @@ impl ServerFindings<'_> {
         let mut missing = Vec::new();
         for (command, purpose) in EXTRAS {
             let command: Vec<&str> = command.iter().map(|part| if *part == "KEY" { &key } else { *part }).collect();
-            if let (Err(CallFailure::Forbidden(_)), Some(name)) = (self.call(&command).await, command.first()) {
+            if let Err(CallFailure::Forbidden(_)) = self.call(&command).await
+                && let Some(name) = command.first()
+            {
                 missing.push(format!("{} ({purpose})", name.to_lowercase()));
             }
         }
