@@ -21,7 +21,7 @@ const WRITER: &str = "ann:writer-0123456789";
 const READER: &str = "bob:reader-0123456789";
 
 #[tokio::test]
-async fn who_was_denied_is_told_with_all_that_is_known() {
+async fn denied_callers_are_listed_with_all_known_facts() {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: day, record: [path] }\n  - key: plan\n    shadow_mode: true\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
     let client = Client::connect(service.grpc).await;
@@ -60,7 +60,7 @@ async fn who_was_denied_is_told_with_all_that_is_known() {
 }
 
 #[tokio::test]
-async fn rates_are_what_was_sent() {
+async fn reported_rates_match_the_traffic() {
     let service = Tollgate::serve(Policies::of(&daily("user", 10)).path());
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
@@ -84,7 +84,7 @@ async fn rates_are_what_was_sent() {
 }
 
 #[tokio::test]
-async fn a_request_is_tried_without_taking_anything() {
+async fn a_dry_run_of_a_request_charges_nothing() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
@@ -114,7 +114,7 @@ async fn a_request_is_tried_without_taking_anything() {
 }
 
 #[tokio::test]
-async fn policies_are_read_again_at_once_where_somebody_asks() {
+async fn policies_are_reloaded_at_once_on_request() {
     let policies = Policies::of(&daily("user", 2));
     let mut service = Tollgate::serve(policies.path());
     let client = Client::connect(service.grpc).await;
@@ -145,7 +145,7 @@ async fn policies_are_read_again_at_once_where_somebody_asks() {
 }
 
 #[tokio::test]
-async fn rights_are_held() {
+async fn rights_are_enforced() {
     let folder = Policies::of(&daily("user", 2));
     let mut service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
@@ -193,7 +193,7 @@ async fn rights_are_held() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_here_is_not_answered_without_a_token() {
+async fn a_foreign_host_name_is_refused_without_a_token() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let admin = Web::new(service.admin);
     for path in ["/api/v1/policies", "/rlconfig"] {
@@ -205,7 +205,7 @@ async fn a_name_that_leads_here_is_not_answered_without_a_token() {
 }
 
 #[test]
-fn a_port_that_others_reach_needs_a_token() {
+fn a_port_beyond_loopback_needs_a_token() {
     let policies = Policies::of(&daily("user", 2));
     let flags = ["--admin-listen", "0.0.0.0:0"];
     let mut serve = command(["serve"]);
@@ -232,7 +232,7 @@ fn a_port_that_others_reach_needs_a_token() {
 }
 
 #[tokio::test]
-async fn plain_pages_may_be_open_where_the_api_is_not() {
+async fn plain_pages_may_be_open_while_the_api_is_not() {
     let service = Tollgate::serve_with(
         Policies::of(&daily("user", 2)).path(),
         &["--admin-listen", "0.0.0.0:0", "--admin-open-pages"],
@@ -244,7 +244,7 @@ async fn plain_pages_may_be_open_where_the_api_is_not() {
 }
 
 #[tokio::test]
-async fn the_document_is_one_of_openapi_and_lists_every_route() {
+async fn the_openapi_document_is_valid_and_lists_every_route() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let admin = Web::new(service.admin);
     let document = json(&admin, "/api/v1/openapi.json").await;
@@ -289,7 +289,7 @@ async fn the_document_is_one_of_openapi_and_lists_every_route() {
 }
 
 #[tokio::test]
-async fn connections_that_say_nothing_do_not_keep_others_from_being_served() {
+async fn silent_connections_do_not_block_others() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let silent: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(service.admin).unwrap()).collect();
     let asked = tokio::time::timeout(Duration::from_secs(10), json(&Web::new(service.admin), "/api/v1/status")).await;
@@ -298,7 +298,7 @@ async fn connections_that_say_nothing_do_not_keep_others_from_being_served() {
 }
 
 #[tokio::test]
-async fn metrics_are_as_prometheus_wants_them() {
+async fn metrics_follow_the_prometheus_conventions() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let client = Client::connect(service.grpc).await;
     let http = Web::new(service.http);

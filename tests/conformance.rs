@@ -80,17 +80,17 @@ const EXCEPTIONS: &[Exception] = &[
 ];
 
 #[test]
-fn frames_and_header_lists_that_clients_send_every_day_are_taken() {
+fn common_frames_and_header_lists_are_accepted() {
     conforms("generic", 44);
 }
 
 #[test]
-fn http2_is_spoken_as_its_specification_requires() {
+fn http2_conforms_to_its_specification() {
     conforms("http2", 94);
 }
 
 #[test]
-fn hpack_is_read_as_its_specification_requires() {
+fn hpack_decoding_conforms_to_its_specification() {
     conforms("hpack", 7);
 }
 

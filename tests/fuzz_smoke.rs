@@ -53,7 +53,7 @@ fn no_text_as_the_body_of_json_panics() {
 }
 
 #[test]
-fn every_name_of_a_key_that_is_read_is_written_the_same() {
+fn every_parsed_key_name_is_written_back_unchanged() {
     smoke("key_text", &seeds("key_text"), targets::key_text::run);
 }
 

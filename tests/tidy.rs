@@ -55,7 +55,7 @@ fn every_room_uses_only_what_its_row_allows() {
 }
 
 #[test]
-fn comments_begin_with_what_they_document_and_use_the_words_of_the_field() {
+fn comments_begin_with_a_verb_or_noun_and_use_technical_terms() {
     let files = files_in(&["src", "tests", "benches", "examples"]);
     nothing(&files.iter().flat_map(|file| comments::faults(&file.path, &file.text)).collect::<Vec<_>>());
     nothing(&comments::frequent(files.iter().map(|file| file.text.as_str())));
@@ -154,14 +154,14 @@ fn every_room_is_on_the_map_in_the_order_of_the_rows() {
 }
 
 #[test]
-fn every_file_is_short_says_what_it_is_for_and_has_a_name_that_tells() {
+fn every_file_is_short_and_has_a_header_and_a_meaningful_name() {
     nothing(&untidy(&files_in(&ALL)));
 }
 
 /// Code that depends on the algorithm is a `match` with an arm for each one, so that the compiler
 /// finds all such code when an algorithm is added.
 #[test]
-fn nothing_asks_for_one_algorithm_without_naming_the_others() {
+fn no_code_checks_for_one_algorithm_without_naming_the_others() {
     let forms = ["let Algorithm::", "(), Algorithm::", ".algorithm, Algorithm::"];
     let is_test = |file: &File| ["tests", "laws"].iter().any(|part| place(file).contains(part));
     let mut found = Vec::new();
@@ -300,7 +300,7 @@ fn what_a_room_may_use_and_what_only_looks_like_more_is_not_told() {
 }
 
 #[test]
-fn an_untidy_file_is_told() {
+fn an_untidy_file_is_found() {
     let long = source("store/mod", &format!("//! Long.{}", "\n".repeat(MAX_LINES + 1)));
     assert!(untidy(&[long])[0].starts_with("src/store/mod.rs: 401 lines"));
     assert!(untidy(&[source("store/mod", "use std::fmt;")])[0].starts_with("src/store/mod.rs:1: a file begins"));

@@ -37,7 +37,7 @@ async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
 }
 
 #[tokio::test]
-async fn a_client_that_offers_no_protocol_is_served_and_one_in_the_clear_is_not() {
+async fn a_client_without_alpn_is_served_and_one_without_tls_is_not() {
     let (authority, _folder, service) = with_server_only();
     assert!(Secure::trusting(&authority).without_alpn().is_let_in(service.grpc).await);
     let mut clear = crate::support::rls::channel(service.grpc).await;
@@ -45,7 +45,7 @@ async fn a_client_that_offers_no_protocol_is_served_and_one_in_the_clear_is_not(
 }
 
 #[tokio::test]
-async fn clients_need_a_certificate_of_the_authority_that_is_named() {
+async fn clients_need_a_certificate_of_the_configured_authority() {
     let authority = Authority::new();
     let other = Authority::new();
     let folder = TempDir::new().unwrap();
@@ -65,7 +65,7 @@ async fn clients_need_a_certificate_of_the_authority_that_is_named() {
 }
 
 #[test]
-fn hit_asks_by_certificate_where_that_is_asked_for() {
+fn hit_sends_its_certificate_if_required() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
     let own = TempDir::new().unwrap();
@@ -87,7 +87,7 @@ fn hit_asks_by_certificate_where_that_is_asked_for() {
 
 /// A client may present a trusted certificate even if it is marked as a CA, as with OpenSSL and Go.
 #[tokio::test]
-async fn a_client_may_show_a_trusted_certificate_itself() {
+async fn a_client_may_send_a_trusted_certificate_itself() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
     let trusted = TempDir::new().unwrap();
@@ -109,7 +109,7 @@ async fn a_client_may_show_a_trusted_certificate_itself() {
 }
 
 #[tokio::test]
-async fn clients_need_the_name_that_is_asked_for() {
+async fn clients_need_the_configured_name() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
@@ -135,7 +135,7 @@ async fn the_name_may_be_a_uri() {
 }
 
 #[tokio::test]
-async fn a_client_asks_for_its_own_domains_and_others_are_refused_by_name() {
+async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
     let allowed = ["--allow", "edge.gateway=test,more", "--allow", "spiffe://mesh/*=other"];
@@ -158,7 +158,7 @@ async fn a_client_asks_for_its_own_domains_and_others_are_refused_by_name() {
 }
 
 #[test]
-fn rights_need_certificates_that_say_who_asks() {
+fn rights_need_certificates_that_identify_the_client() {
     let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
     assert_eq!(started.status.code(), Some(1));
     let told = String::from_utf8(started.stderr).unwrap();
@@ -166,7 +166,7 @@ fn rights_need_certificates_that_say_who_asks() {
 }
 
 #[tokio::test]
-async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
+async fn a_changed_pair_is_used_for_new_connections_and_old_ones_continue() {
     let (authority, folder, mut service) = with_server_only();
     let secure = Secure::trusting(&authority);
     let old = secure.client(service.grpc).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
 }
 
 #[tokio::test]
-async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_read() {
+async fn a_secret_swapped_by_kubernetes_is_loaded_and_files_beside_it_are_not_read() {
     let authority = Authority::new();
     let secret = Policies::none();
     for version in ["..1", "..2"] {
@@ -203,7 +203,7 @@ async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_rea
 }
 
 #[tokio::test]
-async fn a_changed_authority_of_clients_counts_for_new_connections() {
+async fn a_changed_client_authority_applies_to_new_connections() {
     let authority = Authority::new();
     let other = Authority::new();
     let folder = TempDir::new().unwrap();
@@ -215,7 +215,7 @@ async fn a_changed_authority_of_clients_counts_for_new_connections() {
 }
 
 #[tokio::test]
-async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
+async fn a_mismatched_pair_is_refused_and_the_current_one_stays() {
     let (authority, folder, mut service) = with_server_only();
     let secure = Secure::trusting(&authority);
     assert!(secure.is_let_in(service.grpc).await);
@@ -244,7 +244,7 @@ async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
+async fn a_stalled_handshake_delays_neither_other_connections_nor_the_exit() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
     authority.sign("a.gateway").write(folder.path());
@@ -261,7 +261,7 @@ async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
 }
 
 #[test]
-fn a_key_of_a_kind_that_is_not_known_is_told_with_those_that_are() {
+fn an_unknown_kind_of_key_is_reported_with_the_known_ones() {
     let folder = TempDir::new().unwrap();
     Pair::p521().write(folder.path());
     let [certificate, key] = files(folder.path()).map(|path| path.to_str().unwrap().to_owned());
@@ -270,7 +270,7 @@ fn a_key_of_a_kind_that_is_not_known_is_told_with_those_that_are() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
+fn all_problems_of_the_files_are_reported_at_startup() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
     let pair = authority.sign("a.gateway");
@@ -291,7 +291,7 @@ fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
 }
 
 #[test]
-fn flags_that_need_each_other_are_told() {
+fn flags_that_require_each_other_are_reported() {
     let all = start_error(&["--grpc-tls-cert", "a", "--grpc-tls-client-san", "envoy"]);
     for part in ["--grpc-tls-cert: needs --grpc-tls-key", "--grpc-tls-client-san: needs --grpc-tls-client-ca"] {
         assert!(all.contains(part), "{part} is not in\n{all}");

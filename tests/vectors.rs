@@ -31,7 +31,7 @@ fn every_algorithm_agrees_with_the_third_vectors() {
 }
 
 #[test]
-fn vectors_that_the_environment_names_agree() {
+fn every_algorithm_agrees_with_vectors_from_the_environment() {
     let Some(named) = std::env::var_os("TOLLGATE_VECTORS").map(PathBuf::from) else { return };
     let folders = if named.join("policy.yaml").exists() { vec![named] } else { folders_in(&named) };
     assert!(!folders.is_empty(), "TOLLGATE_VECTORS names a folder without vectors");

@@ -33,7 +33,7 @@ async fn silent(address: SocketAddr) -> Vec<TcpStream> {
 }
 
 #[tokio::test]
-async fn when_all_connections_are_taken_probes_administration_and_the_store_have_files() {
+async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_in_use() {
     let redis = Redis::start().await;
     let policies = Policies::of(&daily("user", 100));
     let url = redis.url();
@@ -74,7 +74,7 @@ async fn when_all_connections_are_taken_probes_administration_and_the_store_have
 }
 
 #[test]
-fn too_few_files_are_told_before_it_serves() {
+fn too_few_file_descriptors_are_reported_at_startup() {
     let policies = Policies::of(&daily("user", 100));
     let serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     let mut limited = std::process::Command::new("sh");

@@ -94,7 +94,7 @@ async fn silent_connections_do_not_delay_probes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_do_not_read_do_not_delay_probes_and_are_cut() {
+async fn clients_that_do_not_read_do_not_delay_probes_and_are_disconnected() {
     let policies = Policies::of(&rules(2_000, "a"));
     let service = Tollgate::serve(policies.path());
     let _alone = no_other_load().await;

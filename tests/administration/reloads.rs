@@ -25,7 +25,7 @@ async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
 }
 
 #[tokio::test]
-async fn each_load_is_told_once_with_what_differs() {
+async fn each_load_is_reported_once_with_its_differences() {
     let policies = Policies::of(&daily("user", 2));
     let service = Tollgate::serve(policies.path());
     let admin = Web::new(service.admin);

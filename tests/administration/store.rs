@@ -16,7 +16,7 @@ use crate::support::{PATIENCE, becomes};
 const POLICY: &str = "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: { algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user] }\n  - key: free\n";
 
 #[tokio::test]
-async fn servers_are_told_with_who_is_connected_and_what_they_say() {
+async fn servers_are_listed_with_their_clients_and_reports() {
     let redis = Redis::start().await;
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let policies = Policies::of(POLICY);
@@ -46,7 +46,7 @@ async fn servers_are_told_with_who_is_connected_and_what_they_say() {
 }
 
 #[tokio::test]
-async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
+async fn top_users_of_a_counter_are_listed_or_the_reason_why_not() {
     let redis = Redis::start().await;
     for store in [redis.url().as_str(), "memory"] {
         who_used_it_up_at(store).await;
@@ -143,7 +143,7 @@ async fn processes_on_one_cluster_have_one_journal() {
 }
 
 #[tokio::test]
-async fn what_a_process_denied_before_it_ended_is_told_by_the_others() {
+async fn denials_of_an_ended_process_are_shown_by_its_peers() {
     let redis = Redis::start().await;
     let policies = Policies::of(
         "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: year }\n",
@@ -161,7 +161,7 @@ async fn what_a_process_denied_before_it_ended_is_told_by_the_others() {
 }
 
 #[tokio::test]
-async fn a_write_whose_client_hangs_up_is_in_the_audit_log() {
+async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
     let redis = Redis::start().await;
     let mut service =
         Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "15s"]);

@@ -34,7 +34,7 @@ struct Bench {
 }
 
 #[tokio::test]
-async fn a_try_is_the_call_that_follows_in_every_mode() {
+async fn a_dry_run_equals_the_following_call_in_every_mode() {
     let redis = Redis::start().await;
     let policies = policies();
     let mut wrong = Vec::new();

@@ -42,7 +42,7 @@ descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1 } }]
 ";
 
 #[tokio::test]
-async fn every_query_has_data_under_load_and_every_alert_fires_when_its_fault_is_made() {
+async fn every_query_has_data_under_load_and_every_alert_fires_on_its_fault() {
     let mut scene = Scene::start().await;
     scene.is_quiet().await;
     let mut fired = BTreeSet::new();
@@ -89,7 +89,7 @@ async fn promtool_finds_nothing_wrong_with_the_metrics() {
 }
 
 #[test]
-fn every_alert_says_how_bad_it_is_and_has_a_place_in_the_runbook() {
+fn every_alert_has_a_severity_and_a_section_of_the_runbook() {
     let runbook = std::fs::read_to_string(root().join("docs/runbook.md")).unwrap();
     let text = rules();
     for alert in alerts() {

@@ -139,7 +139,7 @@ async fn as_tenant(envoy: &Envoy, tenant: &[u8]) -> u16 {
 }
 
 #[tokio::test]
-async fn clients_of_an_envoy_get_429_after_the_limits_that_the_control_plane_says() {
+async fn clients_of_envoy_get_429_after_the_limits_of_the_control_plane() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let (mut service, envoy) = gateway.serve().await;
     for expected in [200, 200, 200, 429, 429] {
@@ -199,7 +199,7 @@ async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_of_the_gateway_is_not_let_in() {
+async fn a_client_without_a_certificate_of_the_gateway_is_refused() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let mut service = gateway.start(&[]);
     becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
@@ -213,7 +213,7 @@ async fn who_shows_no_certificate_of_the_gateway_is_not_let_in() {
 }
 
 #[tokio::test]
-async fn a_file_of_names_counts_where_it_is_mounted() {
+async fn a_mounted_file_of_names_is_used() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let mut without = gateway.start(&[]);
     without.wait_for("the built-in mapping stands in");
@@ -227,7 +227,7 @@ async fn a_file_of_names_counts_where_it_is_mounted() {
 }
 
 #[tokio::test]
-async fn a_signal_before_the_first_configuration_ends_it_at_once() {
+async fn a_signal_before_the_first_configuration_ends_the_process_at_once() {
     let mut gateway = Gateway::with(&[listener(3)]).await;
     gateway.plane.kill();
     // Ready before the first configuration, as Envoy Gateway sets it, or only after it.

@@ -42,7 +42,7 @@ async fn serve(istio: &Istio, folder: &TempDir) -> (Process, Client) {
 }
 
 #[tokio::test]
-async fn spans_are_sent_by_http_unless_grpc_is_asked_for() {
+async fn spans_are_sent_over_http_unless_grpc_is_configured() {
     let istio = Istio::with(POLICY).await;
     let collector = Collector::start_by_http(0);
     let url = collector.url();
@@ -54,7 +54,7 @@ async fn spans_are_sent_by_http_unless_grpc_is_asked_for() {
 }
 
 #[tokio::test]
-async fn lines_of_json_have_the_names_and_levels_of_that_service() {
+async fn json_log_lines_have_the_names_and_levels_of_envoyproxy_ratelimit() {
     let istio = Istio::with(POLICY).await;
     let folder = TempDir::new().unwrap();
     let (mut process, client) = serve(&istio, &folder).await;

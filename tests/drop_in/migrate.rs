@@ -57,7 +57,7 @@ pub(super) fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn a_manifest_is_one_page() {
+fn a_manifest_gives_one_page() {
     let files = Policies::none();
     files.write("ratelimit.yaml", MANIFEST);
     let (status, page, complaints) = migrate(&["--manifest", path(&files.file("ratelimit.yaml"))]);
@@ -103,7 +103,7 @@ fn a_manifest_is_one_page() {
 }
 
 #[test]
-fn what_cannot_stay_is_a_problem_and_exit_1() {
+fn unsupported_settings_are_problems_and_exit_1() {
     let files = Policies::of(&yearly("user", 2));
     let variables = "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\nMEMCACHE_SRV=_m._tcp\nEXTRA_TAGS=a:\n";
     files.write("memcache.env", variables);
@@ -129,7 +129,7 @@ fn what_cannot_stay_is_a_problem_and_exit_1() {
 }
 
 #[test]
-fn what_cannot_be_read_is_exit_2_and_shows_no_secret() {
+fn unreadable_input_exits_2_and_shows_no_secret() {
     let files = Policies::none();
     files.write("a.env", "PORT=1\nhunter2\n");
     files.write(
@@ -148,7 +148,7 @@ fn what_cannot_be_read_is_exit_2_and_shows_no_secret() {
 
 /// Equivalent of `set -a; . tollgate.env; tollgate serve`.
 #[tokio::test]
-async fn what_is_written_is_served_and_decides_the_same() {
+async fn written_files_are_served_and_decide_the_same() {
     let redis = Redis::start().await;
     let files = Policies::none();
     files.write("ratelimit.yaml", &MANIFEST.replace("redis:6379", &redis.address.to_string()));
@@ -189,7 +189,7 @@ async fn what_is_written_is_served_and_decides_the_same() {
 
 /// Values that a shell would run, and a store that is not known yet, do not become settings.
 #[test]
-fn nothing_is_written_that_a_shell_runs_or_that_serves_without_its_store() {
+fn written_files_run_no_shell_code_and_do_not_serve_without_their_store() {
     let files = Policies::none();
     let manifest = MANIFEST
         .replace("value: 'redis:6379'", "valueFrom: { secretKeyRef: { name: redis, key: url } }")

@@ -32,7 +32,7 @@ async fn compare(istio: &Istio, there: &mut Ratelimit, other: &Istio, peek: bool
 }
 
 #[tokio::test]
-async fn equal_answers_are_exit_0_and_others_are_named() {
+async fn equal_responses_exit_0_and_differences_are_listed() {
     let istio = Istio::with(&yearly("user", 2)).await;
     let other = Istio::with(&yearly("user", 1)).await;
     let mut there = istio.serve(&[]).await;
@@ -54,7 +54,7 @@ async fn equal_answers_are_exit_0_and_others_are_named() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_not_a_request_is_skipped_and_exit_2() {
+async fn a_line_that_is_not_a_request_is_skipped_and_exits_2() {
     let files = Policies::of(&yearly("user", 2));
     let service = Tollgate::serve(&files.file("policy.yaml"));
     let request = TRACE.lines().next().unwrap();
@@ -86,7 +86,7 @@ impl RateLimitService for Old {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_takes_hits_for_a_peek_is_reported() {
+async fn a_service_that_charges_a_peek_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let old = listener.local_addr().unwrap().to_string();
     let server = tonic::transport::Server::builder().add_service(RateLimitServiceServer::new(Old(AtomicU32::new(9))));
@@ -102,7 +102,7 @@ async fn a_service_that_takes_hits_for_a_peek_is_reported() {
 }
 
 #[test]
-fn a_service_that_nobody_answers_for_is_exit_2() {
+fn an_unreachable_service_exits_2() {
     let files = Policies::none();
     files.write("trace.jsonl", TRACE);
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

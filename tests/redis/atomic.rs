@@ -84,7 +84,7 @@ const ONE_OF_EACH: [(&str, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn what_one_slot_denies_leaves_the_counters_of_the_others_as_they_were() {
+async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
     let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;

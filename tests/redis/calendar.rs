@@ -22,7 +22,7 @@ const RULES: [(&str, &str); 3] = [
 ];
 
 #[tokio::test]
-async fn a_clock_many_windows_behind_a_counter_leaves_it_as_it_is() {
+async fn a_clock_many_windows_behind_a_counter_leaves_it_unchanged() {
     let redis = Redis::start().await;
     let cluster = cluster().await;
     let sides = Sides::new(&[redis.url(), cluster.url()], "calendar:", Modes::default()).await;

@@ -68,7 +68,7 @@ async fn apart<'a>(cluster: &'a Cluster, client: &Client) -> (String, &'a Redis)
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_while_a_slot_is_waited_for_leaves_no_charge_at_another() {
+async fn a_call_cancelled_while_waiting_for_a_slot_leaves_no_charge_at_another() {
     let cluster = cluster().await;
     let (service, client) = serve(&rules(), &cluster.url(), &["--deny-cache-max", "0s"]).await;
     let (value, full) = apart(&cluster, &client).await;
@@ -98,7 +98,7 @@ async fn calls_that_are_cancelled_at_any_time_leave_no_charge() {
 }
 
 #[tokio::test]
-async fn calls_whose_time_is_over_leave_no_charge_that_is_not_counted() {
+async fn calls_past_their_deadline_leave_no_uncounted_charge() {
     let cluster = cluster().await;
     let (service, client) = serve(&rules(), &cluster.url(), &["--deny-cache-max", "0s"]).await;
     let (value, _) = apart(&cluster, &client).await;
@@ -113,7 +113,7 @@ async fn calls_whose_time_is_over_leave_no_charge_that_is_not_counted() {
 }
 
 #[tokio::test]
-async fn servers_that_had_not_been_asked_when_the_caller_went_admit_nothing() {
+async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limits = [
@@ -136,7 +136,7 @@ async fn servers_that_had_not_been_asked_when_the_caller_went_admit_nothing() {
 }
 
 #[tokio::test]
-async fn what_this_process_would_have_denied_is_taken_back_too() {
+async fn charges_that_this_process_would_have_denied_are_taken_back() {
     let redis = Redis::start().await;
     let limits = [
         ("local", "requests_per_unit: 1, unit: year, charge: admitted, on_store_error: local"),

@@ -44,7 +44,7 @@ async fn a_cluster_admits_exactly_the_limit_of_every_algorithm() {
 }
 
 #[tokio::test]
-async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
+async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
     let cluster = cluster().await;
     let policies = Policies::of(&admitted_only(&LIMITS));
     let fleet = Fleet::start(&policies, &cluster.url()).await;
@@ -66,7 +66,7 @@ async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
 }
 
 #[tokio::test]
-async fn one_server_admits_exactly_the_least_limit_where_requests_have_three() {
+async fn one_server_admits_exactly_the_least_limit_of_requests_with_three() {
     let redis = Redis::start().await;
     let rules = [LIMITS[2], LIMITS[4], ("least", "algorithm: sliding_window, requests_per_unit: 150, unit: year")];
     let policies = Policies::of(&admitted_only(&rules));

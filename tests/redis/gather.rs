@@ -24,7 +24,7 @@ const LIMITS: [(&str, &str); 3] = [
 ];
 
 #[tokio::test]
-async fn requests_in_flight_are_fewer_calls_than_requests() {
+async fn concurrent_requests_are_batched_into_fewer_calls() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
@@ -90,7 +90,7 @@ async fn requests_for_one_counter_see_each_other() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_of_ours_spoils_its_own_request_only() {
+async fn a_foreign_value_fails_its_own_request_only() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (service, client) = serve(&policies, &redis.url(), &[]).await;
@@ -108,7 +108,7 @@ async fn a_key_that_is_none_of_ours_spoils_its_own_request_only() {
 }
 
 #[tokio::test]
-async fn a_store_without_room_refuses_only_what_has_to_be_written() {
+async fn a_full_store_rejects_writes_only() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let limits = [
         ("fixed", "requests_per_unit: 1, unit: year, charge: admitted"),
@@ -127,7 +127,7 @@ async fn a_store_without_room_refuses_only_what_has_to_be_written() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_user_may_not_touch_spoils_its_own_request_only() {
+async fn a_forbidden_key_fails_its_own_request_only() {
     let redis = Redis::start().await;
     redis
         .command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "~*fixed-?", "~*sliding-?", "~*record-?"])
@@ -145,7 +145,7 @@ async fn a_key_that_the_user_may_not_touch_spoils_its_own_request_only() {
 }
 
 #[tokio::test]
-async fn scripts_that_are_forgotten_while_many_wait_fail_nobody_and_charge_once() {
+async fn scripts_flushed_under_load_fail_no_request_and_charge_once() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;

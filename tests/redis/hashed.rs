@@ -20,7 +20,7 @@ const HASHED: &str = "unit: year, requests_per_unit: 5, hash_values: true, recor
 const MARKER: &str = "ann@marker.example";
 
 #[tokio::test]
-async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
+async fn hashed_values_are_not_in_redis_logs_or_pages() {
     let redis = Redis::start().await;
     let folder = Policies::none();
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
@@ -52,7 +52,7 @@ async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
 }
 
 #[tokio::test]
-async fn nor_are_they_where_limits_that_do_not_hash_are_tried_out_instead() {
+async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let redis = Redis::start().await;
     let folder = Policies::none();
     // In force, and named as what another limit of the request replaces.
@@ -77,7 +77,7 @@ async fn nor_are_they_where_limits_that_do_not_hash_are_tried_out_instead() {
 }
 
 #[tokio::test]
-async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
+async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
     let redis = Redis::start().await;
     let folder = Policies::none();
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
@@ -97,7 +97,7 @@ async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
 }
 
 #[tokio::test]
-async fn a_counter_is_inspected_and_granted_by_the_value_which_is_told_to_nobody() {
+async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let redis = Redis::start().await;
     let folder = Policies::none();
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
@@ -127,7 +127,7 @@ async fn a_counter_is_inspected_and_granted_by_the_value_which_is_told_to_nobody
 }
 
 #[tokio::test]
-async fn replicas_with_one_key_share_counters_and_another_key_begins_anew() {
+async fn replicas_with_one_key_share_counters_and_another_key_starts_new_ones() {
     let redis = Redis::start().await;
     let folder = Policies::none();
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
@@ -142,7 +142,7 @@ async fn replicas_with_one_key_share_counters_and_another_key_begins_anew() {
 }
 
 #[test]
-fn without_a_key_the_start_says_what_to_do_and_a_short_one_is_not_shown() {
+fn startup_without_a_key_shows_what_to_do_and_hides_a_short_one() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let serve = |flags: &[&str]| {
         let told = output([&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat());

@@ -24,7 +24,7 @@ const PLENTY: u32 = 4_000_000_000;
 const LONG: &str = "ttl: 1h";
 
 #[tokio::test]
-async fn a_hot_key_is_at_most_a_fiftieth_of_a_command_a_request() {
+async fn a_hot_key_needs_at_most_one_command_per_50_requests() {
     const REQUESTS: usize = 10_000;
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: {PLENTY}, unit: year, lease: {{ size: 5000, {LONG} }}");
@@ -39,7 +39,7 @@ async fn a_hot_key_is_at_most_a_fiftieth_of_a_command_a_request() {
 }
 
 #[tokio::test]
-async fn a_cold_key_is_one_command_a_request() {
+async fn a_cold_key_needs_one_command_per_request() {
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: {PLENTY}, unit: year, lease: {{ size: 5000, {LONG} }}");
     let policies = Policies::of(&policy(&[("user", &limit)]));
@@ -56,7 +56,7 @@ async fn a_cold_key_is_one_command_a_request() {
 }
 
 #[tokio::test]
-async fn blocks_of_limits_of_a_second_are_taken_of_their_own_servers() {
+async fn blocks_of_per_second_limits_are_taken_from_their_own_servers() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limit = format!("algorithm: gcra, requests_per_unit: {PLENTY}, unit: second, lease: {{ size: 1%, {LONG} }}");
@@ -224,7 +224,7 @@ async fn what_was_admitted_counts(store: &str) {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_gives_all_back_and_one_that_dies_loses_its_blocks_at_most() {
+async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at_most_those() {
     let redis = Redis::start().await;
     let limit =
         format!("algorithm: sliding_window, requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
@@ -284,7 +284,7 @@ async fn a_policy_that_moves_its_counters_ends_their_blocks() {
 }
 
 #[tokio::test]
-async fn a_block_goes_on_while_the_store_is_away() {
+async fn a_block_is_usable_while_the_store_is_unavailable() {
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
     let policies = Policies::of(&policy(&[("user", &limit)]));
@@ -303,7 +303,7 @@ async fn a_block_goes_on_while_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn who_used_a_counter_up_is_flushed_with_the_blocks() {
+async fn tallies_are_flushed_with_the_blocks() {
     let redis = Redis::start().await;
     let limit = format!(
         "algorithm: sliding_window, requests_per_unit: 100000, unit: year, record: [user], lease: {{ size: 1%, {LONG} }}"

@@ -12,7 +12,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
-async fn only_limits_of_a_second_are_there() {
+async fn the_per_second_server_has_per_second_limits_only() {
     let redis = Redis::start().await;
     let other = guarded().await;
     let limits = [
@@ -34,7 +34,7 @@ async fn only_limits_of_a_second_are_there() {
 }
 
 #[tokio::test]
-async fn what_one_denies_is_taken_back_at_the_other() {
+async fn a_denial_of_one_server_is_taken_back_at_the_other() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limits = [
@@ -55,7 +55,7 @@ async fn what_one_denies_is_taken_back_at_the_other() {
 }
 
 #[tokio::test]
-async fn one_that_is_away_fails_its_own_limits_alone() {
+async fn an_unavailable_server_fails_its_own_limits_only() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limits =
@@ -70,7 +70,7 @@ async fn one_that_is_away_fails_its_own_limits_alone() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_leaves_the_other_time_to_decide() {
+async fn a_hanging_server_leaves_the_other_time_to_decide() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limits = [
@@ -92,7 +92,7 @@ async fn one_that_hangs_leaves_the_other_time_to_decide() {
 }
 
 #[tokio::test]
-async fn what_they_say_is_known_before_the_others_charge() {
+async fn per_second_decisions_are_known_before_the_others_charge() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limits = [

@@ -61,7 +61,7 @@ struct Bench<'a> {
 }
 
 #[test]
-fn the_store_charges_what_the_verdict_says() {
+fn the_store_charges_according_to_the_verdict() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
     let single = (redis.url(), vec![&redis]);

@@ -17,7 +17,7 @@ use crate::support::{PATIENCE, becomes};
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn a_control_plane_that_is_killed_is_found_again_and_told_what_is_in_force() {
+async fn a_restarted_control_plane_receives_the_version_in_force() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
     comes_to(&service, Some(5)).await;
@@ -77,7 +77,7 @@ async fn certificates_headers_and_metadata_arrive() {
 }
 
 #[tokio::test]
-async fn a_control_plane_may_show_the_trusted_certificate_itself() {
+async fn a_control_plane_may_send_the_trusted_certificate_itself() {
     let clients = Tls::new(Clients::Certified);
     let files = tempfile::tempdir().unwrap();
     let [own, other] = ["own", "other"].map(|name| files.path().join(name));
@@ -102,7 +102,7 @@ async fn a_control_plane_may_show_the_trusted_certificate_itself() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_believed_and_files_are_read_again() {
+async fn an_untrusted_server_is_refused_and_certificate_files_are_reloaded() {
     let tls = Tls::new(Clients::Certified);
     let (certificate, key) = tls.server();
     let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
@@ -150,7 +150,7 @@ async fn a_control_plane_that_hangs_is_noticed() {
 }
 
 #[tokio::test]
-async fn the_process_ends_at_once_whatever_it_waits_for() {
+async fn the_process_exits_at_once_in_every_state() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (what, address) in [("an answer", silent.local_addr().unwrap()), ("the next attempt", closed)] {
@@ -171,7 +171,7 @@ async fn the_process_ends_at_once_whatever_it_waits_for() {
 }
 
 #[test]
-fn what_is_wrong_with_an_overlay_is_said_before_anything_is_served() {
+fn problems_of_an_overlay_are_reported_before_serving() {
     let files = crate::support::policy::Policies::of("overlay:\n- key: user\n  rate_limit: { algoritm: gcra }\n");
     let overlay = files.file("policy.yaml");
     let flags = ["serve", "--xds", "127.0.0.1:1", "--overlay", overlay.to_str().unwrap()];

@@ -59,7 +59,7 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_replaced() {
+async fn with_full_coverage_a_killed_master_fails_all_keys_until_it_is_replaced() {
     let cluster = Cluster::start(3, 1).await;
     let service = Service::start(&cluster.url(), &[]).await;
     let master = cluster.master_of(0).await;
@@ -81,7 +81,7 @@ async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_r
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_master_that_hangs_fails_its_own_keys_until_it_is_replaced_and_follows_when_it_goes_on() {
+async fn a_hanging_master_fails_its_own_keys_until_it_is_replaced_and_becomes_a_replica() {
     let cluster = Cluster::start_as(layout()).await;
     let service = Service::start(&cluster.url(), &[]).await;
     let master = cluster.master_of(0).await;
@@ -151,7 +151,7 @@ async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_cannot_be_taken_back_is_counted() {
+async fn failed_take_backs_are_counted() {
     let cluster = Cluster::start_as(Layout { replicas: 0, ..layout() }).await;
     let service = Service::start(&cluster.url(), &[]).await;
     let charged = &cluster.nodes[0];

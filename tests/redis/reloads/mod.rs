@@ -42,19 +42,19 @@ const TRIES: usize = 5;
 const ANSWERS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_admits_never_more_than_the_highest_amount() {
+async fn memory_never_admits_more_than_the_highest_amount() {
     runs("memory", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_server_admits_never_more_than_the_highest_amount() {
+async fn one_server_never_admits_more_than_the_highest_amount() {
     let redis = Redis::start().await;
     let totals = runs(&redis.url(), REPLICAS).await;
     assert!(totals.blocks > 0, "no hits were taken in advance");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_admits_never_more_than_the_highest_amount() {
+async fn a_cluster_never_admits_more_than_the_highest_amount() {
     let cluster = cluster().await;
     let totals = runs(&cluster.url(), REPLICAS).await;
     assert!(totals.blocks > 0, "no hits were taken in advance");
