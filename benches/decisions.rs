@@ -33,7 +33,8 @@ fn main() {
 
 /// Finds the rule for one descriptor, `key=value,…`.
 fn find(bencher: Bencher<'_, '_>, policies: &PolicySet, text: &str) {
-    let (policy, descriptor) = (policies.find("bench").unwrap(), descriptor(text));
+    let policy = policies.find("bench").unwrap();
+    let descriptor = descriptor(text);
     bencher.bench_local(|| {
         let mut key = KeyBuffer::default();
         black_box(policy.find(black_box(&descriptor.entries), &mut key)).is_some()
@@ -99,7 +100,8 @@ fn write(bencher: Bencher<'_, '_>, descriptors: usize) {
     let decider = Decider::of("fixed_window");
     let message = message(&vec!["user=0123456789"; descriptors]);
     let request = request::read(&message, &BOUNDS).unwrap();
-    let (style, mut answer) = (AnswerStyle::default(), Vec::with_capacity(128 * descriptors));
+    let style = AnswerStyle::default();
+    let mut answer = Vec::with_capacity(128 * descriptors);
     decider.decide(&request, |decision| {
         bencher.bench_local(|| {
             answer.clear();

@@ -111,13 +111,15 @@ async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) 
     store.connected().await;
     let limiter = Limiter::new(in_force, store, Modes::default());
     run(&limiter, descriptors, in_flight, WARM_UP).await;
-    let (used, (calls, us)) = (Usage::of(process), scripts(&redis).await);
+    let used = Usage::of(process);
+    let (calls, us) = scripts(&redis).await;
     let begun = Instant::now();
     let count = run(&limiter, descriptors, in_flight, TIME).await as f64;
     let wall = begun.elapsed().as_secs_f64() * 1e6 / count;
     let cpu = Usage::of(process).since(used).cpu.as_secs_f64() * 1e6 / count;
     let (calls_later, us_later) = scripts(&redis).await;
-    let (calls, us) = ((calls_later - calls) / count, (us_later - us) / count);
+    let calls = (calls_later - calls) / count;
+    let us = (us_later - us) / count;
     println!("{name:<28}{descriptors:>12}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}");
 }
 

@@ -43,13 +43,15 @@ fn main() {
         // 960 descriptors with a counter each, and a rule that records an entry that none of the
         // request's 65,000 entries has.
         "wide" => {
-            let (own, more) = ((0..960).map(|number| format!("user={number}")), ["other=0"; 1_000].join(","));
+            let own = (0..960).map(|number| format!("user={number}"));
+            let more = ["other=0"; 1_000].join(",");
             (Decider::under(WIDE), own.chain(std::iter::repeat_n(more, 64)).collect())
         }
         other => panic!("expected one, three, sliding, gcra, patterns or wide, found {other}"),
     };
     let message = message(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-    let (style, mut answer) = (AnswerStyle::default(), Vec::new());
+    let style = AnswerStyle::default();
+    let mut answer = Vec::new();
     for _ in 0..count.parse().expect("a number of decisions") {
         answer.clear();
         let request = request::read(black_box(&message), &BOUNDS).unwrap();

@@ -20,7 +20,8 @@ where
 {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut settled, mut latest) = (known.clone(), known);
+    let mut settled = known.clone();
+    let mut latest = known;
     loop {
         ticks.tick().await;
         let Ok(reading) = tokio::task::spawn_blocking(read.clone()).await else { continue };

@@ -33,10 +33,11 @@ const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
 #[tokio::test]
-async fn who_opens_calls_only_to_reset_them_is_cut_off_and_others_are_served() {
+async fn a_client_that_only_opens_and_resets_calls_is_disconnected_and_others_are_served() {
     let service = serve(&[]);
     let other = Client::connect(service.grpc).await;
-    let (mut client, mut stream) = (Http2::connect(service.grpc).await, 1);
+    let mut client = Http2::connect(service.grpc).await;
+    let mut stream = 1;
     // Each call has begun before it is reset, so that h2's own bound, on resets of calls that have
     // not begun, does not apply.
     let mut rounds = 0;
@@ -59,7 +60,7 @@ async fn who_opens_calls_only_to_reset_them_is_cut_off_and_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_real_client_that_resets_what_it_opens_is_cut_off() {
+async fn a_real_client_that_resets_its_streams_is_disconnected() {
     let service = serve(&[]);
     let ended = async {
         let (mut requests, connection) = connect(service.grpc).await;
@@ -82,7 +83,7 @@ async fn a_real_client_that_resets_what_it_opens_is_cut_off() {
 }
 
 #[tokio::test]
-async fn resets_that_waited_for_a_stalled_process_part_nobody_from_it_and_a_flood_of_them_does() {
+async fn resets_queued_by_a_stalled_process_are_tolerated_and_a_flood_disconnects() {
     let service = serve(&[]);
     let opened_and_reset = |from: u32, count: u32| -> Vec<u8> {
         let streams = (0..count).map(|number| from + 2 * number);
@@ -97,7 +98,7 @@ async fn resets_that_waited_for_a_stalled_process_part_nobody_from_it_and_a_floo
 }
 
 #[tokio::test]
-async fn streams_beyond_the_bound_are_refused_and_who_goes_on_opening_them_is_cut_off() {
+async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() {
     let service = serve(&["--max-streams", "10"]);
     let mut client = Http2::connect(service.grpc).await;
     client.write(&opened(&(0..11).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await.unwrap();
@@ -109,7 +110,7 @@ async fn streams_beyond_the_bound_are_refused_and_who_goes_on_opening_them_is_cu
 }
 
 #[tokio::test]
-async fn headers_without_end_and_bodies_of_nothing_are_floods() {
+async fn endless_headers_and_empty_data_frames_are_floods() {
     let service = serve(&[]);
     let other = Client::connect(service.grpc).await;
     let continued: Vec<u8> = (0..100).flat_map(|_| frame(CONTINUATION, 0, 1, &[])).collect();
@@ -126,7 +127,7 @@ async fn headers_without_end_and_bodies_of_nothing_are_floods() {
 }
 
 #[tokio::test]
-async fn a_client_of_another_protocol_is_told_and_counted() {
+async fn a_client_of_another_protocol_is_refused_and_counted() {
     let service = serve(&[]);
     let mut client = Http2::dial(service.grpc).await;
     client.write(b"GET /healthcheck HTTP/1.1\r\n\r\n").await.unwrap();
@@ -153,7 +154,7 @@ async fn a_call_with_too_many_headers_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn frames_of_no_call_are_answered_within_reason_and_a_flood_of_them_is_cut_off() {
+async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
     let service = serve(&["--workers", "1"]);
     let other = Client::connect(service.grpc).await;
     let floods = [
@@ -176,7 +177,7 @@ async fn frames_of_no_call_are_answered_within_reason_and_a_flood_of_them_is_cut
 }
 
 #[tokio::test]
-async fn who_talks_on_and_reads_nothing_is_cut_off() {
+async fn a_client_that_sends_and_never_reads_is_disconnected() {
     // A call whose answer repeats the 15 KB of its request.
     let long = "v".repeat(15_000);
     let question = framed(&request(vec![descriptor(&[("other", &long)])]).encode_to_vec());
@@ -202,7 +203,7 @@ async fn who_talks_on_and_reads_nothing_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_message_that_does_not_come_ends_its_call_in_time_and_nothing_else() {
+async fn a_missing_message_times_out_its_call_only() {
     let service = serve(&["--message-timeout", "200ms"]);
     let client = Client::connect(service.grpc).await;
     let ended = client.begin().await.until_cut_off().await.unwrap_err();
@@ -213,7 +214,7 @@ async fn a_message_that_does_not_come_ends_its_call_in_time_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
+async fn memory_of_unfinished_messages_is_bounded_and_released() {
     const MIB: usize = 1 << 20;
     let service = serve(&["--workers", "1", "--max-message", "4MiB", "--client-memory-max", "64MiB"]);
     let (mut requests, connection) = connect(service.grpc).await;
@@ -246,7 +247,7 @@ async fn what_unfinished_messages_hold_is_bounded_and_given_back() {
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_bound_takes_the_place_of_the_one_that_is_idle_longest() {
+async fn a_connection_beyond_the_bound_evicts_the_longest_idle_one() {
     let service = serve(&["--max-connections", "2"]);
     let mut first = Http2::connect(service.grpc).await;
     let second = Client::connect(service.grpc).await;
@@ -260,7 +261,7 @@ async fn a_connection_beyond_the_bound_takes_the_place_of_the_one_that_is_idle_l
 }
 
 #[tokio::test]
-async fn nobody_is_locked_out_by_connections_that_only_shake_hands() {
+async fn connections_that_only_handshake_do_not_lock_out_clients() {
     let service = serve(&["--max-connections", "20", "--max-connections-per-address", "20"]);
     for dial in [true, false] {
         let mut silent = Vec::new();
@@ -273,9 +274,10 @@ async fn nobody_is_locked_out_by_connections_that_only_shake_hands() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_are_closed_at_once_where_none_is_idle_and_places_are_given_back() {
+async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are_released() {
     let service = serve(&["--max-connections", "2"]);
-    let (mut first, mut second) = (Http2::connect(service.grpc).await, Http2::connect(service.grpc).await);
+    let mut first = Http2::connect(service.grpc).await;
+    let mut second = Http2::connect(service.grpc).await;
     for busy in [&mut first, &mut second] {
         busy.write(&opened(&[1])).await.unwrap();
         assert!(busy.is_seen().await);

@@ -21,10 +21,11 @@ const WRITER: &str = "ann:writer-0123456789";
 const READER: &str = "bob:reader-0123456789";
 
 #[tokio::test]
-async fn who_was_denied_is_told_with_all_that_is_known() {
+async fn denied_callers_are_listed_with_all_known_facts() {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: day, record: [path] }\n  - key: plan\n    shadow_mode: true\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     for (user, hits) in [("ann", 5), ("bob", 3), ("cy", 1)] {
         for _ in 0..hits {
             let descriptors = vec![descriptor(&[("user", user)]), descriptor(&[("path", "/a")])];
@@ -47,7 +48,8 @@ async fn who_was_denied_is_told_with_all_that_is_known() {
     let version = json(&admin, "/api/v1/policies").await["version"].clone();
     assert_eq!(ann["version"], version);
     assert!(text(&ann["first"]) < text(&ann["last"]) && text(&ann["last"]) < text(&ann["retry_at"]), "{ann}");
-    let (first, last) = (text(&ann["first"]), text(&ann["last"]));
+    let first = text(&ann["first"]);
+    let last = text(&ann["last"]);
     let found = json(&admin, &format!("/api/v1/denials?rule=user&key=ann&since={first}&until={last}")).await;
     assert_eq!((&found["total"], &found["denials"][0]["count"], &found["dropped"]), (&json!(1), &json!(3), &json!(0)));
     let paged = json(&admin, "/api/v1/denials?domain=test&limit=1&offset=1").await;
@@ -58,9 +60,10 @@ async fn who_was_denied_is_told_with_all_that_is_known() {
 }
 
 #[tokio::test]
-async fn rates_are_what_was_sent() {
+async fn reported_rates_match_the_traffic() {
     let service = Tollgate::serve(Policies::of(&daily("user", 10)).path());
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     for _ in 0..15 {
         client.hit("user", "ann").await;
     }
@@ -81,9 +84,11 @@ async fn rates_are_what_was_sent() {
 }
 
 #[tokio::test]
-async fn a_request_is_tried_without_taking_anything() {
+async fn a_dry_run_of_a_request_charges_nothing() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
-    let (client, admin, http) = (Client::connect(service.grpc).await, Web::new(service.admin), Web::new(service.http));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
+    let http = Web::new(service.http);
     assert!(client.hit("user", "ann").await);
     for (hits, would_admit, standing) in [(1, true, "room"), (2, false, "no room")] {
         let question =
@@ -109,10 +114,12 @@ async fn a_request_is_tried_without_taking_anything() {
 }
 
 #[tokio::test]
-async fn policies_are_read_again_at_once_where_somebody_asks() {
+async fn policies_are_reloaded_at_once_on_request() {
     let policies = Policies::of(&daily("user", 2));
     let mut service = Tollgate::serve(policies.path());
-    let (client, admin, http) = (Client::connect(service.grpc).await, Web::new(service.admin), Web::new(service.http));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
+    let http = Web::new(service.http);
     client.hit("user", "ann").await;
     let before = json(&admin, "/api/v1/policies").await;
     policies.write("policy.yaml", &daily("other", 2));
@@ -138,7 +145,7 @@ async fn policies_are_read_again_at_once_where_somebody_asks() {
 }
 
 #[tokio::test]
-async fn rights_are_held() {
+async fn rights_are_enforced() {
     let folder = Policies::of(&daily("user", 2));
     let mut service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
@@ -186,7 +193,7 @@ async fn rights_are_held() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_here_is_not_answered_without_a_token() {
+async fn a_foreign_host_name_is_refused_without_a_token() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let admin = Web::new(service.admin);
     for path in ["/api/v1/policies", "/rlconfig"] {
@@ -198,7 +205,7 @@ async fn a_name_that_leads_here_is_not_answered_without_a_token() {
 }
 
 #[test]
-fn a_port_that_others_reach_needs_a_token() {
+fn a_port_beyond_loopback_needs_a_token() {
     let policies = Policies::of(&daily("user", 2));
     let flags = ["--admin-listen", "0.0.0.0:0"];
     let mut serve = command(["serve"]);
@@ -225,7 +232,7 @@ fn a_port_that_others_reach_needs_a_token() {
 }
 
 #[tokio::test]
-async fn plain_pages_may_be_open_where_the_api_is_not() {
+async fn plain_pages_may_be_open_while_the_api_is_not() {
     let service = Tollgate::serve_with(
         Policies::of(&daily("user", 2)).path(),
         &["--admin-listen", "0.0.0.0:0", "--admin-open-pages"],
@@ -237,7 +244,7 @@ async fn plain_pages_may_be_open_where_the_api_is_not() {
 }
 
 #[tokio::test]
-async fn the_document_is_one_of_openapi_and_lists_every_route() {
+async fn the_openapi_document_is_valid_and_lists_every_route() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let admin = Web::new(service.admin);
     let document = json(&admin, "/api/v1/openapi.json").await;
@@ -282,7 +289,7 @@ async fn the_document_is_one_of_openapi_and_lists_every_route() {
 }
 
 #[tokio::test]
-async fn connections_that_say_nothing_do_not_keep_others_from_being_served() {
+async fn silent_connections_do_not_block_others() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let silent: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(service.admin).unwrap()).collect();
     let asked = tokio::time::timeout(Duration::from_secs(10), json(&Web::new(service.admin), "/api/v1/status")).await;
@@ -291,9 +298,10 @@ async fn connections_that_say_nothing_do_not_keep_others_from_being_served() {
 }
 
 #[tokio::test]
-async fn metrics_are_as_prometheus_wants_them() {
+async fn metrics_follow_the_prometheus_conventions() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
-    let (client, http) = (Client::connect(service.grpc).await, Web::new(service.http));
+    let client = Client::connect(service.grpc).await;
+    let http = Web::new(service.http);
     client.hit("user", "ann").await;
     let older = http.get("/metrics").await;
     assert!(older.header("content-type").starts_with("text/plain; version=0.0.4"));
@@ -312,7 +320,8 @@ async fn rules_beyond_the_bound_are_counted_together() {
         .collect();
     let policies = Policies::of(&format!("domain: test\ndescriptors:\n{rules}"));
     let service = Tollgate::serve_with(policies.path(), &["--metrics-max-rules", "5"]);
-    let (client, http) = (Client::connect(service.grpc).await, Web::new(service.http));
+    let client = Client::connect(service.grpc).await;
+    let http = Web::new(service.http);
     for rule in 0..20 {
         client.hit(&format!("k{rule}"), "ann").await;
     }
@@ -324,7 +333,8 @@ async fn rules_beyond_the_bound_are_counted_together() {
 fn guarded(folder: &Policies, flags: &[&str]) -> Tollgate {
     folder.write("tokens", &format!("# of the team\n{WRITER}\n"));
     folder.write("read-tokens", &format!("{READER}\n"));
-    let (tokens, read) = (folder.file("tokens"), folder.file("read-tokens"));
+    let tokens = folder.file("tokens");
+    let read = folder.file("read-tokens");
     let own = ["--admin-token-file", tokens.to_str().unwrap(), "--admin-read-token-file", read.to_str().unwrap()];
     Tollgate::serve_with(&folder.file("policy.yaml"), &[&own, flags].concat())
 }

@@ -62,7 +62,7 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
 }
 
 #[test]
-fn nor_do_two_descriptors_and_more_take_two_lists() {
+fn two_descriptors_allocate_nothing_and_more_allocate_two_lists() {
     let of = |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, Answered::Ok);
     // That of the request and that of the statuses: a larger inline capacity would increase the
     // size of every call that waits.
@@ -70,17 +70,17 @@ fn nor_do_two_descriptors_and_more_take_two_lists() {
 }
 
 #[test]
-fn nor_does_a_denial() {
+fn a_denial_allocates_nothing() {
     assert_eq!(allocations("unit: day, requests_per_unit: 1", 1, Answered::OverLimit), 0);
 }
 
 #[test]
-fn nor_does_a_descriptor_that_no_rule_is_for() {
+fn a_descriptor_without_a_rule_allocates_nothing() {
     assert_eq!(allocations("unlimited: true", 2, Answered::Ok), 0);
 }
 
 #[test]
-fn nor_does_a_call_that_is_in_no_trace_or_in_one_that_is_not_recorded() {
+fn a_call_without_a_recorded_trace_allocates_nothing() {
     let (tracer, _spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
     let unsampled = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00".as_slice();
     for parent in [None, Some(unsampled)] {

@@ -28,7 +28,7 @@ descriptors:
 "#;
 
 #[tokio::test]
-async fn without_flags_an_answer_has_statuses_and_nothing_else() {
+async fn a_response_without_flags_has_statuses_only() {
     let (_service, client) = serve(&[]).await;
     let answer = ask(&client, &["a", "b"]).await;
     assert_eq!((answer.response_headers_to_add.len(), answer.dynamic_metadata), (0, None));
@@ -37,9 +37,10 @@ async fn without_flags_an_answer_has_statuses_and_nothing_else() {
 /// A limit of 0 has a reset time, too: without it Envoy sends `x-ratelimit-reset: 0`, which clients
 /// read as now.
 #[tokio::test]
-async fn a_limit_of_0_says_when_its_first_window_ends_whatever_the_algorithm() {
+async fn a_limit_of_0_reports_the_end_of_its_first_window_for_every_algorithm() {
     let windows = |first, second| format!("windows: [{{ {first} }}, {{ {second} }}]");
-    let (five, ban) = ("requests_per_unit: 5, unit: hour", "requests_per_unit: 0, unit: day");
+    let five = "requests_per_unit: 5, unit: hour";
+    let ban = "requests_per_unit: 0, unit: day";
     let rules = [
         ("fixed_window", ban.to_owned(), 86_400),
         ("sliding_window", windows(five, ban), 3_600),
@@ -68,7 +69,7 @@ async fn a_limit_of_0_says_when_its_first_window_ends_whatever_the_algorithm() {
 }
 
 #[tokio::test]
-async fn legacy_headers_are_of_the_tightest_limit_under_the_names_that_are_wanted() {
+async fn legacy_headers_show_the_tightest_limit_under_the_configured_names() {
     let (_service, client) =
         serve(&["--response-headers", "legacy", "--response-header-names", "X-L,X-Left,X-R"]).await;
     let answer = ask(&client, &["b", "a", "free", "none"]).await;
@@ -81,7 +82,7 @@ async fn legacy_headers_are_of_the_tightest_limit_under_the_names_that_are_wante
 }
 
 #[tokio::test]
-async fn legacy_headers_show_what_denies_even_in_global_shadow_mode() {
+async fn legacy_headers_show_the_denying_limit_even_in_global_shadow_mode() {
     let (_service, client) = serve(&["--response-headers", "legacy", "--shadow-mode"]).await;
     for expected in [(Code::Ok, "1"), (Code::Ok, "0"), (Code::OverLimit, "0")] {
         let answer = ask(&client, &["a", "b"]).await;
@@ -107,7 +108,7 @@ async fn the_standards_headers_have_all_limits() {
 }
 
 #[tokio::test]
-async fn metadata_tells_the_request_and_merges_that_of_the_rules_that_let_pass() {
+async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
     let (_service, client) = serve(&["--dynamic-metadata"]).await;
     let mut asked = request(vec![of("a"), RateLimitDescriptor { hits_addend: Some(3), ..of("b") }, overridden("none")]);
     asked.hits_addend = 2;
@@ -135,7 +136,7 @@ async fn metadata_is_text_whatever_the_bytes_of_the_request() {
 }
 
 #[tokio::test]
-async fn in_quota_mode_a_request_passes_while_one_descriptor_does() {
+async fn in_quota_mode_a_request_is_admitted_if_one_descriptor_is() {
     let (_service, client) = serve(&["--quota-mode"]).await;
     let overall = async |keys: &[&str]| ask(&client, keys).await.overall_code();
     for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
@@ -150,7 +151,7 @@ async fn in_quota_mode_a_request_passes_while_one_descriptor_does() {
 }
 
 #[test]
-fn what_no_header_can_be_called_is_told_at_the_start() {
+fn invalid_header_names_are_reported_at_startup() {
     let wrong = ["--response-headers", "draft", "--response-header-names", "a,b"];
     let ended = command(quiet(&[])).args(wrong).output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();

@@ -20,7 +20,7 @@ const INTERNAL: &str = "13";
 const UNIMPLEMENTED: &str = "12";
 
 #[tokio::test]
-async fn a_message_that_comes_byte_by_byte_is_answered_like_any_other() {
+async fn a_message_that_arrives_byte_by_byte_is_answered() {
     let service = serve();
     let message = message();
     let pieces: Vec<&[u8]> = message.chunks(1).collect();
@@ -45,7 +45,7 @@ async fn a_call_without_a_message_or_with_two_or_half_of_one_is_refused() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_message_are_told_apart_from_a_request_that_nobody_sends() {
+async fn invalid_messages_are_distinguished_from_invalid_requests() {
     let service = serve();
     let (_, trailers) = call(service.grpc, &[], &[&framed(&[0x0a, 9, b'x'])]).await;
     assert_eq!(trailers["grpc-status"], INTERNAL);
@@ -54,7 +54,7 @@ async fn bytes_that_are_no_message_are_told_apart_from_a_request_that_nobody_sen
 }
 
 #[tokio::test]
-async fn a_message_by_gzip_is_read_and_other_encodings_are_refused_by_name() {
+async fn gzip_messages_are_read_and_other_encodings_are_refused_by_name() {
     let service = serve();
     let gzipped = gzip(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
     let compressed = [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat();
@@ -71,7 +71,7 @@ async fn a_message_by_gzip_is_read_and_other_encodings_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_method_with_a_query_is_the_method() {
+async fn a_query_in_the_method_path_is_ignored() {
     let service = serve();
     let mut client = Http2::connect(service.grpc).await;
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit?debug=1";
@@ -82,7 +82,7 @@ async fn a_method_with_a_query_is_the_method() {
 
 /// A call that is not gRPC is refused with the status codes and messages of grpc-go.
 #[tokio::test]
-async fn a_call_that_is_none_of_grpc_is_refused_by_status_and_reason() {
+async fn a_call_that_is_not_grpc_is_refused_with_status_and_reason() {
     let service = serve();
     let rls = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let cases = [
@@ -116,7 +116,7 @@ async fn a_call_that_is_none_of_grpc_is_refused_by_status_and_reason() {
 /// A client that stops reading receives all responses as soon as it resumes, without any other
 /// event.
 #[tokio::test]
-async fn a_client_that_pauses_finds_all_answers_when_it_goes_on() {
+async fn a_client_that_pauses_receives_all_responses_afterwards() {
     const CALLS: u32 = 60_000;
     let service = serve();
     let (mut reader, mut writer) = Http2::connect(service.grpc).await.into_split();
@@ -126,7 +126,8 @@ async fn a_client_that_pauses_finds_all_answers_when_it_goes_on() {
     let writing = tokio::spawn(async move { writer.write_all(&calls).await });
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let reading = async {
-        let (mut answered, mut head) = (0, [0; 9]);
+        let mut answered = 0;
+        let mut head = [0; 9];
         while answered < CALLS {
             reader.read_exact(&mut head).await.unwrap();
             let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
@@ -164,7 +165,7 @@ async fn a_message_is_within_its_bound_before_and_after_inflating() {
 }
 
 #[tokio::test]
-async fn a_silent_client_is_asked_for_a_sign_of_life_and_kept_while_it_gives_one() {
+async fn a_silent_client_is_pinged_and_kept_while_it_acknowledges() {
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--keepalive", "50ms"]);
     let mut client = Http2::connect(service.grpc).await;
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, output};
 
 #[test]
-fn hit_exits_0_while_there_is_room_and_1_when_there_is_none() {
+fn hit_exits_0_if_admitted_and_1_if_denied() {
     let service = serve(2);
     assert_eq!(hit(&service, &[]).status.code(), Some(0));
     assert_eq!(hit(&service, &[]).status.code(), Some(0));
@@ -17,27 +17,27 @@ fn hit_exits_0_while_there_is_room_and_1_when_there_is_none() {
 }
 
 #[test]
-fn hit_of_a_count_exits_1_where_one_of_them_was_over_limit() {
+fn hit_with_a_count_exits_1_if_one_request_was_denied() {
     let service = serve(2);
     assert_eq!(hit(&service, &["--count", "3"]).status.code(), Some(1));
 }
 
 #[test]
-fn hit_takes_as_many_as_it_is_told() {
+fn hit_charges_the_given_hits() {
     let service = serve(10);
     assert_eq!(hit(&service, &["--hits", "10"]).status.code(), Some(0));
     assert_eq!(hit(&service, &["--hits", "1"]).status.code(), Some(1));
 }
 
 #[test]
-fn hit_of_0_takes_nothing() {
+fn hit_of_0_charges_nothing() {
     let service = serve(1);
     assert_eq!(hit(&service, &["--hits", "0", "--count", "5"]).status.code(), Some(0));
     assert_eq!(hit(&service, &[]).status.code(), Some(0));
 }
 
 #[test]
-fn hit_exits_2_where_nobody_answers() {
+fn hit_exits_2_if_the_service_is_unreachable() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let ended = output(["hit", &closed, "test", "user=ann"]);
     assert_eq!(ended.status.code(), Some(2));
@@ -45,13 +45,13 @@ fn hit_exits_2_where_nobody_answers() {
 }
 
 #[test]
-fn hit_exits_2_where_the_service_refuses_the_request() {
+fn hit_exits_2_if_the_service_refuses_the_request() {
     let service = serve(1);
     assert_eq!(output(["hit", &service.grpc.to_string(), "", "user=ann"]).status.code(), Some(2));
 }
 
 #[test]
-fn hit_prints_the_decision_as_json_where_asked() {
+fn hit_prints_the_decision_as_json_with_the_flag() {
     let service = serve(3);
     let answer: Value = serde_json::from_str(&stdout(&hit(&service, &["--json"]))).unwrap();
     assert_eq!(answer["overallCode"], "OK");
@@ -60,7 +60,7 @@ fn hit_prints_the_decision_as_json_where_asked() {
 }
 
 #[test]
-fn hit_prints_the_decision_as_a_person_reads_it() {
+fn hit_prints_the_decision_as_text() {
     let service = serve(3);
     let text = stdout(&hit(&service, &[]));
     assert!(text.contains("OK") && text.contains('2') && text.contains('3') && text.contains("day"), "{text}");
@@ -140,7 +140,8 @@ fn replay_decides_in_the_time_of_the_trace() {
     };
     let at = ["1780000000000000", "1780000000000001", r#""2027-01-01T00:00:00Z""#];
     policies.write("trace.jsonl", &at.map(line).concat());
-    let (policy, trace) = (policies.file("policy.yaml"), policies.file("trace.jsonl"));
+    let policy = policies.file("policy.yaml");
+    let trace = policies.file("trace.jsonl");
     let ended = output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
     assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
     let stdout = stdout(&ended);

@@ -80,24 +80,25 @@ const EXCEPTIONS: &[Exception] = &[
 ];
 
 #[test]
-fn frames_and_header_lists_that_clients_send_every_day_are_taken() {
+fn common_frames_and_header_lists_are_accepted() {
     conforms("generic", 44);
 }
 
 #[test]
-fn http2_is_spoken_as_its_specification_requires() {
+fn http2_conforms_to_its_specification() {
     conforms("http2", 94);
 }
 
 #[test]
-fn hpack_is_read_as_its_specification_requires() {
+fn hpack_decoding_conforms_to_its_specification() {
     conforms("hpack", 7);
 }
 
 /// Runs one of h2spec's groups, which has `cases` cases, against a service.
 fn conforms(part: &str, cases: usize) {
     let service = Tollgate::serve(Policies::of(&daily("user", 5)).path());
-    let (files, port) = (TempDir::new().unwrap(), service.grpc.port().to_string());
+    let files = TempDir::new().unwrap();
+    let port = service.grpc.port().to_string();
     let report = files.path().join("report.xml");
     let mut h2spec = Command::new(root().join("target/go-tools/h2spec"));
     h2spec.args([part, "--host", "127.0.0.1", "--port", &port, "--timeout", TIMEOUT]);

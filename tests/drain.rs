@@ -26,7 +26,7 @@ use crate::support::{PATIENCE, becomes};
 const NEVER: &str = "1h";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn health_turns_under_each_of_its_names_before_the_service_ends() {
+async fn health_changes_under_each_of_its_names_before_the_service_exits() {
     let service = serve(&["--drain-delay", NEVER]);
     let health = HealthClient::new(channel(service.grpc).await);
     service.process.signal(Signal::TERM);
@@ -36,7 +36,7 @@ async fn health_turns_under_each_of_its_names_before_the_service_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn readiness_turns_before_the_service_ends_and_liveness_does_not() {
+async fn readiness_changes_before_the_service_exits_and_liveness_does_not() {
     let service = serve(&["--drain-delay", NEVER]);
     let web = Web::new(service.http);
     service.process.signal(Signal::TERM);
@@ -56,7 +56,7 @@ async fn requests_are_answered_while_health_says_not_serving() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_watch_of_health_is_told_and_ended() {
+async fn a_health_watch_is_updated_and_ended() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let mut watches = Vec::new();
     for name in NAMES {
@@ -73,7 +73,7 @@ async fn a_watch_of_health_is_told_and_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_under_way_are_answered() {
+async fn calls_in_flight_are_answered() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let call = Client::connect(service.grpc).await.begin().await;
     let mut other = Http2::connect(service.grpc).await;
@@ -100,7 +100,7 @@ async fn more_signals_lose_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_that_never_ends_is_cut_off_after_the_timeout() {
+async fn an_endless_call_is_aborted_after_the_timeout() {
     let mut service = serve(&["--drain-timeout", "200ms"]);
     let call = Client::connect(service.grpc).await.begin().await;
     assert_eq!(service.terminate().code(), Some(0));
@@ -109,7 +109,7 @@ async fn a_call_that_never_ends_is_cut_off_after_the_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_says_nothing_or_half_of_what_comes_first_holds_nothing_up() {
+async fn a_silent_connection_or_half_a_preface_does_not_delay_the_drain() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let mut silent = TcpStream::connect(service.grpc).await.unwrap();
     let mut stuck = TcpStream::connect(service.grpc).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_connection_that_says_nothing_or_half_of_what_comes_first_holds_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_client_that_acknowledges_nothing_does_not_hold_up_the_end_for_long() {
+async fn a_client_that_acknowledges_nothing_delays_the_exit_only_briefly() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     // It reads no more frames, like a machine that has vanished.
     let mut gone = Http2::connect(service.grpc).await;
@@ -130,7 +130,7 @@ async fn a_client_that_acknowledges_nothing_does_not_hold_up_the_end_for_long() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_idle_connection_is_told_to_go_and_closed() {
+async fn an_idle_connection_gets_goaway_and_is_closed() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let mut connection = Http2::connect(service.grpc).await;
     service.process.signal(Signal::TERM);
@@ -139,7 +139,7 @@ async fn an_idle_connection_is_told_to_go_and_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_idle_connection_of_http_holds_nothing_up() {
+async fn an_idle_http_connection_does_not_delay_the_exit() {
     let mut service = serve(&["--drain-timeout", NEVER]);
     let web = Web::new(service.http);
     assert_eq!(web.get("/livez").await.status, 200);

@@ -23,14 +23,14 @@ async fn a_client_gets_429_after_the_limit() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_denied_stands_in_nobodys_way() {
+async fn a_denied_client_does_not_affect_others() {
     let edge = Edge::start().await;
     edge.use_up("/user", "ann").await;
     assert_eq!(edge.envoy.edge.status("/user", "bob").await, 200);
 }
 
 #[tokio::test]
-async fn headers_say_the_limit_what_is_left_of_it_and_when_it_begins_anew() {
+async fn headers_show_the_limit_the_remaining_hits_and_the_reset() {
     let edge = Edge::start().await;
     let latest = seconds_of_today_left();
     let reply = edge.get("/user", &[("x-user", b"ann")]).await;
@@ -41,7 +41,7 @@ async fn headers_say_the_limit_what_is_left_of_it_and_when_it_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_429_says_when_to_come_back() {
+async fn a_429_has_retry_after() {
     let edge = Edge::start().await;
     edge.use_up("/user", "ann").await;
     let latest = seconds_of_today_left();
@@ -54,7 +54,7 @@ async fn a_429_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn headers_that_are_asked_for_come_to_the_client_and_metadata_does_not_stand_in_the_way() {
+async fn configured_headers_reach_the_client_also_with_metadata() {
     let edge = Edge::start_as("true", &["--response-headers", "legacy,ietf", "--dynamic-metadata"]).await;
     let reply = edge.get("/both", &[("x-user", b"ann \xff")]).await;
     let of = |name| reply.header(name);
@@ -68,7 +68,7 @@ async fn headers_that_are_asked_for_come_to_the_client_and_metadata_does_not_sta
 }
 
 #[tokio::test]
-async fn a_request_takes_as_many_hits_as_it_costs() {
+async fn a_request_is_charged_its_cost() {
     let edge = Edge::start().await;
     assert_eq!(edge.pay("/cost", b"7").await, (200, 3));
     assert_eq!(edge.pay("/cost", b"4").await, (429, 0));
@@ -76,7 +76,7 @@ async fn a_request_takes_as_many_hits_as_it_costs() {
 }
 
 #[tokio::test]
-async fn a_look_takes_nothing() {
+async fn a_peek_charges_nothing() {
     let edge = Edge::start().await;
     edge.pay("/cost", b"9").await;
     for _ in 0..3 {
@@ -85,7 +85,7 @@ async fn a_look_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refund_gives_back() {
+async fn a_refund_returns_hits() {
     let edge = Edge::start().await;
     edge.pay("/cost", b"9").await;
     assert_eq!(edge.pay("/refund", b"5").await, (200, 6));
@@ -93,7 +93,7 @@ async fn a_refund_gives_back() {
 }
 
 #[tokio::test]
-async fn a_cost_that_the_answer_tells_is_charged_afterwards() {
+async fn a_cost_in_the_response_is_charged_afterwards() {
     let edge = Edge::start().await;
     let ask = async || left(&edge.get("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await);
     // Without a token count nothing is charged after the response, so this is a peek.
@@ -110,7 +110,7 @@ async fn a_value_that_is_not_text_is_limited_like_any_other() {
 }
 
 #[tokio::test]
-async fn values_that_are_not_text_are_told_apart() {
+async fn values_that_are_not_text_have_their_own_counters() {
     let edge = Edge::start().await;
     edge.limits_agent(b"\xff").await;
     edge.limits_agent(b"\xfe").await;
@@ -127,14 +127,14 @@ async fn an_empty_value_is_limited_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_descriptor_without_entries_is_let_through_by_a_decision() {
+async fn a_descriptor_without_entries_is_admitted_by_a_decision() {
     let edge = Edge::start().await;
     assert_eq!(edge.envoy.edge.get("/bare").await.status, 200);
     assert_eq!(edge.envoy.counter("cluster.upstream.ratelimit.ok").await, 1);
 }
 
 #[tokio::test]
-async fn a_descriptor_that_comes_twice_takes_two_hits() {
+async fn a_descriptor_that_is_sent_twice_takes_two_hits() {
     let edge = Edge::start().await;
     for expected in [(200, 2), (200, 0), (429, 0)] {
         assert_eq!(left(&edge.get("/twice", &[("x-user", b"ann")]).await), expected);
@@ -142,7 +142,7 @@ async fn a_descriptor_that_comes_twice_takes_two_hits() {
 }
 
 #[tokio::test]
-async fn of_two_limits_the_one_with_less_left_is_shown() {
+async fn of_two_limits_the_one_with_fewer_remaining_hits_is_shown() {
     let edge = Edge::start().await;
     let reply = edge.get("/both", &[("x-user", b"ann")]).await;
     assert_eq!(left(&reply), (200, 0));
@@ -151,7 +151,7 @@ async fn of_two_limits_the_one_with_less_left_is_shown() {
 }
 
 #[tokio::test]
-async fn a_limit_that_the_request_brings_along_goes_before_the_rules() {
+async fn a_limit_of_the_request_overrides_the_rules() {
     let edge = Edge::start().await;
     let reply = edge.get("/contract", &[("x-user", b"ann")]).await;
     assert_eq!(reply.header("x-ratelimit-limit"), "2, 2;w=86400");

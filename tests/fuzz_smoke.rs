@@ -53,7 +53,7 @@ fn no_text_as_the_body_of_json_panics() {
 }
 
 #[test]
-fn every_name_of_a_key_that_is_read_is_written_the_same() {
+fn every_parsed_key_name_is_written_back_unchanged() {
     smoke("key_text", &seeds("key_text"), targets::key_text::run);
 }
 
@@ -73,7 +73,8 @@ fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
         if !is_passed || case_begun.elapsed() > TOO_LONG {
             let saved = scratch().join(format!("{target}-{number}"));
             std::fs::write(&saved, &bytes).unwrap();
-            let (text, took) = (String::from_utf8_lossy(&bytes), case_begun.elapsed());
+            let text = String::from_utf8_lossy(&bytes);
+            let took = case_begun.elapsed();
             panic!("case {number} of `{target}` failed after {took:?}, it is saved as {}:\n{text}", saved.display());
         }
         number += 1;
@@ -100,7 +101,8 @@ fn case(number: u64, seeds: &[Vec<u8>]) -> Vec<u8> {
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     const PARTS: [fn(u8) -> bool; 3] = [|_| false, |byte| byte.is_ascii_alphanumeric(), |byte| byte != b'\n'];
     let part = random.one_of(&PARTS);
-    let (here, there) = (span(random, bytes, part), span(random, other, part));
+    let here = span(random, bytes, part);
+    let there = span(random, other, part);
     match random.below(4) {
         0 => drop(bytes.drain(here)),
         1 => drop(bytes.splice(here.start..here.start, other[there].to_vec())),

@@ -31,7 +31,7 @@ async fn health_says_serving_under_each_of_its_names() {
 }
 
 #[tokio::test]
-async fn health_of_a_service_that_is_not_here_is_not_found() {
+async fn health_of_an_unknown_service_is_not_found() {
     let service = serve();
     let mut health = HealthClient::new(channel(service.grpc).await);
     let answer = health.check(HealthCheckRequest { service: "nobody".to_owned() }).await;
@@ -39,7 +39,7 @@ async fn health_of_a_service_that_is_not_here_is_not_found() {
 }
 
 #[tokio::test]
-async fn the_probes_say_that_it_lives_and_is_ready() {
+async fn the_probes_report_live_and_ready() {
     let service = serve();
     let web = Web::new(service.http);
     assert_eq!(web.get("/livez").await.status, 200);
@@ -75,7 +75,7 @@ async fn reflection_shows_the_method_and_what_it_takes() {
 }
 
 #[tokio::test]
-async fn reflection_shows_keys_and_values_as_text_so_that_people_can_type_them() {
+async fn reflection_shows_keys_and_values_as_text() {
     let file = file_with("envoy.extensions.common.ratelimit.v3.RateLimitDescriptor").await;
     let descriptor = file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
     let entry = descriptor.nested_type.iter().find(|message| message.name() == "Entry").unwrap();

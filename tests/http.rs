@@ -45,7 +45,7 @@ async fn json_and_grpc_count_together() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_400_and_told() {
+async fn an_invalid_request_is_400_with_the_reason() {
     let (_service, web) = serve(&daily("user", 2), &["--max-message", "1KiB"]);
     for (body, told) in [
         ("", "EOF"),
@@ -75,7 +75,7 @@ async fn a_body_has_at_most_64_kib_and_any_content_type() {
 }
 
 #[tokio::test]
-async fn what_a_page_of_elsewhere_sends_is_refused() {
+async fn cross_origin_requests_are_refused() {
     let (service, web) = serve(&daily("user", 9), &[]);
     let own = format!("http://{}", service.http);
     for (name, value, status) in [
@@ -105,7 +105,7 @@ async fn a_head_has_at_most_32_kib() {
 }
 
 #[tokio::test]
-async fn connections_that_say_nothing_give_way_to_a_probe() {
+async fn silent_connections_are_evicted_for_a_probe() {
     let (service, web) = serve(&daily("user", 2), &[]);
     let mut silent = Vec::new();
     for _ in 0..1_000 {
@@ -118,7 +118,7 @@ async fn connections_that_say_nothing_give_way_to_a_probe() {
 }
 
 #[tokio::test]
-async fn bodies_that_never_come_do_not_keep_a_probe_waiting() {
+async fn missing_bodies_do_not_delay_a_probe() {
     let (service, web) = serve(&daily("user", 2), &[]);
     let mut slow = Vec::new();
     for _ in 0..600 {
@@ -133,7 +133,7 @@ async fn bodies_that_never_come_do_not_keep_a_probe_waiting() {
 }
 
 #[tokio::test]
-async fn where_nobody_decides_it_is_503() {
+async fn an_unavailable_store_is_503() {
     let redis = Redis::start().await;
     redis.kill();
     let (_service, web) = serve(&daily("user", 2), &["--store", &redis.url(), "--ready-without-store"]);

@@ -46,9 +46,10 @@ async fn a_socket_that_a_killed_process_left_is_replaced() {
 }
 
 #[test]
-fn a_socket_in_use_and_a_file_that_is_none_are_let_be() {
+fn a_socket_in_use_and_a_regular_file_are_not_replaced() {
     let folder = TempDir::new().unwrap();
-    let (used, file) = (folder.path().join("used.sock"), folder.path().join("notes.txt"));
+    let used = folder.path().join("used.sock");
+    let file = folder.path().join("notes.txt");
     let listener = UnixListener::bind(&used).unwrap();
     std::fs::write(&file, "words").unwrap();
     for (path, problem) in [(&used, "another process listens on this path"), (&file, "is not a socket")] {
@@ -77,7 +78,7 @@ async fn the_address_of_ipv6_takes_ipv4_as_well() {
 }
 
 #[tokio::test]
-async fn an_old_connection_is_told_to_go() {
+async fn an_old_connection_gets_goaway() {
     let service = serve(&["--max-connection-age", "200ms"]);
     let begun = Instant::now();
     let mut connection = Http2::connect(service.grpc).await;
@@ -120,7 +121,7 @@ async fn a_client_whose_connections_grow_old_loses_no_call() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_on_an_old_connection_is_finished_within_the_grace() {
+async fn calls_on_an_old_connection_finish_within_the_grace_period() {
     let service = serve(&["--max-connection-age", "100ms"]);
     let call = Client::connect(service.grpc).await.begin().await;
     Http2::connect(service.grpc).await.frames_until_the_end().await;
@@ -128,14 +129,14 @@ async fn what_is_under_way_on_an_old_connection_is_finished_within_the_grace() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_on_an_old_connection_is_cut_off_after_the_grace() {
+async fn calls_on_an_old_connection_are_aborted_after_the_grace_period() {
     let service = serve(&["--max-connection-age", "100ms", "--max-connection-age-grace", "100ms"]);
     let call = Client::connect(service.grpc).await.begin().await;
     call.until_cut_off().await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_grace_of_old_connections_is_not_that_of_the_drain() {
+async fn old_connections_and_the_drain_have_their_own_grace_periods() {
     let mut service = serve(&["--max-connection-age-grace", "0s", "--drain-timeout", "1h"]);
     let call = Client::connect(service.grpc).await.begin().await;
     let mut other = Http2::connect(service.grpc).await;

@@ -25,7 +25,7 @@ async fn the_probes_of_a_ready_service_agree() {
 }
 
 #[tokio::test]
-async fn it_starts_without_a_policy_where_it_is_told_so_and_takes_the_first_good_one() {
+async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one() {
     for first in [None, Some(BROKEN)] {
         let policies = Policies::none();
         first.iter().for_each(|text| policies.write("policy.yaml", text));
@@ -45,7 +45,7 @@ async fn it_starts_without_a_policy_where_it_is_told_so_and_takes_the_first_good
 }
 
 #[tokio::test]
-async fn it_starts_without_a_policy_and_tells_the_next_mistake_too() {
+async fn it_starts_without_a_policy_and_reports_the_next_error() {
     let policies = Policies::of(BROKEN);
     let service = Tollgate::serve_with(policies.path(), &["--start-without-policy"]);
     let admin = Web::new(service.admin);
@@ -56,7 +56,7 @@ async fn it_starts_without_a_policy_and_tells_the_next_mistake_too() {
 }
 
 #[test]
-fn without_the_flag_a_policy_that_is_missing_keeps_it_from_starting() {
+fn without_the_flag_a_missing_policy_fails_startup() {
     let ended =
         command(quiet(&[])).arg("--policy").arg("/nowhere.yaml").arg("--ready-without-policy").output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
@@ -64,13 +64,13 @@ fn without_the_flag_a_policy_that_is_missing_keeps_it_from_starting() {
 }
 
 #[tokio::test]
-async fn it_is_ready_without_a_policy_where_it_is_told_so() {
+async fn with_the_flag_it_is_ready_without_a_policy() {
     let service = Tollgate::serve_with(Policies::none().path(), &["--start-without-policy", "--ready-without-policy"]);
     assert_eq!(Probes::of(&service).await.agree().await, (true, "ok\n".to_owned()));
 }
 
 #[tokio::test]
-async fn readiness_follows_the_store_where_it_is_told_so() {
+async fn with_the_flag_readiness_follows_the_store() {
     let redis = Redis::start().await;
     let flags = ["--store", &redis.url(), "--ready-while-store"];
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
@@ -90,7 +90,7 @@ async fn readiness_follows_the_store_where_it_is_told_so() {
 }
 
 #[tokio::test]
-async fn every_probe_tells_while_the_store_is_a_replica() {
+async fn every_probe_fails_while_the_store_is_a_replica() {
     let redis = Redis::start().await;
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--store", &redis.url()]);
     let probes = Probes::of(&service).await;
@@ -142,7 +142,8 @@ impl Probes {
     }
 
     async fn ask(&self) -> (Vec<bool>, String) {
-        let (readyz, healthcheck) = (self.web.get("/readyz").await, self.web.get("/healthcheck").await);
+        let readyz = self.web.get("/readyz").await;
+        let healthcheck = self.web.get("/healthcheck").await;
         assert!([(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())), "{healthcheck:?}");
         let mut said = vec![readyz.status == 200, healthcheck.status == 200];
         for name in NAMES {

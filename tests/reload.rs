@@ -106,7 +106,7 @@ async fn loads_are_counted_and_a_bad_change_once() {
 }
 
 #[tokio::test]
-async fn administration_tells_the_mistake_until_it_is_corrected() {
+async fn admin_shows_the_error_until_it_is_corrected() {
     let policies = Policies::of(&daily("user", 5));
     let (_service, _client, admin, _public) = serve_all(&policies).await;
     assert_eq!(last_error(&admin).await, Value::Null);
@@ -118,7 +118,7 @@ async fn administration_tells_the_mistake_until_it_is_corrected() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_gone_is_a_bad_change() {
+async fn a_missing_directory_is_a_bad_change() {
     let policies = Policies::none();
     policies.write("limits/policy.yaml", &daily("user", 5));
     let mut service = Tollgate::serve(&policies.file("limits"));
@@ -143,7 +143,7 @@ async fn a_directory_without_policies_is_a_bad_change() {
 }
 
 #[tokio::test]
-async fn counters_go_on_when_an_amount_is_raised() {
+async fn counters_continue_when_an_amount_is_raised() {
     let policies = Policies::of(&daily("user", 2));
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 2).await, [true, true]);
@@ -153,7 +153,7 @@ async fn counters_go_on_when_an_amount_is_raised() {
 }
 
 #[tokio::test]
-async fn counters_go_on_when_an_amount_is_lowered() {
+async fn counters_continue_when_an_amount_is_lowered() {
     let policies = Policies::of(&daily("user", 5));
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 3).await, [true, true, true]);
@@ -163,7 +163,7 @@ async fn counters_go_on_when_an_amount_is_lowered() {
 }
 
 #[tokio::test]
-async fn counters_begin_anew_when_the_period_changes() {
+async fn counters_start_over_when_the_period_changes() {
     let policies = Policies::of(&daily("user", 2));
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 3).await, [true, true, false]);
@@ -173,7 +173,7 @@ async fn counters_begin_anew_when_the_period_changes() {
 }
 
 #[tokio::test]
-async fn counters_of_other_rules_go_on_through_every_change() {
+async fn counters_of_other_rules_continue_through_every_change() {
     let policies = Policies::of(&daily("user", 2));
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 2).await, [true, true]);
@@ -192,7 +192,8 @@ async fn serve(policies: &Policies) -> (Tollgate, Client) {
 /// Serves with clients of the admin and public HTTP listeners.
 async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
     let (service, client) = serve(policies).await;
-    let (admin, public) = (Web::new(service.admin), Web::new(service.http));
+    let admin = Web::new(service.admin);
+    let public = Web::new(service.http);
     (service, client, admin, public)
 }
 

@@ -39,7 +39,7 @@ async fn more_entries_together_than_the_bound_are_refused() {
 }
 
 #[tokio::test]
-async fn bounds_are_what_flags_say_and_a_refusal_is_counted_and_logged_once_in_a_while() {
+async fn bounds_follow_their_flags_and_a_refusal_is_counted_and_its_log_throttled() {
     let flags = ["--max-descriptors", "2", "--max-entries", "3", "--max-request-entries", "4"];
     let mut service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
     let client = Client::connect(service.grpc).await;
@@ -72,7 +72,7 @@ async fn hits_above_32_bits_are_refused() {
 }
 
 #[tokio::test]
-async fn as_much_as_the_bounds_allow_is_decided() {
+async fn a_request_at_its_bounds_is_decided() {
     let widest = [taking(u32::MAX.into()), descriptor(&[("user", "ann"); 1_024])];
     let widest = widest.into_iter().chain(vec![descriptor(&[("user", "bob")]); 1_022]).collect();
     let answer = ask(request(widest)).await.unwrap();
@@ -81,7 +81,7 @@ async fn as_much_as_the_bounds_allow_is_decided() {
 }
 
 #[tokio::test]
-async fn an_unknown_domain_is_let_through_with_a_status_for_each_descriptor() {
+async fn an_unknown_domain_is_admitted_with_a_status_for_each_descriptor() {
     let unknown =
         RateLimitRequest { domain: "nobody's".to_owned(), ..request(vec![descriptor(&[("user", "ann")]); 2]) };
     let answer = ask(unknown).await.unwrap();
@@ -91,7 +91,7 @@ async fn an_unknown_domain_is_let_through_with_a_status_for_each_descriptor() {
 }
 
 #[tokio::test]
-async fn a_descriptor_without_entries_is_let_through() {
+async fn a_descriptor_without_entries_is_admitted() {
     let answer = ask(request(vec![RateLimitDescriptor::default()])).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     assert_eq!(answer.statuses.len(), 1);

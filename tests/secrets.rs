@@ -31,7 +31,7 @@ fn wrong_urls() -> Vec<String> {
 }
 
 #[test]
-fn a_url_that_cannot_be_read_is_told_without_its_password() {
+fn an_invalid_url_is_reported_without_its_password() {
     let policies = Policies::of(&daily("user", 5));
     let policy = policies.path().to_str().unwrap();
     for url in wrong_urls() {
@@ -76,7 +76,7 @@ fn settings_and_help_show_no_secret_of_the_environment() {
 }
 
 #[test]
-fn headers_that_cannot_be_sent_are_told_without_their_values() {
+fn invalid_headers_are_reported_without_their_values() {
     for header in [MARKER.to_owned(), format!("a b={MARKER}"), format!("ab={MARKER}\n")] {
         let told = told(command(["serve", "--xds", "127.0.0.1:1", "--xds-header", &header]).args(quiet(&[])));
         assert!(told.contains("--xds-header") && !told.contains(MARKER), "{told}");
@@ -84,7 +84,7 @@ fn headers_that_cannot_be_sent_are_told_without_their_values() {
 }
 
 #[tokio::test]
-async fn a_service_with_secrets_says_none_in_its_log_and_on_its_pages() {
+async fn logs_and_pages_show_no_secret() {
     let redis = Redis::start().await;
     let policies = Policies::of(&daily("user", 5));
     // A real server and a wrong password: the case with the most attempts and log messages.
@@ -111,7 +111,7 @@ async fn a_service_with_secrets_says_none_in_its_log_and_on_its_pages() {
 }
 
 #[test]
-fn what_comes_by_the_environment_is_not_warned_of() {
+fn secrets_in_the_environment_log_no_warning() {
     let policies = Policies::of(&daily("user", 5));
     let mut serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     serve.args(quiet(&[])).env("TOLLGATE_REDIS_PASSWORD", MARKER).env("TOLLGATE_STORE", "memory");

@@ -28,7 +28,8 @@ async fn files_and_directories_are_served_together() {
     policies.write("more/deep/other.yml", "domain: other\ndescriptors: []\n");
     policies.write("more/.hidden/broken.yaml", "domain: [");
     policies.write("more/notes.txt", "no policy");
-    let (file, directory) = (policies.file("policy.yaml"), policies.file("more"));
+    let file = policies.file("policy.yaml");
+    let directory = policies.file("more");
     let service = Tollgate::serve_with(&file, &["--policy", directory.to_str().unwrap()]);
     let facts = crate::support::web::Web::new(service.admin).get("/policies").await.body;
     let facts: serde_json::Value = serde_json::from_str(&facts).unwrap();
@@ -44,7 +45,7 @@ async fn without_a_subcommand_it_serves() {
 }
 
 #[test]
-fn without_a_policy_it_serves_the_examples_where_they_are() {
+fn without_a_policy_it_serves_the_examples_if_they_exist() {
     let folder = Policies::none();
     folder.write("config/policies/limits.yaml", &daily("user", 5));
     let mut plain = command(quiet(&[]));
@@ -53,7 +54,7 @@ fn without_a_policy_it_serves_the_examples_where_they_are() {
 }
 
 #[test]
-fn without_a_policy_or_examples_it_says_how_to_give_one() {
+fn without_a_policy_or_examples_it_shows_how_to_set_one() {
     let folder = Policies::none();
     let ended = command(quiet(&[])).current_dir(folder.path()).output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
@@ -61,7 +62,7 @@ fn without_a_policy_or_examples_it_says_how_to_give_one() {
 }
 
 #[test]
-fn every_flag_that_cannot_be_read_is_told_at_once() {
+fn all_invalid_flags_are_reported_together() {
     let ended = output([
         "serve",
         "--grpc-listen",
@@ -80,7 +81,7 @@ fn every_flag_that_cannot_be_read_is_told_at_once() {
 }
 
 #[test]
-fn a_taken_port_and_a_broken_policy_are_told_at_once() {
+fn a_port_in_use_and_an_invalid_policy_are_reported_together() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let policies = Policies::of("domain: test\ndescriptors:\n  - kee: user\n");
@@ -95,7 +96,7 @@ fn a_taken_port_and_a_broken_policy_are_told_at_once() {
 }
 
 #[test]
-fn every_signal_that_asks_for_the_end_ends_it_with_exit_code_0() {
+fn every_termination_signal_ends_the_process_with_exit_code_0() {
     let policies = Policies::of(&daily("user", 5));
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut service = Tollgate::serve(policies.path());

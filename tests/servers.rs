@@ -39,7 +39,7 @@ async fn a_server_takes_settings_a_password_and_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn a_server_can_be_reached_by_tls_alone_and_can_demand_certificates() {
+async fn a_server_can_require_tls_and_certificates() {
     for clients in [Clients::Anyone, Clients::Certified] {
         let tls = Tls::new(clients);
         let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
@@ -75,7 +75,7 @@ async fn a_paused_server_answers_when_it_is_resumed_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_silent_wire_holds_back_what_a_healed_one_delivers() {
+async fn a_partition_holds_back_what_is_delivered_once_it_heals() {
     let redis = Redis::start().await;
     let wire = Wire::to(redis.address).await;
     let client = redis::Client::open(format!("redis://{}", wire.address)).unwrap();
@@ -93,7 +93,8 @@ async fn a_silent_wire_holds_back_what_a_healed_one_delivers() {
 #[tokio::test]
 async fn a_cluster_replaces_a_killed_master() {
     let cluster = Cluster::start(3, 1).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     master.redis.kill();
     cluster.wait_until_promoted(replica).await;
     assert_eq!(cluster.master_of(0).await.id, replica.id);
@@ -102,7 +103,7 @@ async fn a_cluster_replaces_a_killed_master() {
 }
 
 #[tokio::test]
-async fn a_cluster_fails_over_when_asked_to_and_loses_nothing() {
+async fn a_planned_failover_of_a_cluster_loses_nothing() {
     let cluster = Cluster::start(3, 1).await;
     let slot = cluster.slot_of("key").await;
     cluster.master_of(slot).await.redis.command(&["SET", "key", "value"]).await;
@@ -135,7 +136,8 @@ async fn a_slot_moves_key_by_key_while_both_masters_answer_for_it() {
 async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_healed() {
     let cluster = Cluster::start_as(Layout { is_wired: true, ..Layout::default() }).await;
     let slot = cluster.slot_of("key").await;
-    let (master, replica) = (cluster.master_of(slot).await, cluster.replica_of(slot).await);
+    let master = cluster.master_of(slot).await;
+    let replica = cluster.replica_of(slot).await;
     cluster.isolate(master, Isolation::FromNodes);
     master.redis.command(&["SET", "key", "lost"]).await;
     cluster.wait_until_promoted(replica).await;
@@ -149,9 +151,10 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
 }
 
 #[tokio::test]
-async fn a_node_cut_off_from_everybody_answers_no_client_though_it_runs() {
+async fn an_isolated_node_answers_no_client_while_it_runs() {
     let cluster = Cluster::start_as(Layout { is_wired: true, ..Layout::default() }).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     let client = redis::Client::open(format!("redis://{}", master.address)).unwrap();
     let mut connection = connect(&client, PATIENCE).await.unwrap();
     connection.set_response_timeout(Duration::from_millis(200));
@@ -162,7 +165,7 @@ async fn a_node_cut_off_from_everybody_answers_no_client_though_it_runs() {
 }
 
 #[tokio::test]
-async fn sentinels_replace_a_killed_master_and_move_it_when_asked_to() {
+async fn sentinels_replace_a_killed_master_and_fail_over_on_request() {
     let group = Sentinels::start().await;
     let first = group.master().await;
     first.kill();
@@ -174,7 +177,7 @@ async fn sentinels_replace_a_killed_master_and_move_it_when_asked_to() {
 }
 
 #[tokio::test]
-async fn sentinels_can_ask_for_passwords() {
+async fn sentinels_can_require_passwords() {
     let setup = Setup { password: Some("data"), ..Setup::default() };
     let group = Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() }).await;
     assert_eq!(group.replica().await.info("replication").await["role"], "slave");

@@ -45,7 +45,8 @@ const DECISIONS: [u64; 2] = [1_000, 11_000];
 fn tollgate_stays_near_the_ceiling() {
     let mut cases: Vec<&str> = MOST.iter().map(|(case, _, _)| *case).collect();
     cases.dedup();
-    let (_alone, mut exceeded) = (alone(), Vec::new());
+    let _alone = alone();
+    let mut exceeded = Vec::new();
     for _ in 0..ATTEMPTS {
         exceeded = compare(&cases);
         if exceeded.is_empty() {

@@ -20,7 +20,8 @@ use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
 async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let pair = authority.sign_rsa("*.gateway");
     assert!(pair.key.starts_with("-----BEGIN RSA PRIVATE KEY-----"), "{}", pair.key);
     pair.write(folder.path());
@@ -36,7 +37,7 @@ async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
 }
 
 #[tokio::test]
-async fn a_client_that_offers_no_protocol_is_served_and_one_in_the_clear_is_not() {
+async fn a_client_without_alpn_is_served_and_one_without_tls_is_not() {
     let (authority, _folder, service) = with_server_only();
     assert!(Secure::trusting(&authority).without_alpn().is_let_in(service.grpc).await);
     let mut clear = crate::support::rls::channel(service.grpc).await;
@@ -44,8 +45,10 @@ async fn a_client_that_offers_no_protocol_is_served_and_one_in_the_clear_is_not(
 }
 
 #[tokio::test]
-async fn clients_need_a_certificate_of_the_authority_that_is_named() {
-    let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
+async fn clients_need_a_certificate_of_the_configured_authority() {
+    let authority = Authority::new();
+    let other = Authority::new();
+    let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &[]);
     let right = authority.sign("*.edge");
     assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await, "a wildcard, and no extended key usage");
@@ -62,8 +65,10 @@ async fn clients_need_a_certificate_of_the_authority_that_is_named() {
 }
 
 #[test]
-fn hit_asks_by_certificate_where_that_is_asked_for() {
-    let (authority, folder, own) = (Authority::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+fn hit_sends_its_certificate_if_required() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
+    let own = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &[]);
     authority.sign("*.edge").write(own.path());
     let [ca, cert, key] = [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
@@ -82,8 +87,10 @@ fn hit_asks_by_certificate_where_that_is_asked_for() {
 
 /// A client may present a trusted certificate even if it is marked as a CA, as with OpenSSL and Go.
 #[tokio::test]
-async fn a_client_may_show_a_trusted_certificate_itself() {
-    let (authority, folder, trusted) = (Authority::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+async fn a_client_may_send_a_trusted_certificate_itself() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
+    let trusted = TempDir::new().unwrap();
     let [own, other] = ["edge.example", "edge.example"].map(Pair::signed_by_itself);
     let signed = authority.sign("edge.example");
     let file = trusted.path().join("clients.pem");
@@ -102,8 +109,9 @@ async fn a_client_may_show_a_trusted_certificate_itself() {
 }
 
 #[tokio::test]
-async fn clients_need_the_name_that_is_asked_for() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+async fn clients_need_the_configured_name() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
     for (name, is_let_in) in
         [("envoy.gateway", true), ("*.gateway", true), ("other.gateway", false), ("spiffe://gateway/envoy", false)]
@@ -117,7 +125,8 @@ async fn clients_need_the_name_that_is_asked_for() {
 
 #[tokio::test]
 async fn the_name_may_be_a_uri() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "spiffe://mesh/ns/edge"]);
     let right = authority.sign("spiffe://mesh/ns/edge");
     assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await);
@@ -126,12 +135,14 @@ async fn the_name_may_be_a_uri() {
 }
 
 #[tokio::test]
-async fn a_client_asks_for_its_own_domains_and_others_are_refused_by_name() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let allowed = ["--allow", "edge.gateway=test,more", "--allow", "spiffe://mesh/*=other"];
     let service = serve_certified(&authority, folder.path(), &allowed);
     let ask = |name: &'static str| {
-        let (client, address) = (Secure::showing(&authority.sign(name), &authority), service.grpc);
+        let client = Secure::showing(&authority.sign(name), &authority);
+        let address = service.grpc;
         async move { client.client(address).await.unwrap().ask(request(vec![descriptor(&[("user", "ann")])])).await }
     };
     assert_eq!(ask("edge.gateway").await.unwrap().statuses.len(), 1);
@@ -147,7 +158,7 @@ async fn a_client_asks_for_its_own_domains_and_others_are_refused_by_name() {
 }
 
 #[test]
-fn rights_need_certificates_that_say_who_asks() {
+fn rights_need_certificates_that_identify_the_client() {
     let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
     assert_eq!(started.status.code(), Some(1));
     let told = String::from_utf8(started.stderr).unwrap();
@@ -155,7 +166,7 @@ fn rights_need_certificates_that_say_who_asks() {
 }
 
 #[tokio::test]
-async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
+async fn a_changed_pair_is_used_for_new_connections_and_old_ones_continue() {
     let (authority, folder, mut service) = with_server_only();
     let secure = Secure::trusting(&authority);
     let old = secure.client(service.grpc).await.unwrap();
@@ -169,8 +180,9 @@ async fn a_changed_pair_is_shown_to_new_connections_and_old_ones_live_on() {
 }
 
 #[tokio::test]
-async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_read() {
-    let (authority, secret) = (Authority::new(), Policies::none());
+async fn a_secret_swapped_by_kubernetes_is_loaded_and_files_beside_it_are_not_read() {
+    let authority = Authority::new();
+    let secret = Policies::none();
     for version in ["..1", "..2"] {
         std::fs::create_dir(secret.file(version)).unwrap();
     }
@@ -191,8 +203,10 @@ async fn a_secret_that_kubernetes_swaps_is_taken_and_files_beside_it_are_not_rea
 }
 
 #[tokio::test]
-async fn a_changed_authority_of_clients_counts_for_new_connections() {
-    let (authority, other, folder) = (Authority::new(), Authority::new(), TempDir::new().unwrap());
+async fn a_changed_client_authority_applies_to_new_connections() {
+    let authority = Authority::new();
+    let other = Authority::new();
+    let folder = TempDir::new().unwrap();
     let mut service = serve_certified(&authority, folder.path(), &[]);
     std::fs::write(folder.path().join("ca.crt"), &other.pem).unwrap();
     service.wait_for_message("certificates reloaded");
@@ -201,12 +215,13 @@ async fn a_changed_authority_of_clients_counts_for_new_connections() {
 }
 
 #[tokio::test]
-async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
+async fn a_mismatched_pair_is_refused_and_the_current_one_stays() {
     let (authority, folder, mut service) = with_server_only();
     let secure = Secure::trusting(&authority);
     assert!(secure.is_let_in(service.grpc).await);
     let old = secure.last_seen();
-    let ([certificate, key], fresh) = (files(folder.path()), authority.sign("c.gateway"));
+    let [certificate, key] = files(folder.path());
+    let fresh = authority.sign("c.gateway");
     let broken = [
         ("the key of another certificate", fresh.key.as_str()),
         ("half a key", fresh.key.split_at(fresh.key.len() / 2).0),
@@ -229,8 +244,9 @@ async fn a_pair_that_does_not_fit_is_refused_and_the_one_in_force_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+async fn a_stalled_handshake_delays_neither_other_connections_nor_the_exit() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign("a.gateway").write(folder.path());
     let mut service = serve(folder.path(), &["--workers", "1", "--drain-timeout", "1h"]);
     let silent = TcpStream::connect(service.grpc).await.unwrap();
@@ -245,7 +261,7 @@ async fn a_stalled_handshake_holds_up_neither_others_nor_the_end() {
 }
 
 #[test]
-fn a_key_of_a_kind_that_is_not_known_is_told_with_those_that_are() {
+fn an_unknown_kind_of_key_is_reported_with_the_known_ones() {
     let folder = TempDir::new().unwrap();
     Pair::p521().write(folder.path());
     let [certificate, key] = files(folder.path()).map(|path| path.to_str().unwrap().to_owned());
@@ -254,8 +270,9 @@ fn a_key_of_a_kind_that_is_not_known_is_told_with_those_that_are() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+fn all_problems_of_the_files_are_reported_at_startup() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     let pair = authority.sign("a.gateway");
     pair.write(folder.path());
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -274,7 +291,7 @@ fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
 }
 
 #[test]
-fn flags_that_need_each_other_are_told() {
+fn flags_that_require_each_other_are_reported() {
     let all = start_error(&["--grpc-tls-cert", "a", "--grpc-tls-client-san", "envoy"]);
     for part in ["--grpc-tls-cert: needs --grpc-tls-key", "--grpc-tls-client-san: needs --grpc-tls-client-ca"] {
         assert!(all.contains(part), "{part} is not in\n{all}");
@@ -289,7 +306,8 @@ fn serve(folder: &Path, flags: &[&str]) -> Tollgate {
 }
 
 fn with_server_only() -> (Authority, TempDir, Tollgate) {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign("a.gateway").write(folder.path());
     let service = serve(folder.path(), &[]);
     (authority, folder, service)

@@ -31,7 +31,7 @@ fn every_algorithm_agrees_with_the_third_vectors() {
 }
 
 #[test]
-fn vectors_that_the_environment_names_agree() {
+fn every_algorithm_agrees_with_vectors_from_the_environment() {
     let Some(named) = std::env::var_os("TOLLGATE_VECTORS").map(PathBuf::from) else { return };
     let folders = if named.join("policy.yaml").exists() { vec![named] } else { folders_in(&named) };
     assert!(!folders.is_empty(), "TOLLGATE_VECTORS names a folder without vectors");
@@ -52,7 +52,8 @@ fn agrees(folder: &Path) {
     let replayed = output(["replay".into(), "--policy".into(), file("policy.yaml"), file("trace.jsonl")]);
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
 
-    let (expected, found) = (lines(&std::fs::read(file("expected.jsonl")).unwrap()), lines(&replayed.stdout));
+    let expected = lines(&std::fs::read(file("expected.jsonl")).unwrap());
+    let found = lines(&replayed.stdout);
     assert!(!expected.is_empty());
     assert_eq!(found.len(), expected.len(), "a line out for each line in");
     let found: Vec<Value> = found.iter().map(as_expected).collect();

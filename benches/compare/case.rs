@@ -94,7 +94,8 @@ const ALONE: InFlight = InFlight { connections: 1, streams: 1 };
 const MANY: InFlight = InFlight { connections: 16, streams: 16 };
 
 const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)]) -> Case {
-    let (subject, baseline) = (Server::Tollgate(place, Usual), Server::Ceiling);
+    let subject = Server::Tollgate(place, Usual);
+    let baseline = Server::Ceiling;
     Case { name, subject, baseline, asks: ONE, keys: KEYS, in_flight: USUAL, targets }
 }
 

@@ -67,7 +67,9 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
         (Some(_), [redis]) => round_trip::of_script(redis, || stage.ask_some(), ROUND_TRIPS),
         _ => None,
     };
-    let (mut subjects, mut baselines, mut failed) = (Vec::new(), Vec::new(), 0);
+    let mut subjects = Vec::new();
+    let mut baselines = Vec::new();
+    let mut failed = 0;
     for _ in 0..effort.rounds {
         for (turns, server) in [(&mut baselines, &stage.baseline), (&mut subjects, &stage.subject)] {
             let (turn, answers) = stage.turn(server, Pace::Closed, effort.time).await;
@@ -75,7 +77,8 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
             turns.push(turn);
         }
     }
-    let (subject, baseline) = (Turn::median_of(&subjects), Turn::median_of(&baselines));
+    let subject = Turn::median_of(&subjects);
+    let baseline = Turn::median_of(&baselines);
     let ratio = |of: fn(&Turn) -> f64| median(subjects.iter().zip(&baselines).map(|(one, other)| of(one) / of(other)));
     let mut figures = vec![
         (Figure::Throughput, ratio(|turn| turn.per_second)),
@@ -91,7 +94,8 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
         figures.push((Figure::RedisCommands, subject.redis_commands));
     }
     if case.target(Figure::P99AtHalf).is_some() {
-        let (half, mut turns) = (Pace::Open(subject.per_second / 2.0), Vec::new());
+        let half = Pace::Open(subject.per_second / 2.0);
+        let mut turns = Vec::new();
         for _ in 0..effort.rounds {
             let (turn, answers) = stage.turn(&stage.subject, half, effort.time).await;
             failed += answers.failed;
@@ -103,7 +107,9 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
         let [own, other] = [&stage.subject, &stage.baseline].map(|server| resident_bytes(server.process) as f64);
         figures.push((Figure::Memory, (own - other) / 1e6));
     }
-    if let (Some(_), Some(http)) = (case.target(Figure::Series), stage.subject.http) {
+    if case.target(Figure::Series).is_some()
+        && let Some(http) = stage.subject.http
+    {
         let metrics = Web::new(http).get("/metrics").await.body;
         figures.push((Figure::Series, metrics.lines().filter(|line| !line.starts_with('#')).count() as f64));
     }
@@ -133,7 +139,9 @@ impl Stage {
         let look = || (Usage::of(server.process), used_by(&self.redis));
         let (answers, [(own, redis), (own_later, redis_later)]) = self.load(server).run(pace, time, look);
         let commands = self.store.commands().await - commands;
-        let (own, redis, count) = (own_later.since(own), redis_later.since(redis), answers.count() as f64);
+        let own = own_later.since(own);
+        let redis = redis_later.since(redis);
+        let count = answers.count() as f64;
         let turn = Turn {
             per_second: answers.per_second(),
             cpu: own.cpu.as_secs_f64() * 1e6 / count,

@@ -52,7 +52,8 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
     if as_json {
         return println!("{}", json_of(case, measured));
     }
-    let (flight, keys) = (case.in_flight, case.keys);
+    let flight = case.in_flight;
+    let keys = case.keys;
     println!("{}: {} / {}", case.name, server(case.subject), server(case.baseline));
     println!(
         "  {} in flight on {}, {}, {keys} key{}",
@@ -64,7 +65,7 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
     for (figure, value) in &measured.figures {
         line(case, measured, *figure, *value).print();
     }
-    if let (Some(_), false) = (case.target(Figure::SystemCalls), has(measured, Figure::SystemCalls)) {
+    if case.target(Figure::SystemCalls).is_some() && !has(measured, Figure::SystemCalls) {
         println!("  system calls     not measured: perf is missing, or may not count them (it wants root)");
     }
     if measured.failed > 0 {
@@ -85,7 +86,8 @@ pub(crate) fn counters(bytes: f64, as_json: bool) {
 }
 
 fn line(case: &Case, measured: &Measured, figure: Figure, value: f64) -> Line {
-    let (subject, baseline) = (&measured.subject, &measured.baseline);
+    let subject = &measured.subject;
+    let baseline = &measured.baseline;
     let us = |turn: &Turn| turn.median.as_secs_f64() * 1e6;
     let ms = |turn: &Turn| turn.p99.as_secs_f64() * 1e3;
     let (unit, of) = match figure {
@@ -145,7 +147,8 @@ fn has(measured: &Measured, figure: Figure) -> bool {
 
 fn json_of(case: &Case, measured: &Measured) -> Value {
     let turn = |turn: &Turn| {
-        let (median, p99) = (turn.median.as_secs_f64() * 1e6, turn.p99.as_secs_f64() * 1e6);
+        let median = turn.median.as_secs_f64() * 1e6;
+        let p99 = turn.p99.as_secs_f64() * 1e6;
         json!({ "per_second": turn.per_second, "cpu_us": turn.cpu, "p50_us": median, "p99_us": p99 })
     };
     let figures = measured.figures.iter().map(|(figure, value)| {

@@ -17,7 +17,8 @@ pub(crate) fn of_script(redis: &Redis, ask: impl FnOnce(), time: Duration) -> Op
     let mut connection = redis::Client::open(redis.url()).ok()?.get_connection().ok()?;
     let mut command = redis::Cmd::new();
     command.arg(script);
-    let (mut latency, begun) = (Histogram::default(), Instant::now());
+    let mut latency = Histogram::default();
+    let begun = Instant::now();
     while begun.elapsed() < time {
         let sent = Instant::now();
         command.exec(&mut connection).ok()?;
@@ -43,7 +44,8 @@ fn seen(redis: &Redis, ask: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
 
 /// Splits a line of `MONITOR` into its quoted arguments; non-text bytes are escaped as `\x00`.
 fn words(line: &str) -> Vec<Vec<u8>> {
-    let (mut words, mut rest) = (Vec::new(), line.bytes().skip_while(|byte| *byte != b'"'));
+    let mut words = Vec::new();
+    let mut rest = line.bytes().skip_while(|byte| *byte != b'"');
     while rest.next().is_some() {
         let mut word = Vec::new();
         loop {

@@ -52,14 +52,17 @@ impl Running {
     }
 
     pub(crate) fn tollgate(policy: Policy, store: &Store, flags: &[&str]) -> Self {
-        let (policies, url) = (Policies::of(&policy.text(true)), store.url());
+        let policies = Policies::of(&policy.text(true));
+        let url = store.url();
         // Generous: the machine is saturated, and calls that time out are not measured.
         let usual = ["--store", &url, "--store-timeout", "5s"];
         let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
         if !matches!(store, Store::Memory) {
             tollgate.wait_for_message("store connected");
         }
-        let (address, process, http) = (tollgate.grpc, tollgate.process.id(), Some(tollgate.http));
+        let address = tollgate.grpc;
+        let process = tollgate.process.id();
+        let http = Some(tollgate.http);
         Self { address, process, http, _server: Kind::Tollgate(tollgate, policies) }
     }
 

@@ -64,7 +64,8 @@ pub(crate) fn system_calls(process: u32, work: impl FnOnce()) -> Option<u64> {
     // the child's stdin ends it.
     let perf = perf.args(["--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut perf = perf.spawn().ok()?;
-    let (mut ask, answer) = (perf.stdin.take()?, perf.stdout.take()?);
+    let mut ask = perf.stdin.take()?;
+    let answer = perf.stdout.take()?;
     ask.write_all(b"counting?\n").ok()?;
     let mut echo = String::new();
     let is_counting = BufReader::new(answer).read_line(&mut echo).is_ok_and(|bytes| bytes > 0);

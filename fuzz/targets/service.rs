@@ -121,7 +121,9 @@ fn talkative() -> AnswerStyle {
 }
 
 fn no_more_than_the_limit_is_left(status: &Status<'_>) {
-    if let (Some((limit, window)), Some(remaining)) = (status.limit(), status.remaining()) {
+    if let Some((limit, window)) = status.limit()
+        && let Some(remaining) = status.remaining()
+    {
         let most = match limit.algorithm() {
             Algorithm::Gcra(gcra) => gcra.burst(),
             Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),

@@ -132,7 +132,8 @@ impl Connections {
             state.leaving = state.leaving.saturating_add(1);
         }
         state.admitted = state.admitted.saturating_add(1);
-        let (number, activity) = (state.tick(), Activity::New(state.admitted));
+        let number = state.tick();
+        let activity = Activity::New(state.admitted);
         let eviction = Arc::<Eviction>::default();
         state.open.insert(number, OpenConnection { since: number, activity, eviction: Arc::clone(&eviction) });
         Arc::new(TrackedConnection { number, all: Arc::clone(self), eviction })
@@ -192,7 +193,8 @@ mod tests {
     #[test]
     fn a_connection_whose_request_is_answered_gives_way_where_no_other_is_idle() {
         let connections = Connections::new(2);
-        let (first, second) = (connections.admit(), connections.admit());
+        let first = connections.admit();
+        let second = connections.admit();
         let under_way = [first.begin(), second.begin()];
         let third = connections.admit();
         assert_eq!((is_closed(&first), is_closed(&second), is_closed(&third)), (true, false, false));

@@ -66,7 +66,9 @@ impl AccessGuard {
         let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
         let Some(times) = logged.and_then(|(_, throttle)| throttle.due()) else { return };
         let LoggedRequest { peer, method, path } = asked;
-        let (kind, status, why) = (kind.name(), refusal.status().as_u16(), refusal.text());
+        let kind = kind.name();
+        let status = refusal.status().as_u16();
+        let why = refusal.text();
         match wanted {
             Right::Write => {
                 warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: write refused");
@@ -115,10 +117,7 @@ pub(super) async fn reads(State(guard): State<Arc<AccessGuard>>, mut request: Re
 
 /// Admits clients that may see pages.
 pub(super) async fn pages(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
-    let admitted = match guard.rights.open_pages {
-        true => Ok(()),
-        false => admit(&guard.rights, &request, Right::Read).map(drop),
-    };
+    let admitted = if guard.rights.open_pages { Ok(()) } else { admit(&guard.rights, &request, Right::Read).map(drop) };
     match admitted.and_then(|()| check_host(&guard.rights, request.headers())) {
         Ok(()) => answer(next, request).await,
         Err((kind, refusal)) => {

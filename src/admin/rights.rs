@@ -98,7 +98,8 @@ impl AdminRights {
     /// Returns the name and the right of a secret. Compares it with every token, so that the time
     /// taken does not depend on the position of a match.
     pub(super) fn of_secret(&self, secret: &str) -> Option<(String, Right)> {
-        let (shown, mut found) = (digest(secret), None);
+        let shown = digest(secret);
+        let mut found = None;
         for token in self.tokens.read().iter() {
             if bool::from(token.digest.ct_eq(&shown)) {
                 found = Some((token.name.clone(), token.right));

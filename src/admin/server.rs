@@ -87,8 +87,10 @@ impl HttpServer {
     /// the one that has been idle longest or, if all are being answered, answered longest.
     pub(super) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
         let Self { listener, port, connections, handshake, metrics } = self;
-        let (connections, open) = (Connections::new(connections), metrics.http.connections(port));
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let connections = Connections::new(connections);
+        let open = metrics.http.connections(port);
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
         let shared = Arc::new(ListenerState { port, handshake, metrics, router, stop: stop.clone() });
         let accept = async {
             let failed = LogThrottle::default();
@@ -105,7 +107,8 @@ impl HttpServer {
                     }
                 };
                 let connection = connections.admit();
-                let (shared, open) = (Arc::clone(&shared), open.clone());
+                let shared = Arc::clone(&shared);
+                let open = open.clone();
                 tasks.spawn(async move {
                     open.inc();
                     tokio::select! {

@@ -93,7 +93,8 @@ impl Calendar {
         };
         loop {
             let next = first.checked_add(length).ok()?;
-            let (start, end) = (self.midnight(first)?, self.midnight(next)?);
+            let start = self.midnight(first)?;
+            let end = self.midnight(next)?;
             // If clocks are set back across midnight, the previous day's date occurs a second time.
             if now < end {
                 return Some((start, end));
@@ -176,8 +177,8 @@ mod tests {
             for change in changes.take_while(in_range).filter(near_midnight) {
                 let change = u64::try_from(change.as_microsecond()).unwrap();
                 for (unit, after) in [(Day, 0), (Day, 1_800_000_000), (Week, 0), (Month, 60_000_000), (Year, 0)] {
-                    let (calendar, now) =
-                        (Calendar::new(unit, name.as_str()).unwrap(), Timestamp::from_micros(change + after));
+                    let calendar = Calendar::new(unit, name.as_str()).unwrap();
+                    let now = Timestamp::from_micros(change + after);
                     let (start, end) = calendar.bounds(now);
                     assert!(start <= now && now < end, "{} {unit:?} {now:?}", name.as_str());
                     assert_eq!(calendar.bounds(start), (start, end), "{} {unit:?}", name.as_str());

@@ -149,7 +149,8 @@ impl Gcra {
     /// Returns the constants for a script.
     pub fn constants(&self) -> Constants {
         let many = self.interval.times(1 << 16).min(Backlog { whole: MAX_BACKLOG, part: 0 });
-        let (full, deepest) = (self.full, self.deepest);
+        let full = self.full;
+        let deepest = self.deepest;
         Constants { parts: self.interval.parts, one: self.interval.times(1), many, full, deepest }
     }
 
@@ -205,7 +206,9 @@ impl Gcra {
         denied: Option<u64>,
         now: Timestamp,
     ) -> impl Iterator<Item = WindowReport> + 'a {
-        let (backlog, interval, burst) = (state.backlog(now), self.interval_of(state), u64::from(self.burst));
+        let backlog = state.backlog(now);
+        let interval = self.interval_of(state);
+        let burst = u64::from(self.burst);
         let remaining = burst.saturating_sub(interval.hits_rounded_up(backlog));
         // The backlog drains at the rate of the last write until the next one.
         let retry_after = denied

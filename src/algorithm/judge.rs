@@ -108,7 +108,10 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
     let mut written: Few<bool> = counters.iter().map(|_| false).collect();
     for (question, verdict) in questions.iter().zip(&verdicts) {
         let counter = question.counter.and_then(|index| Some((counters.get_mut(index)?, written.get_mut(index)?)));
-        let (Some((state, written)), false) = (counter, matches!(verdict, Verdict::Unknown(_))) else { continue };
+        let Some((state, written)) = counter else { continue };
+        if matches!(verdict, Verdict::Unknown(_)) {
+            continue;
+        }
         let charged = charges(question.limit.charge_mode(), *verdict == Verdict::Allowed, overall);
         let took = question.write(state, charged, now).unwrap_or(false);
         *written |= question.tally(state, took, *verdict) || took;
@@ -154,7 +157,8 @@ fn look(questions: &[Question<'_>], counters: &[State], repeats: &mut [Repeat], 
         let state = repeat.as_ref().and_then(|repeat| repeat.draft.as_ref()).or_else(|| counters.get(index));
         let verdict = state.map(|state| question.verdict(state, now)).and_then(Result::ok);
         verdicts.push(verdict.unwrap_or(Verdict::Unknown(question.limit.on_store_error())));
-        let (Some(repeat), Some(verdict)) = (repeat, verdict) else { continue };
+        let Some(repeat) = repeat else { continue };
+        let Some(verdict) = verdict else { continue };
         repeat.draft = repeat.draft.take().or_else(|| counters.get(index).cloned());
         if let Some(state) = &mut repeat.draft {
             let seen = is_seen(question.limit.charge_mode(), verdict == Verdict::Allowed);

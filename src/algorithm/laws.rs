@@ -62,7 +62,9 @@ fn traces() -> impl Strategy<Value = Vec<(u64, u32)>> {
 
 /// Runs a trace, charging allowed hits. Returns the admitted (time, hits), the counter and `now`.
 fn run(limit: &Limit, trace: &[(u64, u32)]) -> (Vec<(u64, u64)>, State, u64) {
-    let (mut state, mut now, mut admitted) = (limit.unused(), 0, vec![]);
+    let mut state = limit.unused();
+    let mut now = 0;
+    let mut admitted = vec![];
     for (step, hits) in trace {
         now += step;
         if limit.allows(&state, (*hits).into(), at(now)).unwrap() {
@@ -79,7 +81,8 @@ proptest! {
         let limit = limit(algorithm, Charge::Admitted);
         let (admitted, ..) = run(&limit, &trace);
         for window in limit.windows() {
-            let (allowed, period) = (u64::from(window.limit()), window.period().get());
+            let allowed = u64::from(window.limit());
+            let period = window.period().get();
             for (from, _) in &admitted {
                 let taken = |begin: u64| -> u64 {
                     let inside = |t: &u64| (begin..begin + period).contains(&(START + t));
@@ -119,7 +122,8 @@ proptest! {
         let (_, state, now) = run(&limit, &trace);
         let until = limit.matters_until(&state).unwrap().max(at(now));
         for n in 0..14 {
-            let (used, unused) = (limit.allows(&state, n, until), limit.allows(&limit.unused(), n, until));
+            let used = limit.allows(&state, n, until);
+            let unused = limit.allows(&limit.unused(), n, until);
             prop_assert_eq!(used, unused);
         }
     }
@@ -154,14 +158,16 @@ proptest! {
     ) {
         let limit = limit(algorithm, Charge::Admitted);
         let (_, state, now) = run(&limit, &trace);
-        let (mut with, mut without) = (state.clone(), state);
+        let mut with = state.clone();
+        let mut without = state;
         let receipt = limit.charge(&mut with, hits, at(now)).unwrap();
         for state in [&mut with, &mut without] {
             limit.charge(state, other, at(now + wait)).unwrap();
         }
         limit.take_back(&mut with, receipt, at(now + wait)).unwrap();
         let later = at(now + wait);
-        let (with, without) = (limit.report(&with, None, later).unwrap(), limit.report(&without, None, later).unwrap());
+        let with = limit.report(&with, None, later).unwrap();
+        let without = limit.report(&without, None, later).unwrap();
         prop_assert!(with.remaining <= without.remaining, "it undid more than its own");
         prop_assert!(wait > 0 || with.remaining == without.remaining, "at once, it undoes all of its own");
     }
@@ -195,7 +201,8 @@ proptest! {
         let limit = limit(Algorithm::Gcra(Gcra::new(window(rate, period), Some(capacity), None).unwrap()), Charge::Admitted);
         let mut state = limit.unused();
         // Tokens in units of 1/period of a token, so that a microsecond refills `rate` units.
-        let (mut now, full) = (0u64, u128::from(capacity) * u128::from(period));
+        let mut now = 0u64;
+        let full = u128::from(capacity) * u128::from(period);
         let mut tokens = full;
         for (step, hits) in trace {
             now += step;
@@ -214,10 +221,12 @@ proptest! {
     #[test]
     fn a_changed_rate_keeps_the_hits_used(old in 1u32..5_000, new in 1u32..5_000, period in periods(), used in 1u64..2_000) {
         let rate = |l| limit(Algorithm::Gcra(Gcra::new(window(l, period), Some(4_000), None).unwrap()), Charge::Always);
-        let (old, new) = (rate(old), rate(new));
+        let old = rate(old);
+        let new = rate(new);
         let mut state = old.unused();
         old.charge(&mut state, used, at(0)).unwrap();
-        let (before, after) = (old.report(&state, None, at(0)).unwrap(), new.report(&state, None, at(0)).unwrap());
+        let before = old.report(&state, None, at(0)).unwrap();
+        let after = new.report(&state, None, at(0)).unwrap();
         prop_assert!(before.remaining.abs_diff(after.remaining) <= 1 && after.remaining <= before.remaining);
     }
 

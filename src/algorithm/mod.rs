@@ -145,7 +145,8 @@ impl Limit {
             Charge::Afterwards => Some("afterwards"),
             Charge::Admitted | Charge::Blamed => None,
         };
-        if let (Algorithm::SlidingLog(_), Some(charge)) = (&algorithm, unbounded) {
+        let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
+        if is_log && let Some(charge) = unbounded {
             return Err(QuotaError::LogCharge { charge });
         }
         let ban = algorithm.windows().iter().any(|window| window.limit() == 0);
@@ -256,12 +257,11 @@ impl Limit {
     pub fn charge(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<Receipt, Unreadable> {
         let now = state.clamp(now);
         let of_grant = state.grants(hits, now) && !self.has_room(state, hits, now)?;
-        let at = match of_grant {
-            true => state.take_of_grant(hits).unwrap_or(now),
-            false => {
-                with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?;
-                now
-            }
+        let at = if of_grant {
+            state.take_of_grant(hits).unwrap_or(now)
+        } else {
+            with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?;
+            now
         };
         state.compact(self, now);
         Ok(Receipt { at, hits, of_grant })
@@ -293,7 +293,7 @@ impl Limit {
             false if state.is_invalidated_by_reset(receipt) => false,
             false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
                 limit.take_back(counter, receipt, now)
-            })?,
+            })?
         };
         if took {
             state.compact(self, now);

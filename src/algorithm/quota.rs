@@ -153,10 +153,12 @@ impl Report {
     /// those of all windows.
     pub(super) fn of_binding(windows: &[Window], denied: bool, reports: impl Iterator<Item = WindowReport>) -> Self {
         // The larger the rank, the more the window binds.
-        let rank = |report: &WindowReport| match (denied, report.retry_after) {
-            (true, None) => u64::MAX,
-            (true, Some(wait)) => wait.get(),
-            (false, _) => u64::MAX.saturating_sub(report.remaining),
+        let rank = |report: &WindowReport| {
+            if denied {
+                report.retry_after.map_or(u64::MAX, Micros::get)
+            } else {
+                u64::MAX.saturating_sub(report.remaining)
+            }
         };
         let mut remaining = u64::MAX;
         let reports = reports.inspect(|report| remaining = remaining.min(report.remaining));

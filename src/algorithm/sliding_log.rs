@@ -141,7 +141,8 @@ impl SlidingLog {
         now: Timestamp,
     ) -> impl Iterator<Item = WindowReport> + 'a {
         self.windows.iter().map(move |window| {
-            let (period, limit) = (window.period(), u64::from(window.limit()));
+            let period = window.period();
+            let limit = u64::from(window.limit());
             let used = state.used(period, now);
             WindowReport {
                 remaining: limit.saturating_sub(used),

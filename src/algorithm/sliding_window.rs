@@ -71,7 +71,8 @@ impl SlidingWindow {
             return Err(QuotaError::Buckets { found: buckets });
         }
         let width_of = |window: &Window| {
-            let (period, count) = (window.period(), u64::from(buckets));
+            let period = window.period();
+            let count = u64::from(buckets);
             let width = period.get().div_ceil(count);
             let covered = width.saturating_mul(count);
             if covered.saturating_mul(100) > period.get().saturating_mul(101) {
@@ -147,7 +148,8 @@ impl SlidingWindow {
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
         let mut took = false;
         for (ring, width) in state.rings.iter_mut().zip(&self.widths) {
-            let (index, current) = (receipt.at.index(*width), now.index(*width));
+            let index = receipt.at.index(*width);
+            let current = now.index(*width);
             if let Some(bucket) = ring.iter_mut().find(|b| b.index == index && self.is_live(index, current)) {
                 took |= bucket.hits.min(receipt.hits) > 0;
                 bucket.hits = bucket.hits.saturating_sub(receipt.hits);
@@ -193,7 +195,8 @@ impl SlidingWindow {
     }
 
     fn views<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = View<'a>> {
-        let (span, estimate) = (u64::from(self.buckets), self.estimate);
+        let span = u64::from(self.buckets);
+        let estimate = self.estimate;
         self.windows.iter().zip(&self.widths).zip(&state.rings).map(move |((window, width), ring)| {
             let current = now.index(*width);
             let gone = ring.partition_point(|bucket| !self.is_live(bucket.index, current));

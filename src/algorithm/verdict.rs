@@ -59,7 +59,11 @@ pub enum Overall {
 /// fails the request. Else, the request is denied if an enforced limit counts as denying, or if
 /// there are votes and all of them deny.
 pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) -> Overall {
-    let (mut denied, mut failed, mut presumed, mut votes, mut passes) = (false, false, false, 0u32, 0u32);
+    let mut denied = false;
+    let mut failed = false;
+    let mut presumed = false;
+    let mut votes = 0u32;
+    let mut passes = 0u32;
     for (role, verdict) in limits {
         match (role, verdict) {
             (_, Verdict::Refund) => continue,

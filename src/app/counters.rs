@@ -33,7 +33,8 @@ pub(super) fn deadline() -> Instant {
 /// Returns the callers that used up the counter of a descriptor.
 pub(super) async fn who(service: &WorkerService, domain: &str, descriptor: &str) -> Result<CounterUsers, ApiError> {
     let snapshot = service.limiter().snapshot();
-    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let mut keys = KeyBuffer::default();
+    let owned = read(descriptor)?;
     let entries = owned.entries();
     let (rule, key, _) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let rule_path = rule.path().to_owned();
@@ -48,7 +49,8 @@ pub(super) async fn who(service: &WorkerService, domain: &str, descriptor: &str)
 /// Returns the state of the counter of a descriptor, and the callers that used it up.
 pub(super) async fn inspect(service: &WorkerService, domain: &str, descriptor: &str) -> Result<CounterView, ApiError> {
     let snapshot = service.limiter().snapshot();
-    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let mut keys = KeyBuffer::default();
+    let owned = read(descriptor)?;
     let entries = owned.entries();
     let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let limit = limit_of(rule)?;
@@ -82,7 +84,8 @@ pub(super) async fn change(
     audit: &AuditEntry,
 ) -> Result<Changed, ApiError> {
     let snapshot = service.limiter().snapshot();
-    let (mut keys, owned) = (KeyBuffer::default(), read(descriptor)?);
+    let mut keys = KeyBuffer::default();
+    let owned = read(descriptor)?;
     let entries = owned.entries();
     let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     audit.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));

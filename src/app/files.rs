@@ -97,14 +97,18 @@ impl ConnectionLimits {
     fn divide(files: Option<usize>, needs: FileNeeds) -> Result<Self, usize> {
         let most_stats = if needs.has_stats { STATS_CONNECTIONS } else { 0 };
         let Some(all) = files else {
-            let (http, admin, stats) = (PUBLIC_CONNECTIONS, ADMIN_CONNECTIONS, most_stats);
+            let http = PUBLIC_CONNECTIONS;
+            let admin = ADMIN_CONNECTIONS;
+            let stats = most_stats;
             return Ok(Self { grpc: needs.grpc, http, admin, stats, files, wanted: needs.grpc.total });
         };
         // A store with many servers must not use up a low limit.
         let own = needs.own.saturating_add(needs.store.min(all / 4));
         let rest = all.saturating_sub(own);
         let part = |most: usize, of: usize| rest.checked_div(of).unwrap_or_default().max(LEAST_HTTP).min(most);
-        let (http, admin, stats) = (part(PUBLIC_CONNECTIONS, 8), part(ADMIN_CONNECTIONS, 16), part(most_stats, 16));
+        let http = part(PUBLIC_CONNECTIONS, 8);
+        let admin = part(ADMIN_CONNECTIONS, 16);
+        let stats = part(most_stats, 16);
         let left = rest.saturating_sub(http).saturating_sub(admin).saturating_sub(stats);
         // If there are too few for all, a ninth is reserved for connections closing after GOAWAY.
         let leaving = needs.grpc.leaving.min(left.saturating_sub(needs.grpc.total).max(left / 9));
@@ -120,7 +124,9 @@ impl ConnectionLimits {
     /// Warns if the settings request more connections than fit.
     pub(super) fn announce(&self) {
         let Self { grpc: ConnectionBounds { total, .. }, wanted, files, .. } = self;
-        if let (Some(files), true) = (files, total < wanted) {
+        if let Some(files) = files
+            && total < wanted
+        {
             warn!(
                 "--max-connections {wanted} exceeds the limit of open files (RLIMIT_NOFILE {files}); \
                  gRPC connections are limited to {total}"

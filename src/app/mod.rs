@@ -95,8 +95,10 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let statistics = StatisticsServices::new(settings.stats.clone());
     let metrics = statistics.metrics(settings.observation.max_rules);
     let sending = statistics.send(&metrics)?;
-    let (shared, health) = (ProcessParts::new(&settings, metrics), Health::new().await);
-    let (installer, facts) = (Installer::new(&shared, &settings.policy.options), Arc::clone(&shared.facts));
+    let shared = ProcessParts::new(&settings, metrics);
+    let health = Health::new().await;
+    let installer = Installer::new(&shared, &settings.policy.options);
+    let facts = Arc::clone(&shared.facts);
     let read = installer.begin(prepared.policies);
     let try_out = candidates::begin(&settings.policy, &installer)?;
     let ((mirroring, is_serving), ended) = (readiness::mirror(&facts, &health).await, CancellationToken::new());
@@ -112,7 +114,8 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let workers =
         Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
     connections.announce();
-    let (Listeners { public, admin }, are_examples) = (prepared.listeners, settings.policy.are_examples);
+    let Listeners { public, admin } = prepared.listeners;
+    let are_examples = settings.policy.are_examples;
     let end = || ended.clone().cancelled_owned();
     let decide = json::decide(&service, &settings.limits, registry.budget(), !settings.allowances.is_empty())?;
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());

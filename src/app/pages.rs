@@ -8,7 +8,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// Returns all pages.
 pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<PlainPage> {
-    let (policies, metrics) = (Arc::clone(policies), Arc::clone(metrics));
+    let policies = Arc::clone(policies);
+    let metrics = Arc::clone(metrics);
     let rlconfig = move || policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing());
     let stats = move || stats(&metrics);
     vec![
@@ -18,7 +19,8 @@ pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<PlainP
 }
 
 fn stats(metrics: &Metrics) -> String {
-    let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+    let name = env!("CARGO_PKG_NAME");
+    let version = env!("CARGO_PKG_VERSION");
     let counted = match metrics.stats() {
         Some(stats) => stats.text(),
         None => metrics.render().unwrap_or_else(|error| error.to_string()),

@@ -28,7 +28,8 @@ pub(super) struct First {
 impl First {
     /// Reads and compiles the configured files.
     pub(super) fn load(settings: &Settings) -> Self {
-        let (policy, is_remote) = (&settings.policy, settings.xds.is_some());
+        let policy = &settings.policy;
+        let is_remote = settings.xds.is_some();
         if policy.places.paths.is_empty() && !is_remote {
             let why = "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies";
             return Self { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
@@ -75,7 +76,9 @@ pub(super) async fn follow(settings: PolicySettings, known: SourceReading, insta
     // Compiling and comparing policies takes time, and must not block other tasks of this runtime.
     let load = async {
         while finds.changed().await.is_ok() {
-            let (read, installer, options) = (finds.borrow_and_update().clone(), installer.clone(), settings.options);
+            let read = finds.borrow_and_update().clone();
+            let installer = installer.clone();
+            let options = settings.options;
             let load = move || read.into_iter().for_each(|read| installer.changed(read, &options));
             if let Err(error) = tokio::task::spawn_blocking(load).await {
                 error!("policy reload failed: {error}");

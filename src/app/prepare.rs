@@ -63,7 +63,7 @@ impl Public {
         announce("grpc", grpc.endpoint());
         announce("http", http.local_addr());
         self.admin.into_iter().for_each(|address| announce("admin", Ok(address)));
-        if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
+        if are_examples && let Ok(Endpoint::Tcp(address)) = grpc.endpoint() {
             let port = address.port();
             info!(
                 "serving the examples in config/policies; try: \
@@ -94,7 +94,9 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
     let open_files = files::raise_limit();
     let policies = First::load(settings);
-    if let (Some(problem), false) = (policies.problem(), settings.readiness.start_without_policy) {
+    if !settings.readiness.start_without_policy
+        && let Some(problem) = policies.problem()
+    {
         problems.0.push(problem.to_owned());
     }
     let listeners = bind(&settings.listen, &mut problems).await;

@@ -34,10 +34,12 @@ pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<Proces
 
 /// Returns the policy state that readiness requires.
 fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
-    match (settings.ready_while_policy, settings.ready_without_policy) {
-        (true, _) => PolicyRequirement::Policy,
-        (false, true) => PolicyRequirement::NoPolicy,
-        (false, false) => PolicyRequirement::Load,
+    if settings.ready_while_policy {
+        PolicyRequirement::Policy
+    } else if settings.ready_without_policy {
+        PolicyRequirement::NoPolicy
+    } else {
+        PolicyRequirement::Load
     }
 }
 
@@ -75,8 +77,10 @@ pub(super) fn follow_store(
     service: &Arc<WorkerService>,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
-    let (stores, facts) = (shared.stores.clone(), Arc::clone(&shared.facts));
-    let (service, ready_while_store) = (Arc::clone(service), settings.ready_while_store);
+    let stores = shared.stores.clone();
+    let facts = Arc::clone(&shared.facts);
+    let service = Arc::clone(service);
+    let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
         let Some(store) = service.limiter().store().redis() else { return };
         let mut reached = std::pin::pin!(async {
@@ -85,13 +89,15 @@ pub(super) fn follow_store(
         });
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut is_reached, mut before) = (false, StoreState::NotReached);
+        let mut is_reached = false;
+        let mut before = StoreState::NotReached;
         loop {
             tokio::select! {
                 () = &mut reached, if !is_reached => is_reached = true,
                 _ = ticks.tick() => {}
             }
-            let (replica, missing_rights) = (store.replica(), store.missing_rights());
+            let replica = store.replica();
+            let missing_rights = store.missing_rights();
             let state = match (&replica, &missing_rights) {
                 (Some(_), _) => StoreState::Replica,
                 (None, Some(_)) => StoreState::Forbidden,

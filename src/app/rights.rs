@@ -33,9 +33,10 @@ impl Admission {
     pub(super) fn load(settings: &AdminSettings, is_loopback: bool) -> Result<Self, Vec<String>> {
         let contents = read(settings);
         let tokens = tokens(settings, &contents)?;
-        let rights = match settings.is_open() && is_loopback {
-            true => AdminRights::of_loopback(settings.open_pages),
-            false => AdminRights::of_tokens(tokens, settings.open_pages),
+        let rights = if settings.is_open() && is_loopback {
+            AdminRights::of_loopback(settings.open_pages)
+        } else {
+            AdminRights::of_tokens(tokens, settings.open_pages)
         };
         Ok(Self { settings: settings.clone(), contents, rights: Arc::new(rights) })
     }
@@ -77,7 +78,8 @@ fn read(settings: &AdminSettings) -> RightsFiles {
 fn tokens(settings: &AdminSettings, contents: &RightsFiles) -> Result<Vec<Token>, Vec<String>> {
     let files = [(&settings.token_file, "writer", Right::Write), (&settings.read_token_file, "reader", Right::Read)];
     let files = files.into_iter().filter_map(|(path, unnamed, right)| Some((path.as_ref()?, unnamed, right)));
-    let (mut tokens, mut problems) = (Vec::new(), Vec::new());
+    let mut tokens = Vec::new();
+    let mut problems = Vec::new();
     for ((path, unnamed, right), text) in files.zip(contents) {
         let read = text.clone().and_then(|text| {
             Token::read(&text, unnamed, right).map_err(|problem| format!("{}: {problem}", path.display()))

@@ -106,7 +106,8 @@ impl Serving {
         let service = service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
         let service = Arc::new(service.with_request_log(self.request_log.clone()));
         self.services.0.lock().push(Arc::downgrade(&service));
-        let (asking, connected) = (Arc::clone(&service), Arc::clone(&self.connected));
+        let asking = Arc::clone(&service);
+        let connected = Arc::clone(&self.connected);
         tokio::spawn(async move {
             asking.limiter().store().connected().await;
             connected.add_permits(1);
@@ -117,14 +118,17 @@ impl Serving {
     /// Serves connections until there are no more; once `drain` is cancelled, they only finish
     /// their pending calls.
     pub(super) async fn serve(self: Arc<Self>, incoming: mpsc::Receiver<Accepted>, drain: CancellationToken) {
-        let (service, metrics) = (self.service(), Arc::clone(&self.shared.metrics));
-        let (bounds, allowances) = (self.limits.message, Arc::clone(&self.allowances));
+        let service = self.service();
+        let metrics = Arc::clone(&self.shared.metrics);
+        let bounds = self.limits.message;
+        let allowances = Arc::clone(&self.allowances);
         let budget = Arc::clone(&self.budget);
         let offered = Offered { bounds, allowances, has_reflection: self.has_reflection };
         let services = GrpcServices::new(Arc::clone(&service), &self.health, offered, budget, Arc::clone(&metrics));
         match services {
             Ok(services) => {
-                let (lifetime, budget) = (self.limits.lifetime, Arc::clone(&self.budget));
+                let lifetime = self.limits.lifetime;
+                let budget = Arc::clone(&self.budget);
                 let server = TransportServer {
                     lifetime,
                     tls: self.tls.clone(),
@@ -142,7 +146,8 @@ impl Serving {
 
     /// Waits until the services of all workers and of HTTP are connected to their stores.
     pub(super) fn all_connected(&self) -> impl Future<Output = ()> + use<> {
-        let (connected, services) = (Arc::clone(&self.connected), self.limits.workers.saturating_add(1));
+        let connected = Arc::clone(&self.connected);
+        let services = self.limits.workers.saturating_add(1);
         async move {
             let _ = connected.acquire_many(u32::try_from(services).unwrap_or(u32::MAX)).await;
         }

@@ -58,7 +58,8 @@ impl StatisticsServices {
         metrics: &Arc<Metrics>,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Option<JoinHandle<()>> {
-        let (listener, stats) = (listener?, Arc::clone(metrics.stats()?));
+        let listener = listener?;
+        let stats = Arc::clone(metrics.stats()?);
         announce("stats", listener.local_addr());
         let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
         let path = self.settings.prometheus?.path;

@@ -83,7 +83,8 @@ impl Stores {
             // Leases would save nothing here.
             StoreLocation::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
             StoreLocation::Redis(options) => {
-                let (store, metrics) = (self.connect_redis(options), || Arc::clone(&self.metrics));
+                let store = self.connect_redis(options);
+                let metrics = || Arc::clone(&self.metrics);
                 match &self.denials {
                     Some(denials) => {
                         AnyStore::Remembering(Leases::new(DenyCache::new(store, Arc::clone(denials)), metrics()))
@@ -188,7 +189,10 @@ impl Stores {
 
     /// Counts the processes on the same store, unless their number is configured.
     async fn count_replicas(&self) {
-        let (StoreLocation::Redis(options), None) = (&self.settings.place, self.settings.replicas) else { return };
+        let StoreLocation::Redis(options) = &self.settings.place else { return };
+        if self.settings.replicas.is_some() {
+            return;
+        }
         let store = self.connect_redis(options);
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

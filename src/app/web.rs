@@ -39,7 +39,8 @@ pub(super) fn serve_public(
     decide: Decide,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    let (facts, metrics) = (Arc::clone(&shared.facts), Arc::clone(&shared.metrics));
+    let facts = Arc::clone(&shared.facts);
+    let metrics = Arc::clone(&shared.metrics);
     let listener = listener.into_std()?;
     threads::spawn("http", move || async move {
         match TcpListener::from_std(listener) {

@@ -49,7 +49,9 @@ impl Workers {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (queue, incoming) = mpsc::channel(BACKLOG);
             // A child token has a lock of its own, so cores do not contend for it.
-            let (serve, drain, abort) = (serve.clone(), workers.drain.child_token(), workers.abort.clone());
+            let serve = serve.clone();
+            let drain = workers.drain.child_token();
+            let abort = workers.abort.clone();
             // Created on the worker thread, so that the future of a worker need not be `Send`.
             let work = move || async move {
                 tokio::select! {
@@ -114,11 +116,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_panics_does_not_end_the_wait_for_the_others() {
-        let (panicked, finished) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let panicked = CancellationToken::new();
+        let finished = Arc::new(AtomicBool::new(false));
         let workers = Workers::start(2, {
             let finished = Arc::clone(&finished);
             move |_, drain: CancellationToken| {
-                let (panicked, finished) = (panicked.clone(), Arc::clone(&finished));
+                let panicked = panicked.clone();
+                let finished = Arc::clone(&finished);
                 async move {
                     drain.cancelled().await;
                     if std::thread::current().name() == Some("grpc-0") {

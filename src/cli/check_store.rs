@@ -62,7 +62,8 @@ impl CheckStore {
 }
 
 fn text(findings: &[StoreFinding]) -> String {
-    let (mut text, mut server) = (String::new(), "");
+    let mut text = String::new();
+    let mut server = "";
     for finding in findings {
         if finding.server != server {
             server = &finding.server;

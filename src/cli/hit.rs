@@ -134,7 +134,8 @@ impl Hit {
             );
             return format!("{code}, {}", if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none });
         };
-        let (hits, wait) = (self.hits.unwrap_or(1), status.duration_until_reset.as_ref().map(|wait| wait.seconds));
+        let hits = self.hits.unwrap_or(1);
+        let wait = status.duration_until_reset.as_ref().map(|wait| wait.seconds);
         let is_over = status.code == i32::from(Code::OverLimit);
         let details = match (is_over, wait) {
             (_, _) if limit.requests_per_unit == 0 => ": a limit of 0 denies every hit".to_owned(),

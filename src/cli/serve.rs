@@ -104,7 +104,8 @@ async fn serve(
     settings.memory.warnings().iter().for_each(|warning| warn!("{warning}"));
     info!(memory = %settings.memory, request = settings.limits.message_room(), "bounds");
     // Installed once and kept: a second signal is caught and has no effect.
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     // SIGHUP shuts down as well: policies reload when their files change, so there is nothing to
     // reload on it.
     let mut hang_up = signal(SignalKind::hangup())?;

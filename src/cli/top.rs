@@ -139,10 +139,12 @@ impl TopArgs {
 }
 
 fn rule_row(rule: &RuleView) -> [String; 9] {
-    let (RateView { allowed, denied, near, shadow_denied }, minute) = (rule.rates.second, rule.rates.minute);
+    let RateView { allowed, denied, near, shadow_denied } = rule.rates.second;
+    let minute = rule.rates.minute;
     let [allowed, denied, near, shadow] = [allowed, denied, near, shadow_denied].map(rate);
     let limit = rule.limit.clone().unwrap_or_else(|| "unlimited".to_owned());
-    let (domain, path) = (rule.domain.clone(), rule.rule.clone());
+    let domain = rule.domain.clone();
+    let path = rule.rule.clone();
     [domain, path, limit, allowed, denied, near, shadow, rate(minute.allowed), rate(minute.denied)]
 }
 

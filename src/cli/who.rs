@@ -106,7 +106,9 @@ impl WhoArgs {
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await;
         connected.map_err(|_| format!("cannot connect to --store within {CONNECT_TIMEOUT:?}"))?;
         let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
-        if let (Some(only), Some(policy)) = (&self.only, policies.find(&self.domain)) {
+        if let Some(only) = &self.only
+            && let Some(policy) = policies.find(&self.domain)
+        {
             let (key, value) = only.split_once('=').unwrap_or((only, ""));
             let entry = [key.as_bytes(), b"=", &policy.shown(rule, value.as_bytes())].concat();
             tallies.retain(|tally| *tally.entry == *entry);

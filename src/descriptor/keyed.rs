@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn one_key_makes_one_name_of_a_value_and_another_key_another() {
-        let (own, other) = (Keyed::new(&HashKey::of(b"own")), Keyed::new(&HashKey::of(b"other")));
+        let own = Keyed::new(&HashKey::of(b"own"));
+        let other = Keyed::new(&HashKey::of(b"other"));
         assert_eq!(own.shown(b"ann"), Keyed::new(&HashKey::of(b" own\n")).shown(b"ann"), "white space is none of it");
         assert_ne!(own.shown(b"ann"), other.shown(b"ann"));
         assert_ne!(own.shown(b"ann"), own.shown(b"bob"));
@@ -119,7 +120,8 @@ mod tests {
                 .iter()
                 .all(|text| !Keyed::is_shown(text.as_bytes()))
         );
-        let (shown, counted) = (own.shown(b"ann"), own.of_counter::<SHOWN_BYTES>(b"ann"));
+        let shown = own.shown(b"ann");
+        let counted = own.of_counter::<SHOWN_BYTES>(b"ann");
         assert!(!shown.contains(&format!("{:02x}{:02x}", counted[0], counted[1])));
     }
 

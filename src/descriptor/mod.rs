@@ -288,7 +288,8 @@ mod tests {
     #[test]
     fn long_text_stands_as_a_digest_that_no_text_can_imitate() {
         let rule = Identity::of([b"rule".as_slice()]);
-        let (short, long) = (key(&rule, &[&[7; 63]], None), key(&rule, &[&[7; 64]], None));
+        let short = key(&rule, &[&[7; 63]], None);
+        let long = key(&rule, &[&[7; 64]], None);
         assert_eq!((short.len(), long.len()), (PREFIX_BYTES + 64, PREFIX_BYTES + DIGEST_BYTES));
         let imitation = &long[PREFIX_BYTES + 1..];
         assert_ne!(key(&rule, &[imitation], None), long);

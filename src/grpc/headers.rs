@@ -56,7 +56,8 @@ fn choose<'a>(answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>) -> Op
 /// Returns the values of `RateLimit-Policy` and `RateLimit`, as lists of structured fields (RFC
 /// 9651): the limits and their current state. Both are empty if no descriptor has a limit.
 fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, String) {
-    let (mut policies, mut limits) = (Vec::<String>::new(), Vec::new());
+    let mut policies = Vec::<String>::new();
+    let mut limits = Vec::new();
     let limited = statuses.iter().zip(answers).filter_map(|(status, answer)| Some((status, answer, status.limit()?.1)));
     for (status, answer, window) in limited.take(MAX_ITEMS) {
         let name = quoted(status.rule().map_or("override", |rule| rule.name().unwrap_or(rule.path())));

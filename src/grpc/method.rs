@@ -29,7 +29,8 @@ impl<S: Store> RateLimitService for Method<S> {
         let time = header("grpc-timeout").and_then(budget);
         let rights = extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none);
         let mut recording = self.0.tracer().and_then(|tracer| tracer.begin(header));
-        let (message, mut answer) = (message.encode_to_vec(), Vec::new());
+        let message = message.encode_to_vec();
+        let mut answer = Vec::new();
         let answered = self.0.answer(&message, time, &rights, recording.as_deref_mut(), &mut answer).await;
         record_status(recording, answered.as_ref().err());
         answered?;

@@ -59,7 +59,8 @@ impl RequestBounds {
 
     /// Returns the number of entries up to and including this descriptor, which has `found`.
     fn check_all(&self, descriptor: usize, before: usize, found: usize) -> Result<usize, InvalidRequest> {
-        let (found, allowed) = (before.saturating_add(found), self.all_entries);
+        let found = before.saturating_add(found);
+        let allowed = self.all_entries;
         if found > allowed { Err(InvalidRequest::AllEntries { descriptor, found, allowed }) } else { Ok(found) }
     }
 }
@@ -163,8 +164,11 @@ fn descriptor<'a>(
     request_hits: u32,
     bounds: &RequestBounds,
 ) -> Result<Descriptor<'a>, RequestError> {
-    let (mut limit, mut hits, mut is_negative) = (None::<RateLimitOverride>, None::<u64>, false);
-    let (mut entries, mut found) = (SmallVec::new(), 0usize);
+    let mut limit = None::<RateLimitOverride>;
+    let mut hits = None::<u64>;
+    let mut is_negative = false;
+    let mut entries = SmallVec::new();
+    let mut found = 0usize;
     fields(message, |tag, wire_type, rest| {
         let context = DecodeContext::default();
         match tag {
@@ -266,7 +270,8 @@ mod tests {
         one: &'a RateLimitDescriptor,
         message: &RateLimitRequest,
     ) -> Result<Descriptor<'a>, InvalidRequest> {
-        let (found, allowed) = (one.entries.len(), BOUNDS.entries);
+        let found = one.entries.len();
+        let allowed = BOUNDS.entries;
         if found > allowed {
             return Err(InvalidRequest::Entries { descriptor: number, found, allowed });
         }
@@ -299,7 +304,8 @@ mod tests {
                 let within_bounds = |(number, one)| {
                     let descriptor = of(number, one, message)?;
                     entries = entries.saturating_add(descriptor.entries.len());
-                    let (found, allowed) = (entries, BOUNDS.all_entries);
+                    let found = entries;
+                    let allowed = BOUNDS.all_entries;
                     let beyond = InvalidRequest::AllEntries { descriptor: number, found, allowed };
                     if found > allowed { Err(beyond) } else { Ok(descriptor) }
                 };
@@ -360,7 +366,8 @@ mod tests {
                 changes.iter().for_each(|(at, byte)| *at.get_mut(&mut message) = *byte);
                 message.truncate(if is_cut { length.index(message.len()) } else { message.len() });
             }
-            let (found, expected) = (read(&message, &BOUNDS), expected(&message));
+            let found = read(&message, &BOUNDS);
+            let expected = expected(&message);
             match expected {
                 Some(expected) => prop_assert_eq!(format!("{found:?}"), expected),
                 // If there are several errors, the two may report different ones.

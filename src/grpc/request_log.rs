@@ -75,7 +75,9 @@ impl RequestLog {
 
     fn new() -> (Self, Receiver<LoggedCall>) {
         let (queue, records) = sync_channel(MAX_WAITING);
-        let (second, logged, omitted) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
+        let second = AtomicU64::new(0);
+        let logged = AtomicU32::new(0);
+        let omitted = AtomicU64::new(0);
         (Self { begun: Instant::now(), second, logged, omitted, queue }, records)
     }
 

@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_told_where_it_is_another_amount_and_none_of_a_ban() {
-        let (minute, short) = (Micros::from_secs(60), Micros::new(250_000));
+        let minute = Micros::from_secs(60);
+        let short = Micros::new(250_000);
         for (limit, words, is_told) in [
             (rate(100, minute, Some(20)), "100 per 1m burst 20", true),
             (rate(100, minute, None), "100 per 1m", false),

@@ -166,9 +166,10 @@ mod tests {
 
     fn certificate(name: &str) -> Vec<u8> {
         let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![match name.contains("://") {
-            true => SanType::URI(name.try_into().unwrap()),
-            false => SanType::DnsName(name.try_into().unwrap()),
+        params.subject_alt_names = vec![if name.contains("://") {
+            SanType::URI(name.try_into().unwrap())
+        } else {
+            SanType::DnsName(name.try_into().unwrap())
         }];
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
     }

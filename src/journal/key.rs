@@ -48,7 +48,9 @@ fn push(bytes: &[u8], is_key: bool, text: &mut String) {
     let bytes = bytes.get(..MAX_TEXT.saturating_add(4)).unwrap_or(bytes);
     // Fast path for nearly all keys: runs for every denied request.
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'\\' | b'=');
-    if let (true, Ok(plain)) = (bytes.iter().all(is_plain), std::str::from_utf8(bytes)) {
+    if bytes.iter().all(is_plain)
+        && let Ok(plain) = std::str::from_utf8(bytes)
+    {
         return text.push_str(plain);
     }
     for chunk in bytes.utf8_chunks() {
@@ -102,7 +104,10 @@ impl OwnedEntries {
 /// # Errors
 /// If the text is truncated or has an unknown escape.
 pub fn read_text(text: &str) -> Result<OwnedEntries, NoEntries> {
-    let (mut all, mut key, mut part, mut rest) = (Vec::new(), None, Vec::new(), text);
+    let mut all = Vec::new();
+    let mut key = None;
+    let mut part = Vec::new();
+    let mut rest = text;
     while let Some(letter) = rest.chars().next() {
         let after = rest.get(letter.len_utf8()..).unwrap_or_default();
         rest = match letter {
@@ -175,7 +180,8 @@ mod tests {
 
     #[test]
     fn long_values_end_in_a_digest_of_all_of_them() {
-        let (one, other) = (text(&[(b"k", &[b'x'; 60_000])]), text(&[(b"k", &[b'x'; 60_001])]));
+        let one = text(&[(b"k", &[b'x'; 60_000])]);
+        let other = text(&[(b"k", &[b'x'; 60_001])]);
         assert!(one.len() < MAX_TEXT + 24 && other.len() < MAX_TEXT + 24);
         assert_ne!(one, other);
     }

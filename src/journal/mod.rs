@@ -113,7 +113,8 @@ impl Journal {
 
     /// Returns those of [`minutes`](Self::minutes) that a filter touches.
     pub fn minutes_of(span: &DenialFilter<'_>) -> RangeInclusive<u64> {
-        let (known, wanted) = (Self::minutes(), span.minutes());
+        let known = Self::minutes();
+        let wanted = span.minutes();
         *known.start().max(wanted.start())..=*known.end().min(wanted.end())
     }
 

@@ -179,11 +179,13 @@ impl Slice {
             .saturating_add(if denial.recorded.is_empty() { 0 } else { RECORDED_BYTES });
         let free = max_bytes.saturating_sub(self.bytes);
         let of_rule = self.rule(denial, rule_hash, free.checked_sub(need))?;
-        let room = match of_rule.bytes.saturating_add(need) <= free {
-            true => Room::More,
+        let room = if of_rule.bytes.saturating_add(need) <= free {
+            Room::More
+        } else if key.len() <= free {
             // The new text may be longer than the one that it replaces.
-            false if key.len() <= free => Room::Same,
-            false => Room::None,
+            Room::Same
+        } else {
+            Room::None
         };
         let (noted, record) = of_rule.keys.note(key, key_hash, room, || DenialRecord::begin(denial, now))?;
         record.add(denial, now);
@@ -203,7 +205,8 @@ impl Slice {
         if self.rules.find(hash, is_it).is_none() {
             let bytes = RULE_BYTES.saturating_add(denial.domain.len()).saturating_add(denial.rule.len());
             free.filter(|free| bytes <= *free)?;
-            let (domain, rule) = (denial.domain.into(), denial.rule.into());
+            let domain = denial.domain.into();
+            let rule = denial.rule.into();
             let fresh = RuleDenials { hash, domain, rule, bytes, keys: Summary::default() };
             self.rules.insert_unique(hash, fresh, |rule| rule.hash);
             self.bytes = self.bytes.saturating_add(bytes);

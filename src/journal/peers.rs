@@ -84,7 +84,8 @@ impl RecentDenials {
         ranked.sort_by_key(|(rank, _)| *rank);
         let mut others = self.others(&span);
         let dropped = self.dropped(&span);
-        let (mut bytes, mut rules) = (0usize, HashMap::<(String, String), Vec<SharedKey>>::new());
+        let mut bytes = 0usize;
+        let mut rules = HashMap::<(String, String), Vec<SharedKey>>::new();
         for (_, found) in ranked {
             let of = (found.domain.clone(), found.rule.clone());
             let weight = found.record.count.saturating_add(found.missed_at_most);

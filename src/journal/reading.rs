@@ -50,7 +50,8 @@ pub struct DeniedKey {
 impl DenialFilter<'_> {
     /// Creates a filter for one minute.
     pub(super) fn of_minute(minute: u64) -> Self {
-        let (since, next) = (Timestamp::at_index(minute, SLICE), Timestamp::at_index(minute.saturating_add(1), SLICE));
+        let since = Timestamp::at_index(minute, SLICE);
+        let next = Timestamp::at_index(minute.saturating_add(1), SLICE);
         Self { since: Some(since), until: Some(next - Micros::new(1)), ..Self::default() }
     }
 

@@ -162,14 +162,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_that_are_put_together_are_the_record_of_all(times in prop::collection::vec(0u64..1_000, 2..30), at in 1usize..29) {
-            let mut times = times;
+        fn records_that_are_put_together_are_the_record_of_all(
+            mut times in prop::collection::vec(0u64..1_000, 2..30), at in 1usize..29,
+        ) {
             times.sort_unstable();
-            let (version, at) = (version(), at.min(times.len().saturating_sub(1)));
+            let version = version();
+            let at = at.min(times.len().saturating_sub(1));
             let (early, late) = times.split_at(at);
-            let (early, late) = (record(&version, early).unwrap(), record(&version, late).unwrap());
+            let early = record(&version, early).unwrap();
+            let late = record(&version, late).unwrap();
             let whole = record(&version, &times).unwrap();
-            let (mut one, mut other) = (early.clone(), late.clone());
+            let mut one = early.clone();
+            let mut other = late.clone();
             one.merge(&late);
             other.merge(&early);
             prop_assert_eq!(&one, &whole);

@@ -99,7 +99,8 @@ impl<T> Summary<T> {
         };
         let slot = self.slots.get_mut(index(number))?;
         slot.counted = slot.counted.saturating_add(1);
-        let (place, weight) = (slot.place, slot.weight());
+        let place = slot.place;
+        let weight = slot.weight();
         if !self.heap.is_empty() {
             self.sink(index(place), Weighed { weight, slot: number });
         }
@@ -159,7 +160,8 @@ impl<T> Summary<T> {
         if let Ok(entry) = self.by_key.find_entry(slot.hash, |found| *found == number) {
             entry.remove();
         }
-        let (inherited, text) = (slot.weight(), slot.key.len());
+        let inherited = slot.weight();
+        let text = slot.key.len();
         *slot = SummaryEntry { key: key.into(), hash, place: slot.place, counted: 0, inherited, value };
         let slots = &self.slots;
         self.by_key.insert_unique(hash, number, |number| slots.get(index(*number)).map_or(0, |slot| slot.hash));
@@ -195,7 +197,9 @@ impl<T> Summary<T> {
     }
 
     fn put(&mut self, place: usize, weighed: Weighed) {
-        if let (Some(at), Some(slot)) = (self.heap.get_mut(place), self.slots.get_mut(index(weighed.slot))) {
+        if let Some(at) = self.heap.get_mut(place)
+            && let Some(slot) = self.slots.get_mut(index(weighed.slot))
+        {
             *at = weighed;
             slot.place = u32::try_from(place).unwrap_or(u32::MAX);
         }

@@ -62,7 +62,8 @@ fn why_at_12_03_has_an_answer_at_12_10() {
 
 #[test]
 fn pages_of_several_workers_are_one_journal() {
-    let (mut one, mut other) = (WorkerDenials::new(1 << 20), WorkerDenials::new(1 << 20));
+    let mut one = WorkerDenials::new(1 << 20);
+    let mut other = WorkerDenials::new(1 << 20);
     note(&mut one, "r", "ann", at(0));
     (0..3).for_each(|_| note(&mut other, "r", "ann", at(1)));
     (0..5).for_each(|_| note(&mut other, "q", "ann", at(1)));
@@ -141,7 +142,8 @@ fn received(page: &WorkerDenials, minute: u64) -> PeerDenials {
 
 #[test]
 fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
-    let (mut own, mut other) = (WorkerDenials::new(1 << 20), WorkerDenials::new(1 << 20));
+    let mut own = WorkerDenials::new(1 << 20);
+    let mut other = WorkerDenials::new(1 << 20);
     for (minute, user) in [(1, "ann"), (2, "ann"), (2, "bob")] {
         note(&mut own, "r", "ann", at(minute));
         note(&mut other, "r", user, at(minute) + Micros::from_secs(7));

@@ -67,9 +67,12 @@ impl RuleCounters {
     /// Looks up the counters that requests will increment.
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
         let statistics = metrics.stats().map(|stats| {
-            let of_rule = |key: MetricKey| match key.is_by_request {
-                true => RuleStatistics::ByRequest(above(&key.text).to_owned()),
-                false => RuleStatistics::Fixed(stats.of_rule(&key.text)),
+            let of_rule = |key: MetricKey| {
+                if key.is_by_request {
+                    RuleStatistics::ByRequest(above(&key.text).to_owned())
+                } else {
+                    RuleStatistics::Fixed(stats.of_rule(&key.text))
+                }
             };
             ServiceStatistics {
                 stats: Arc::clone(stats),
@@ -88,11 +91,12 @@ impl RuleCounters {
 
     /// Returns the counts of each rule in rule ID order; zeros for rules that share a series.
     pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
-        let counts = |metrics: &RuleMetrics| match metrics.is_own {
-            true => {
+        let counts = |metrics: &RuleMetrics| {
+            if metrics.is_own {
                 [&metrics.allowed, &metrics.denied, &metrics.near, &metrics.shadow_denied].map(|counter| counter.get())
+            } else {
+                Counts::default()
             }
-            false => Counts::default(),
         };
         self.metrics.iter().map(counts)
     }
@@ -117,7 +121,7 @@ impl RuleCounters {
         request: &Request<'_>,
         statuses: &[Status<'_>],
     ) -> RequestTally<'_> {
-        let (Some(statistics), Some(policy)) = (&self.statistics, policy) else {
+        let Some((statistics, policy)) = self.statistics.as_ref().zip(policy) else {
             return RequestTally { near_limit_ratio: 0.0, descriptors: InlineVec::new() };
         };
         let of = |(status, descriptor): (&Status<'_>, &Descriptor<'_>)| {
@@ -207,7 +211,8 @@ fn count(metrics: &RuleMetrics, status: &Status<'_>, near_limit_ratio: f32) {
 
 /// Returns `true` if more than the ratio of the limit is used; for GCRA, of the burst.
 fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
-    let (Some((limit, window)), Some(remaining)) = (status.limit(), status.remaining()) else { return false };
+    let Some((limit, window)) = status.limit() else { return false };
+    let Some(remaining) = status.remaining() else { return false };
     let whole = match limit.algorithm() {
         Algorithm::Gcra(gcra) => gcra.burst(),
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
@@ -240,7 +245,8 @@ fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_rati
 
 /// Returns the part of `hits` above the ratio of the limit, after the hits used before.
 fn near(status: &Status<'_>, hits: u64, ratio: f32) -> u64 {
-    let (Some((_, window)), Some(remaining)) = (status.limit(), status.remaining()) else { return 0 };
+    let Some((_, window)) = status.limit() else { return 0 };
+    let Some(remaining) = status.remaining() else { return 0 };
     let used = u64::from(window.limit()).saturating_sub(remaining);
     used.saturating_sub(threshold(window.limit(), ratio)).min(hits)
 }
@@ -249,7 +255,8 @@ fn near(status: &Status<'_>, hits: u64, ratio: f32) -> u64 {
 /// does. Only the counter of a fixed window that is charged when it denies shows which of them
 /// crossed the limit; of any other limit all are over it.
 fn over_and_near(status: &Status<'_>, hits: u64, ratio: f32) -> (u64, u64) {
-    let (over, all) = (status.beyond(), (hits, 0));
+    let over = status.beyond();
+    let all = (hits, 0);
     let Some((limit, window)) = status.limit() else { return all };
     let is_charged = limit.charge_mode() != Charge::Admitted && !limit.is_ban();
     if status.is_remembered() || !is_charged || !(1..hits).contains(&over) {

@@ -138,7 +138,8 @@ impl<'a> Status<'a> {
         in_one_slot: bool,
     ) -> Option<Check<'c>> {
         let key = keys.key(request.domain, self.target.key()?).in_one_slot(in_one_slot);
-        let (limit, lease) = (self.target.limit()?, self.target.lease());
+        let limit = self.target.limit()?;
+        let lease = self.target.lease();
         Some(Check { key, limit, hits, role: self.role, recorded: &self.recorded, lease })
     }
 

@@ -77,7 +77,8 @@ impl<'a> DescriptorTarget<'a> {
             let own = limit.windows().iter().all(|own| own.period() == window.period());
             let period = (!own).then_some(window.period());
             if let Ok(limit) = limit.with_window(window.clone()) {
-                let (key, keyed) = (policy.finish(rule, keys, period), policy.keyed_for(rule));
+                let key = policy.finish(rule, keys, period);
+                let keyed = policy.keyed_for(rule);
                 return Self::Limited { rule: Some(rule), limit: Imposed::ByRequest(Box::new(limit)), key, keyed };
             }
         }
@@ -86,7 +87,8 @@ impl<'a> DescriptorTarget<'a> {
             keys.push(entry.key);
             keys.push(entry.value);
         }
-        let (key, keyed) = (policy.finish_override(keys, wanted.period), policy.keyed_for_overrides());
+        let key = policy.finish_override(keys, wanted.period);
+        let keyed = policy.keyed_for_overrides();
         match fixed(window, policy.override_charge()) {
             Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key, keyed },
             Err(_) => Self::Nothing,

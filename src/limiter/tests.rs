@@ -91,9 +91,10 @@ impl LimiterFixture {
         let request = Request { domain, descriptors: descriptors.collect::<SmallVec<_>>() };
         let snapshot = self.limiter.snapshot();
         let mut decision = std::pin::pin!(async {
-            match only_peeks {
-                true => self.limiter.peek(&snapshot, &request, Instant::now()).await,
-                false => self.limiter.decide(&snapshot, &request, Instant::now()).await,
+            if only_peeks {
+                self.limiter.peek(&snapshot, &request, Instant::now()).await
+            } else {
+                self.limiter.decide(&snapshot, &request, Instant::now()).await
             }
         });
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -103,10 +104,10 @@ impl LimiterFixture {
         let decision = decision?;
         let mut text = if decision.is_over_limit() { "OVER:".to_owned() } else { "OK:".to_owned() };
         for status in decision.statuses() {
-            text.push_str(&match (status.is_over_limit(), status.remaining()) {
-                (true, _) => " OVER".to_owned(),
-                (false, Some(remaining)) => format!(" {remaining}"),
-                (false, None) => " -".to_owned(),
+            text.push_str(&match status.remaining() {
+                _ if status.is_over_limit() => " OVER".to_owned(),
+                Some(remaining) => format!(" {remaining}"),
+                None => " -".to_owned(),
             });
         }
         Ok(text)

@@ -101,7 +101,8 @@ impl<'a> Trial<'a> {
             let Imposes::Limit(limit) = rule.imposes() else { return None };
             let candidate = live.in_force.counters.of_candidate(rule)?;
             // If the limit beside it hashes values, so does the candidate.
-            let (key, keyed) = (policy.finish(rule, keys, None), policy.keyed_for(rule));
+            let key = policy.finish(rule, keys, None);
+            let keyed = policy.keyed_for(rule);
             Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
         })
     }
@@ -110,7 +111,8 @@ impl<'a> Trial<'a> {
     pub(super) fn check<'c>(&'c self, request: &'c Request<'_>, keys: &'c KeyBuffer) -> Option<Check<'c>> {
         let key = keys.key(request.domain, &self.key).in_one_slot(self.in_one_slot);
         let hits = request.descriptors.get(self.descriptor)?.hits;
-        let (limit, lease) = (self.limit, self.rule.lease().map(|lease| lease.of(self.limit)));
+        let limit = self.limit;
+        let lease = self.rule.lease().map(|lease| lease.of(self.limit));
         Some(Check { key, limit, hits, role: Role::Shadow, recorded: &[], lease })
     }
 }

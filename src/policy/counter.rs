@@ -125,9 +125,9 @@ fn some_of(names: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut names: Vec<String> = names.map(|name| name.as_ref().to_owned()).collect();
     let more = names.len().saturating_sub(MAX_NAMES);
     names.truncate(MAX_NAMES);
-    match (names.is_empty(), more) {
-        (true, _) => "none".to_owned(),
-        (false, 0) => names.join(", "),
-        (false, more) => format!("{}, and {more} more", names.join(", ")),
+    match more {
+        _ if names.is_empty() => "none".to_owned(),
+        0 => names.join(", "),
+        more => format!("{}, and {more} more", names.join(", ")),
     }
 }

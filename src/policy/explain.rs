@@ -67,7 +67,9 @@ fn write_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &En
         if passed > MAX_TRIED {
             writeln!(text, "   ... and {} more wildcards: no", passed.saturating_sub(MAX_TRIED))?;
         }
-        if let (Some(MatchedBy::Wildcard), Some(rule)) = (taken, step.wildcards.last()) {
+        if let Some(MatchedBy::Wildcard) = taken
+            && let Some(rule) = step.wildcards.last()
+        {
             writeln!(text, "   wildcard {}: yes", rule.step())?;
         } else {
             writeln!(text, "   key only {key}: {}", yes_or_no(taken == Some(MatchedBy::KeyAlone)))?;

@@ -32,7 +32,8 @@ impl Policy {
     pub fn composite_paths(&self) -> impl Iterator<Item = (String, &Rule)> {
         // Rules are in depth-first order. For each rule above the current one: where its path ends,
         // and how many children are still to come.
-        let (mut path, mut above): (String, Vec<(usize, usize)>) = (String::new(), Vec::new());
+        let mut path = String::new();
+        let mut above = Vec::<(usize, usize)>::new();
         self.rules.iter().map(move |rule| {
             while above.pop_if(|(_, to_come)| *to_come == 0).is_some() {}
             path.truncate(above.last().map_or(0, |(end, _)| *end));
@@ -53,10 +54,9 @@ impl Policy {
 
 fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<&Limit>) -> fmt::Result {
     let first = limit.and_then(|limit| limit.windows().first());
-    let (unit, amount) = (
-        first.and_then(|first| units::word(first.period())).map_or_else(|| "UNKNOWN".to_owned(), str::to_uppercase),
-        first.map_or(0, Window::limit),
-    );
+    let unit =
+        first.and_then(|first| units::word(first.period())).map_or_else(|| "UNKNOWN".to_owned(), str::to_uppercase);
+    let amount = first.map_or(0, Window::limit);
     // A value may contain any character; a line break would split the line.
     let path = format!("{domain}.{path}").replace(is_invisible, "?");
     write!(text, "{path}: unit={unit} requests_per_unit={amount}, ")?;

@@ -219,7 +219,8 @@ pub(super) fn find<'p>(
     key: &mut KeyBuffer,
 ) -> Option<&'p Rule> {
     key.begin();
-    let (mut level, mut hit) = (top, None);
+    let mut level = top;
+    let mut hit = None;
     for entry in entries {
         let rule = level.take(rules, entry)?;
         rule.push_open_parts(entry, key);

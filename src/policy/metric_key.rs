@@ -53,7 +53,8 @@ impl Policy {
     /// Writes the name of the rule that `entries` match, with values of the request; nothing if no
     /// rule matches.
     pub fn write_metric_key(&self, entries: &[Entry<'_>], write: &mut impl FnMut(&[u8])) {
-        let (mut level, mut path) = (&self.top, Few::<&Rule>::new());
+        let mut level = &self.top;
+        let mut path = Few::<&Rule>::new();
         for entry in entries {
             let Some(rule) = level.take(&self.rules, entry) else { return };
             path.push(rule);
@@ -107,7 +108,8 @@ impl Rule {
 
     /// Writes this level as it is in the policy.
     fn write_path(&self, write: &mut impl FnMut(&[u8])) {
-        let (key, value) = (self.key.text(), self.value_text().unwrap_or_default());
+        let key = self.key.text();
+        let value = self.value_text().unwrap_or_default();
         write_entry(&Entry { key, value }, false, write);
     }
 }

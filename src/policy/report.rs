@@ -322,7 +322,8 @@ fn place(span: SourceSpan, label: &'static str, sources: &[Source]) -> SourcePos
     };
     let text = text_of(source);
     let offset = |at: u32| text.floor_char_boundary(usize::try_from(at).unwrap_or(usize::MAX));
-    let (start, end) = (offset(span.start), offset(span.end));
+    let start = offset(span.start);
+    let end = offset(span.end);
     let (before, after) = text.split_at(start);
     let line_number = line_of(span, source);
     let line_start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));

@@ -11,9 +11,10 @@ use crate::algorithm::{Charge, Limit, lease};
 use crate::descriptor::Identity;
 
 /// The effect of a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Imposes {
     /// The rule has no limit: descriptors that end here are admitted.
+    #[default]
     Nothing,
     /// `unlimited: true`.
     Unlimited,

@@ -52,8 +52,11 @@ struct Waiting {
 impl Searcher {
     /// Builds the search. Returns `None` if there are too many pieces for an automaton.
     pub(super) fn new(patterns: Vec<Pattern>) -> Option<Self> {
-        let (mut numbers, mut texts) = (HashMap::new(), Vec::new());
-        let (mut ends_only, mut by_first, mut middles) = (Vec::new(), Vec::new(), Vec::new());
+        let mut numbers = HashMap::new();
+        let mut texts = Vec::new();
+        let mut ends_only = Vec::new();
+        let mut by_first = Vec::new();
+        let mut middles = Vec::new();
         for (pattern, number) in patterns.iter().zip(0u32..) {
             let middle = pattern.middle().map(|piece| {
                 *numbers.entry(piece.to_vec()).or_insert_with(|| {
@@ -119,7 +122,8 @@ impl Searcher {
         }
         let Some(automaton) = &self.automaton else { return };
         let mut starts = self.by_first.iter().peekable();
-        let (mut waiting, mut state) = (None, OverlappingState::start());
+        let mut waiting = None;
+        let mut state = OverlappingState::start();
         // Fails only if the configuration of the automaton does not allow this search, but it
         // does.
         while automaton.try_find_overlapping(Input::new(text), &mut state).is_ok()

@@ -20,7 +20,8 @@ pub struct MatchStep<'p> {
 impl Policy {
     /// Returns the steps of [`Policy::find`]: one for each entry, up to the first without a match.
     pub fn trace<'p>(&'p self, entries: &[Entry<'_>]) -> Vec<MatchStep<'p>> {
-        let (mut level, mut steps) = (&self.top, Vec::new());
+        let mut level = &self.top;
+        let mut steps = Vec::new();
         for entry in entries {
             let mut step = MatchStep { siblings: level.len(), wildcards: Vec::new(), taken: None };
             step.taken = level.fixed(&self.rules, entry.key, Some(entry.value)).map(|rule| (MatchedBy::Exact, rule));

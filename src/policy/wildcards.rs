@@ -37,7 +37,8 @@ impl WildcardIndex {
             return None;
         }
         let mut by_key: HashMap<Box<[u8]>, Vec<(usize, Pattern)>, FixedState> = HashMap::with_hasher(HASHER);
-        let (mut keys, mut open) = (Vec::new(), Vec::new());
+        let mut keys = Vec::new();
+        let mut open = Vec::new();
         for (position, number) in wildcards.iter().enumerate() {
             let rule = at(rules, *number)?;
             // A rule without a value matches any value.

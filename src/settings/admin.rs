@@ -64,7 +64,9 @@ impl Flags {
             key: "--admin-tls-key",
             authorities: "--admin-tls-client-ca",
         };
-        let (certificate, key, authorities) = (self.admin_tls_cert, self.admin_tls_key, self.admin_tls_client_ca);
+        let certificate = self.admin_tls_cert;
+        let key = self.admin_tls_key;
+        let authorities = self.admin_tls_client_ca;
         let clients = authorities.map(|authorities| Clients { authorities, name: None });
         let tls = tls::files(&flags, (certificate, key), clients, Speaks::Http1, problems);
         let settings = AdminSettings {

@@ -92,7 +92,10 @@ impl fmt::Display for LimitSource {
 impl fmt::Display for MemorySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, counters, journal, clients, is_shrunk: _ } = *self;
-        let (counters, clients, journal, base) = (Size(counters), Size(clients), Size(journal), Size(limit.base()));
+        let counters = Size(counters);
+        let clients = Size(clients);
+        let journal = Size(journal);
+        let base = Size(limit.base());
         write!(f, "{} of {} ({}): ", Size(self.sum()), Size(limit.bytes), limit.source)?;
         write!(f, "counters {counters}, clients {clients}, journal {journal}, base {base}")
     }
@@ -220,7 +223,8 @@ impl MemoryLimit {
 /// group and of all its ancestors.
 fn files_of(line: &str) -> Vec<String> {
     let mut parts = line.splitn(3, ':').skip(1);
-    let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { return Vec::new() };
+    let Some(controllers) = parts.next() else { return Vec::new() };
+    let Some(group) = parts.next() else { return Vec::new() };
     let (base, file) = match controllers {
         "" => ("/sys/fs/cgroup", "memory.max"),
         controllers if controllers.split(',').any(|one| one == "memory") => {

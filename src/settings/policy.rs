@@ -115,7 +115,8 @@ impl Flags {
         let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
         let candidates = self.reading.places(&self.candidate_policy);
-        let (places, options) = (self.reading.places(&paths), self.reading.options());
+        let places = self.reading.places(&paths);
+        let options = self.reading.options();
         PolicySettings { places, options, are_examples, candidates }
     }
 }

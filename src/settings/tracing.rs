@@ -77,7 +77,8 @@ impl Flags {
         let is_base = protocol == OtlpProtocol::Http && self.otlp_traces_endpoint.is_none();
         let endpoint = if is_base { format!("{}/v1/traces", endpoint.trim_end_matches('/')) } else { endpoint };
         let sampler = self.sampler(problems);
-        let (headers, resource) = (self.headers(problems), self.resource(problems));
+        let headers = self.headers(problems);
+        let resource = self.resource(problems);
         let collector = Collector { endpoint, protocol, headers, resource };
         Some(TracingSettings { collector, sampler })
     }

@@ -76,7 +76,8 @@ impl Flags {
             node_id: self.xds_node_id,
         };
         if plane.backoff_max < plane.backoff_min {
-            let (least, found) = (plane.backoff_min, plane.backoff_max);
+            let least = plane.backoff_min;
+            let found = plane.backoff_max;
             let what = format!("expected at least {least:?}, which --xds-backoff-min is, found {found:?}");
             problems.0.push(SettingProblem { flag: "--xds-backoff-max", what });
         }

@@ -24,7 +24,8 @@ impl Parent {
         };
         let is_separated = [2, 35, 52].iter().all(|at| head.get(*at) == Some(&b'-'));
         let [flags] = hex::<1>(flags)?;
-        let (trace, span) = (hex(trace)?, hex(span)?);
+        let trace = hex(trace)?;
+        let span = hex(span)?;
         let is_whole = ends && is_separated && trace != [0; 16] && span != [0; 8];
         is_whole.then_some(Self { trace, span, is_sampled: flags & 1 == 1 })
     }

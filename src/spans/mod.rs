@@ -77,7 +77,9 @@ pub struct Recording {
 
 impl Sampler {
     fn samples(self, parent: Option<&Parent>) -> bool {
-        if let (true, Some(parent)) = (self.by_parent, parent) {
+        if self.by_parent
+            && let Some(parent) = parent
+        {
             return parent.is_sampled;
         }
         // Sampling by trace ID, if there is one, selects all calls of a trace or none.

@@ -39,7 +39,8 @@ impl LogThrottle {
     fn due_after(&self, elapsed: Duration) -> Option<u64> {
         let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.missed.fetch_add(1, Ordering::Relaxed);
-        let (now, next) = (in_ms(elapsed), self.next.load(Ordering::Relaxed));
+        let now = in_ms(elapsed);
+        let next = self.next.load(Ordering::Relaxed);
         let at_once = self.pause.saturating_mul(self.burst.saturating_sub(1));
         let later = now.max(next).saturating_add(in_ms(self.pause));
         // Of several concurrent threads, one logs.

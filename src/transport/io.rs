@@ -60,8 +60,7 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     ///
     /// # Errors
     /// If the socket fails.
-    pub(super) async fn run<I: Future>(&mut self, interrupt: Pin<&mut I>) -> io::Result<DriverResult<I::Output>> {
-        let mut interrupt = interrupt;
+    pub(super) async fn run<I: Future>(&mut self, mut interrupt: Pin<&mut I>) -> io::Result<DriverResult<I::Output>> {
         poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end.map(DriverResult::Ended)),
             Poll::Pending => interrupt.as_mut().poll(cx).map(|output| Ok(DriverResult::Interrupted(output))),
@@ -76,9 +75,8 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     /// If the socket fails.
     pub(super) async fn handshake(
         &mut self,
-        interrupt: Pin<&mut impl Future<Output = ()>>,
+        mut interrupt: Pin<&mut impl Future<Output = ()>>,
     ) -> io::Result<Option<ConnectionEnd>> {
-        let mut interrupt = interrupt;
         poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end.map(Some)),
             Poll::Pending if self.connection.has_completed_handshake() => Poll::Ready(Ok(None)),

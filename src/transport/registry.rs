@@ -154,7 +154,8 @@ impl State {
 
     /// Returns the connection with the largest key, of up to [`MAX_SEARCHED`].
     fn search<K: Ord>(&mut self, key: impl Fn(&Self, &ConnectionState) -> Option<K>) -> Option<Arc<ConnectionState>> {
-        let (length, searched) = (self.open.len(), self.open.len().min(MAX_SEARCHED));
+        let length = self.open.len();
+        let searched = length.min(MAX_SEARCHED);
         let begin = if length > MAX_SEARCHED { self.next.checked_rem(length)? } else { 0 };
         self.next = begin.saturating_add(searched);
         let found = self.open.iter().cycle().skip(begin).take(searched);
@@ -162,8 +163,7 @@ impl State {
         found.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, shared)| Arc::clone(shared))
     }
 
-    /// Returns the connection that has been idle longest, starting with the network that has the
-    /// most.
+    /// Returns the connection that has been idle longest, of the network that has the most.
     fn idle(&mut self, of: impl Fn(&ConnectionState) -> bool) -> Option<Arc<ConnectionState>> {
         self.search(|state, shared| {
             let idle_since = shared.idle_since.load(Ordering::Relaxed);

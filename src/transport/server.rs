@@ -78,10 +78,12 @@ impl TransportServer {
         mut incoming: mpsc::Receiver<Accepted>,
         service: impl Fn(&Client) -> S + Send + Sync + 'static,
     ) {
-        let (server, service) = (Arc::new(self), Arc::new(service));
+        let server = Arc::new(self);
+        let service = Arc::new(service);
         let tasks = TaskTracker::new();
         while let Some(accepted) = incoming.recv().await {
-            let (server, service) = (Arc::clone(&server), Arc::clone(&service));
+            let server = Arc::clone(&server);
+            let service = Arc::clone(&service);
             tasks.spawn(async move { server.serve_connection(accepted, &*service).await });
         }
         tasks.close();

@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_woken_slot_is_found_once_and_wakes_its_task_once() {
-        let (count, mut slots) = (Arc::<Count>::default(), Slots::default());
+        let count = Arc::<Count>::default();
+        let mut slots = Slots::default();
         let task = Waker::from(Arc::clone(&count));
         let (sender, receiver) = oneshot::channel();
         let slot = slots.take(7);

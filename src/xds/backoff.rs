@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn waits_grow_by_chance_between_the_bounds() {
-        let (min, max) = (Duration::from_millis(100), Duration::from_secs(1));
+        let min = Duration::from_millis(100);
+        let max = Duration::from_secs(1);
         let mut backoff = Backoff::new(min, max);
         for up_to in [200, 400, 800, 1_000, 1_000] {
             let wait = backoff.next();

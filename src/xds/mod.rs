@@ -195,7 +195,8 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
         let mut call = Request::new(ReceiverStream::new(outgoing));
         self.plane.headers.iter().for_each(|header| header.add_to(call.metadata_mut()));
         let mut responses = P::call(client, call).await?;
-        let (mut refusals, mut has_refused) = (self.backoff(), false);
+        let mut refusals = self.backoff();
+        let mut has_refused = false;
         let mut next: Option<Delayed<P::Request>> = None;
         loop {
             let response = tokio::select! {

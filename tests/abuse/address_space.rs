@@ -13,7 +13,7 @@ const MIB: usize = 1 << 20;
 const MOST: usize = 224 * MIB;
 
 #[tokio::test]
-async fn a_process_with_little_address_space_reserves_little_of_it() {
+async fn a_process_with_a_small_address_space_reserves_little_of_it() {
     let policies = Policies::of(&daily("user", 2));
     let flags = ["--policy", policies.path().to_str().unwrap(), "--workers", "2"];
     let service = Tollgate::serve_within("ulimit -v 393216", &flags);
@@ -26,7 +26,7 @@ async fn a_process_with_little_address_space_reserves_little_of_it() {
 }
 
 #[test]
-fn a_limit_of_address_space_that_is_too_low_is_refused_at_the_start() {
+fn a_too_small_address_space_limit_fails_startup() {
     let policies = Policies::of(&daily("user", 2));
     let serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     let mut limited = Command::new("sh");

@@ -33,9 +33,11 @@ async fn silent(address: SocketAddr) -> Vec<TcpStream> {
 }
 
 #[tokio::test]
-async fn when_all_connections_are_taken_probes_administration_and_the_store_have_files() {
-    let (redis, policies) = (Redis::start().await, Policies::of(&daily("user", 100)));
-    let (url, policy) = (redis.url(), policies.path().to_str().unwrap().to_owned());
+async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_in_use() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&daily("user", 100));
+    let url = redis.url();
+    let policy = policies.path().to_str().unwrap().to_owned();
     let flags = ["--policy", &policy, "--store", &url, "--workers", "2", "--keepalive", "60s"];
     // A soft limit that is too low even to start.
     let limits = format!("ulimit -S -n 32 && ulimit -H -n {FILES}");
@@ -44,7 +46,8 @@ async fn when_all_connections_are_taken_probes_administration_and_the_store_have
         line.contains("--max-connections 16384 exceeds the limit of open files (RLIMIT_NOFILE 320)").then_some(())
     };
     service.process.wait_for_line("how many fit", warned);
-    let (web, admin) = (Web::new(service.http), Web::new(service.admin));
+    let web = Web::new(service.http);
+    let admin = Web::new(service.admin);
     becomes("it is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
     let client = Client::connect(service.grpc).await;
     assert!(client.hit("user", "ann").await);
@@ -53,7 +56,8 @@ async fn when_all_connections_are_taken_probes_administration_and_the_store_have
     becomes("all connections of gRPC are taken", PATIENCE, || cut(&service, "evicted"), |cut| *cut > 0).await;
     held.extend(silent(service.http).await);
     held.extend(silent(service.admin).await);
-    let (web, admin) = (web.afresh(), admin.afresh());
+    let web = web.afresh();
+    let admin = admin.afresh();
     assert_eq!(web.get("/livez").await.status, 200);
     assert_eq!(web.get("/metrics").await.status, 200);
     assert_eq!(admin.get("/api/v1/status").await.status, 200);
@@ -72,7 +76,7 @@ async fn when_all_connections_are_taken_probes_administration_and_the_store_have
 }
 
 #[test]
-fn too_few_files_are_told_before_it_serves() {
+fn too_few_file_descriptors_are_reported_at_startup() {
     let policies = Policies::of(&daily("user", 100));
     let serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     let mut limited = std::process::Command::new("sh");

@@ -97,7 +97,8 @@ fn streams() -> impl Iterator<Item = u32> {
 
 /// Returns complete calls with this message.
 fn calls(path: &str, message: &[u8]) -> Vec<u8> {
-    let (headers, message) = (headers(path), framed(message));
+    let headers = headers(path);
+    let message = framed(message);
     let call = |stream| [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)];
     streams().flat_map(call).flatten().collect()
 }
@@ -114,7 +115,7 @@ fn initial_window(bytes: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn answers_that_wait_for_a_window_are_within_the_budget() {
+async fn responses_that_wait_for_a_window_are_within_the_budget() {
     let hit = request(vec![descriptor(&[("user", "ann")])]).encode_to_vec();
     for (path, message, count) in [(PATH, hit, 50), (REFLECTION, large_question(), 10)] {
         let measured = Measured::serve(&[]).await;
@@ -125,7 +126,7 @@ async fn answers_that_wait_for_a_window_are_within_the_budget() {
 }
 
 #[tokio::test]
-async fn answers_that_wait_for_the_socket_are_within_the_budget() {
+async fn responses_that_wait_for_the_socket_are_within_the_budget() {
     let measured = Measured::serve(&[]).await;
     let window = frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]);
     let attack = [initial_window(0x7fff_ffff), window, calls(REFLECTION, &large_question())].concat();
@@ -160,7 +161,7 @@ async fn calls_that_are_only_begun_are_within_the_budget() {
 }
 
 #[tokio::test]
-async fn resets_of_any_path_leave_nothing_behind() {
+async fn resets_of_any_path_leak_nothing() {
     for path in [WATCH, "/no.such.Service/Method"] {
         let measured = Measured::serve(&[]).await;
         let call =
@@ -193,7 +194,7 @@ async fn long_header_lists_are_within_the_budget() {
 }
 
 #[tokio::test]
-async fn frames_and_header_blocks_that_are_not_whole_are_within_the_budget() {
+async fn incomplete_frames_and_header_blocks_are_within_the_budget() {
     let partial = frame(DATA, 0, 1, &[0; 16_384]);
     let partial = [opened(&[1]), partial[..16_000].to_vec()].concat();
     let block = [frame(HEADERS, 0, 1, &headers(PATH)), frame(CONTINUATION, 0, 1, &[0; 16_384])].concat();

@@ -73,7 +73,8 @@ fn rules(count: usize, begin: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_do_not_delay_probes() {
-    let (service, _alone) = (Tollgate::serve(Policies::of(&daily("user", 2)).path()), no_other_load().await);
+    let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
+    let _alone = no_other_load().await;
     let mut kept = VecDeque::new();
     for number in 0..SILENT {
         // Connections are accepted in order: this one after all before it, which stay open here
@@ -93,9 +94,10 @@ async fn silent_connections_do_not_delay_probes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_do_not_read_do_not_delay_probes_and_are_cut() {
+async fn clients_that_do_not_read_do_not_delay_probes_and_are_disconnected() {
     let policies = Policies::of(&rules(2_000, "a"));
-    let (service, _alone) = (Tollgate::serve(policies.path()), no_other_load().await);
+    let service = Tollgate::serve(policies.path());
+    let _alone = no_other_load().await;
     let mut held = Vec::new();
     for _ in 0..80 {
         let mut stream = TcpStream::connect(service.http).await.unwrap();
@@ -110,7 +112,8 @@ async fn readers_that_do_not_read_do_not_delay_probes_and_are_cut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_of_json_do_not_delay_probes() {
-    let (service, _alone) = (Tollgate::serve(Policies::of(&daily("user", 2)).path()), no_other_load().await);
+    let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
+    let _alone = no_other_load().await;
     let empty = r#"{"entries": [{"key": "a", "value": "b"}]},"#.repeat(1_500);
     let body = format!(r#"{{"domain": "test", "descriptors": [{}]}}"#, empty.trim_end_matches(','));
     let head = format!("POST /json HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -122,7 +125,8 @@ async fn large_bodies_of_json_do_not_delay_probes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_readers_of_metrics_and_pages_do_not_delay_probes() {
     let policies = Policies::of(&rules(2_000, "a"));
-    let (service, _alone) = (Tollgate::serve(policies.path()), no_other_load().await);
+    let service = Tollgate::serve(policies.path());
+    let _alone = no_other_load().await;
     let _readers = askers(32, service.http, &get("/metrics"));
     let _stats = askers(8, service.admin, &get("/stats"));
     let _limits = askers(8, service.admin, &get("/rlconfig"));
@@ -131,9 +135,11 @@ async fn many_readers_of_metrics_and_pages_do_not_delay_probes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_candidate_policies_do_not_delay_probes() {
-    let (policies, candidates) = (Policies::of(&daily("user", 2)), Policies::of(&rules(1, "a")));
+    let policies = Policies::of(&daily("user", 2));
+    let candidates = Policies::of(&rules(1, "a"));
     let flags = ["--candidate-policy", candidates.path().to_str().unwrap()];
-    let (mut service, _alone) = (Tollgate::serve_with(policies.path(), &flags), no_other_load().await);
+    let mut service = Tollgate::serve_with(policies.path(), &flags);
+    let _alone = no_other_load().await;
     candidates.write("policy.yaml", &rules(20_000, "b"));
     are_answered(&service, "large candidate policies").await;
     let tried = |line: &str| (line.contains("candidate policies loaded") && line.contains("20000")).then_some(());

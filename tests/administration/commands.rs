@@ -13,7 +13,7 @@ use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, command, output};
 
 #[tokio::test]
-async fn denials_and_top_tell_who_was_denied() {
+async fn denials_and_top_list_denied_callers() {
     let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
     let client = Client::connect(service.grpc).await;
     for _ in 0..4 {
@@ -48,7 +48,7 @@ async fn denials_and_top_tell_who_was_denied() {
 }
 
 #[tokio::test]
-async fn what_nobody_sees_is_escaped_in_tables_and_in_json() {
+async fn invisible_characters_are_escaped_in_tables_and_in_json() {
     let policy = "domain: \"te\\u202est\"\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day, record: [path] }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
     let descriptors = vec![descriptor(&[("user", "ann\u{202e}nimda")]), descriptor(&[("path", "/\u{2028}\u{9b}2J")])];
@@ -76,7 +76,7 @@ async fn what_nobody_sees_is_escaped_in_tables_and_in_json() {
 }
 
 #[tokio::test]
-async fn a_token_that_can_be_read_by_others_is_warned_of() {
+async fn a_token_file_readable_by_others_logs_a_warning() {
     let service = guarded(&Policies::of(&daily("user", 1)), &[]);
     let port = service.admin.port();
     let ask = |host: &str| {
@@ -96,7 +96,7 @@ async fn a_token_that_can_be_read_by_others_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_from_a_file() {
+async fn a_token_is_read_from_a_file() {
     let folder = Policies::of(&daily("user", 1));
     let service = guarded(&folder, &[]);
     let admin = format!("http://{}", service.admin);
@@ -119,11 +119,13 @@ async fn a_token_is_shown_from_a_file() {
 }
 
 #[tokio::test]
-async fn a_certificate_lets_in_and_is_told_by_its_name() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+async fn a_client_certificate_authenticates_and_its_name_is_logged() {
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign("localhost").write(folder.path());
     std::fs::write(folder.path().join("ca.crt"), &authority.pem).unwrap();
-    let (client, strange) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let client = TempDir::new().unwrap();
+    let strange = TempDir::new().unwrap();
     authority.sign("ann.example").write(client.path());
     Authority::new().sign("eve.example").write(strange.path());
     let [certificate, key] = files(folder.path());
@@ -152,7 +154,7 @@ async fn a_certificate_lets_in_and_is_told_by_its_name() {
 }
 
 #[test]
-fn a_service_that_is_not_there_is_told() {
+fn an_unreachable_service_is_reported() {
     let of_a_counter =
         ["inspect test user=ann", "reset test user=ann", "refund 1 test user=ann", "grant 1 --for 1m test user=ann"];
     for command in ["top", "denials", "reload"].into_iter().chain(of_a_counter) {

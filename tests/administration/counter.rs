@@ -18,10 +18,11 @@ const ANN_ONEIL: &str = "ann o'neil, \\ \u{7}";
 const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 
 #[tokio::test]
-async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
+async fn a_counter_shows_its_state_and_its_changes() {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     let unused = told(&admin, ANN).await;
     assert_eq!(
         (&unused["state"]["remaining"], &unused["denials"], &unused["who"]),
@@ -64,9 +65,10 @@ async fn a_counter_tells_how_it_stands_and_what_is_done_to_it() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_what_a_request_would_be_admitted_with() {
+async fn remaining_hits_are_those_that_a_request_would_be_admitted_with() {
     let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
     assert_eq!(granted["after"]["remaining"], 3);
     for (hits, admits) in [(4, false), (3, true)] {
@@ -87,13 +89,14 @@ async fn what_is_left_is_what_a_request_would_be_admitted_with() {
 }
 
 #[tokio::test]
-async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes() {
+async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
     let limit = "{ requests_per_unit: 1, unit: year, hash_values: true }";
     let policies = Policies::of(&format!("domain: test\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"));
     policies.write("key", "a secret of sixteen bytes");
     let key = policies.file("key").display().to_string();
     let mut service = Tollgate::serve_with(&policies.file("policy.yaml"), &["--hash-key-file", &key]);
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
     let found = told(&admin, ANN).await;
     let hashed = text(&found["key"]);
@@ -109,7 +112,7 @@ async fn a_counter_of_hashed_values_is_found_by_them_and_told_of_by_their_hashes
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_the_reason() {
+async fn invalid_changes_are_refused_with_the_reason() {
     let policy = format!(
         "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: year }}\n  - key: free\n",
         yearly("user", 2)
@@ -155,10 +158,11 @@ async fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn that_denials_are_not_known_is_told() {
+async fn unknown_denials_are_reported_as_unknown() {
     let policies = Policies::of(&yearly("user", 1));
     let service = Tollgate::serve_with(policies.path(), &["--denial-journal", "off"]);
-    let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+    let client = Client::connect(service.grpc).await;
+    let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
     let found = told(&admin, ANN).await;
     assert_eq!(found["denials"], Value::Null);
@@ -170,7 +174,7 @@ async fn that_denials_are_not_known_is_told() {
 }
 
 #[tokio::test]
-async fn who_may_read_may_look_and_every_change_is_in_the_log() {
+async fn read_rights_allow_inspection_and_every_change_is_logged() {
     let folder = Policies::of(&yearly("user", 2));
     let mut service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
@@ -195,12 +199,13 @@ async fn who_may_read_may_look_and_every_change_is_in_the_log() {
 }
 
 #[tokio::test]
-async fn from_a_denial_to_letting_through_each_command_says_the_next() {
+async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     let folder = Policies::of(&yearly("user", 1));
     let service = guarded(&folder, &[]);
     let client = Client::connect(service.grpc).await;
     folder.write("mine", WRITER);
-    let (admin, mine) = (format!("http://{}", service.admin), folder.file("mine"));
+    let admin = format!("http://{}", service.admin);
+    let mine = folder.file("mine");
     let server = ["--admin", admin.as_str(), "--token-file", mine.to_str().unwrap()];
     for _ in 0..3 {
         client.hit("user", ANN_ONEIL).await;
@@ -264,10 +269,11 @@ fn said(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn what_is_proposed_suffices_and_what_is_done_by_mistake_is_noted() {
+async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 20, unit: hour, charge: admitted, record: [path] }\n  - key: banned\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
-    let (admin, grpc) = (format!("http://{}", service.admin), service.grpc.to_string());
+    let admin = format!("http://{}", service.admin);
+    let grpc = service.grpc.to_string();
     let hit = |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
     assert!(said(&hit("25")).contains("a request of 25 hits exceeds the limit"));
     let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
@@ -297,7 +303,7 @@ async fn what_is_proposed_suffices_and_what_is_done_by_mistake_is_noted() {
 }
 
 #[test]
-fn a_closed_output_is_no_panic() {
+fn a_closed_output_does_not_panic() {
     let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
     let words = ["hit", &service.grpc.to_string(), "test", "user=ann", "--count", "3"];
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));

@@ -22,7 +22,7 @@ async fn refused(service: &Tollgate, kind: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn wrong_tokens_are_counted_and_logged_with_their_peers_and_never_the_token() {
+async fn wrong_tokens_are_counted_and_logged_with_the_peer_but_not_the_token() {
     let folder = Policies::of(&daily("user", 2));
     let mut service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
@@ -50,7 +50,7 @@ async fn wrong_tokens_are_counted_and_logged_with_their_peers_and_never_the_toke
 }
 
 #[tokio::test]
-async fn a_flood_of_refusals_is_counted_and_logged_seldom() {
+async fn a_flood_of_refusals_is_counted_and_its_log_is_throttled() {
     let folder = Policies::of(&daily("user", 2));
     let service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
@@ -65,9 +65,10 @@ async fn a_flood_of_refusals_is_counted_and_logged_seldom() {
 }
 
 #[tokio::test]
-async fn what_a_request_says_is_logged_at_a_bounded_length() {
+async fn logged_request_texts_have_a_bounded_length() {
     let mut service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
-    let (host, path) = ("a".repeat(10_000), "b".repeat(4_000));
+    let host = "a".repeat(10_000);
+    let path = "b".repeat(4_000);
     let request = format!("POST /api/v1/counter/reset?{path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n\r\n");
     let mut stream = TcpStream::connect(service.admin).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();

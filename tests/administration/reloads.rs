@@ -25,10 +25,11 @@ async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
 }
 
 #[tokio::test]
-async fn each_load_is_told_once_with_what_differs() {
+async fn each_load_is_reported_once_with_its_differences() {
     let policies = Policies::of(&daily("user", 2));
     let service = Tollgate::serve(policies.path());
-    let (admin, web) = (Web::new(service.admin), Web::new(service.http));
+    let admin = Web::new(service.admin);
+    let web = Web::new(service.http);
     assert_eq!(loads(&admin).await, [("start".to_owned(), true)]);
 
     policies.write("policy.yaml", &daily("user", 5));

@@ -16,12 +16,13 @@ use crate::support::{PATIENCE, becomes};
 const POLICY: &str = "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: { algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user] }\n  - key: free\n";
 
 #[tokio::test]
-async fn servers_are_told_with_who_is_connected_and_what_they_say() {
+async fn servers_are_listed_with_their_clients_and_reports() {
     let redis = Redis::start().await;
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve_with(policies.path(), &flags);
-    let (admin, http) = (Web::new(service.admin), ready(&service).await);
+    let admin = Web::new(service.admin);
+    let http = ready(&service).await;
     let client = Client::connect(service.grpc).await;
     client.hit("tenant", "acme").await;
     let servers = || async { told(&admin, "/api/v1/store").await["servers"].clone() };
@@ -45,7 +46,7 @@ async fn servers_are_told_with_who_is_connected_and_what_they_say() {
 }
 
 #[tokio::test]
-async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
+async fn top_users_of_a_counter_are_listed_or_the_reason_why_not() {
     let redis = Redis::start().await;
     for store in [redis.url().as_str(), "memory"] {
         who_used_it_up_at(store).await;
@@ -55,7 +56,8 @@ async fn who_used_a_counter_up_is_told_and_why_it_cannot_be() {
 async fn who_used_it_up_at(store: &str) {
     let service = Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", store, "--store-timeout", "15s"]);
     ready(&service).await;
-    let (admin, client) = (Web::new(service.admin), Client::connect(service.grpc).await);
+    let admin = Web::new(service.admin);
+    let client = Client::connect(service.grpc).await;
     let hit = async |user: &str| {
         let descriptors = vec![descriptor(&[("tenant", "acme")]), descriptor(&[("user", user)])];
         client.ask(request(descriptors)).await.unwrap();
@@ -97,7 +99,8 @@ async fn who_used_it_up_at(store: &str) {
 /// and a warning reports that others may be missing.
 async fn one_journal(url: &str, stop: impl FnOnce()) {
     let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
-    let (policies, flags) = (Policies::of(policy), ["--store", url, "--store-timeout", "15s"]);
+    let policies = Policies::of(policy);
+    let flags = ["--store", url, "--store-timeout", "15s"];
     let [one, other] = [(); 2].map(|()| Tollgate::serve_with(policies.path(), &flags));
     for (service, user) in [(&one, "ann"), (&other, "ann"), (&other, "bob")] {
         ready(service).await;
@@ -140,7 +143,7 @@ async fn processes_on_one_cluster_have_one_journal() {
 }
 
 #[tokio::test]
-async fn what_a_process_denied_before_it_ended_is_told_by_the_others() {
+async fn denials_of_an_ended_process_are_shown_by_its_peers() {
     let redis = Redis::start().await;
     let policies = Policies::of(
         "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: year }\n",
@@ -158,7 +161,7 @@ async fn what_a_process_denied_before_it_ended_is_told_by_the_others() {
 }
 
 #[tokio::test]
-async fn a_write_whose_client_hangs_up_is_in_the_audit_log() {
+async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
     let redis = Redis::start().await;
     let mut service =
         Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "5s"]);

@@ -34,9 +34,10 @@ struct Bench {
 }
 
 #[tokio::test]
-async fn a_try_is_the_call_that_follows_in_every_mode() {
+async fn a_dry_run_equals_the_following_call_in_every_mode() {
     let redis = Redis::start().await;
-    let (policies, mut wrong) = (policies(), Vec::new());
+    let policies = policies();
+    let mut wrong = Vec::new();
     for modes in MODES {
         wrong.extend(a_try_is_the_call(Bench::start(&policies, &["--store", "memory"], modes).await, modes).await);
         // Each service has counters of its own.
@@ -109,7 +110,8 @@ impl Bench {
         let service = Tollgate::serve_with(policies.path(), &[store, modes].concat());
         let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
         becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
-        let (client, admin) = (Client::connect(service.grpc).await, Web::new(service.admin));
+        let client = Client::connect(service.grpc).await;
+        let admin = Web::new(service.admin);
         Self { _service: service, client, admin, asked: 0, wrong: Vec::new() }
     }
 

@@ -41,7 +41,8 @@ async fn h2load_makes_ten_thousand_calls_on_one_connection_and_each_is_counted()
 /// Sends one call with curl. Returns the response, and the headers with the trailers.
 fn curl(service: &Tollgate) -> (RateLimitResponse, String) {
     let (folder, body) = body();
-    let (headers, response) = (folder.path().join("headers"), folder.path().join("response"));
+    let headers = folder.path().join("headers");
+    let response = folder.path().join("response");
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--http2-prior-knowledge", "--max-time", "60"]).args(GRPC);
     command.arg("--data-binary").arg(format!("@{}", body.display()));

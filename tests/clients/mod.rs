@@ -35,7 +35,8 @@ enum Language {
 impl Language {
     /// Starts the program.
     fn start(self, target: &str, scenario: &[&str]) -> Process {
-        let (tools, programs) = (root().join("target/client-tools"), root().join("tests/clients"));
+        let tools = root().join("target/client-tools");
+        let programs = root().join("tests/clients");
         let mut command = match self {
             Self::Go => Command::new(root().join("target/go-tools/client")),
             Self::Python => {
@@ -96,7 +97,7 @@ client! { go, Go:
     health_is_serving
     a_watch_of_health_sees_the_drain_and_its_end
     reflection_lists_the_service
-    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused
     ten_thousand_calls_on_one_connection_are_answered
     no_call_fails_while_connections_grow_old
 }
@@ -111,7 +112,7 @@ client! { python, Python:
     health_is_serving
     a_watch_of_health_sees_the_drain_and_its_end
     reflection_lists_the_service
-    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused
     ten_thousand_calls_on_one_connection_are_answered
     no_call_fails_while_connections_grow_old
 }
@@ -124,7 +125,7 @@ client! { javascript, JavaScript:
     a_cancelled_call_ends_and_its_connection_is_kept
     health_is_serving
     a_watch_of_health_sees_the_drain_and_its_end
-    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused
     ten_thousand_calls_on_one_connection_are_answered
     no_call_fails_while_connections_grow_old
 }
@@ -137,7 +138,7 @@ client! { java, Java:
     a_cancelled_call_ends_and_its_connection_is_kept
     health_is_serving
     a_watch_of_health_sees_the_drain_and_its_end
-    a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused
+    a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused
     ten_thousand_calls_on_one_connection_are_answered
     no_call_fails_while_connections_grow_old
 }

@@ -15,7 +15,7 @@ const ONE_CONNECTION: [&str; 2] = ["--max-connections", "1"];
 const CONCURRENCY: usize = 8;
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_while_it_waits_for_the_store_ends_and_its_connection_is_kept() {
+async fn a_call_cancelled_while_waiting_for_the_store_ends_and_its_connection_is_kept() {
     let redis = Redis::start().await;
     let store = format!("redis://{}", redis.address);
     let service = serve(&[&["--store", &store, "--store-timeout", "1h"], &ONE_CONNECTION[..]].concat());
@@ -30,7 +30,7 @@ async fn a_call_that_is_cancelled_while_it_waits_for_the_store_ends_and_its_conn
 }
 
 #[tokio::test]
-async fn a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused() {
+async fn a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused() {
     const MAX_MESSAGE: usize = 1 << 20;
     let service = serve(&[]);
     let client = Client::connect(service.grpc).await;

@@ -75,7 +75,7 @@ pub(super) async fn reflection_lists_the_service(client: Language) {
     assert!(names.contains(&"grpc.health.v1.Health"), "{names:?}");
 }
 
-pub(super) async fn a_message_of_the_greatest_size_is_answered_and_a_larger_one_refused(client: Language) {
+pub(super) async fn a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused(client: Language) {
     let small = 20_000;
     for (service, size) in [(serve(&["--max-message", "20000"]), small), (serve(&[]), MAX_MESSAGE)] {
         assert_eq!(client.run(&target(&service), &["sized", &size.to_string()]), ["OK"]);

@@ -22,7 +22,7 @@ fn envoy_finds_nothing_wrong_with_the_examples() {
 }
 
 #[tokio::test]
-async fn a_route_with_a_header_counts_by_it_beside_its_host_and_tells_of_a_denial_as_it_is_told_to() {
+async fn a_route_counts_by_header_and_host_and_its_denial_is_as_configured() {
     let edge = Edge::start().await;
     for expected in [200, 200, 200] {
         assert_eq!(edge.envoy.edge.status("/user", "ann").await, expected);
@@ -51,7 +51,7 @@ async fn every_kind_of_action_makes_an_entry() {
 }
 
 #[tokio::test]
-async fn hits_are_paid_looked_at_given_back_and_paid_afterwards() {
+async fn hits_are_charged_peeked_at_refunded_and_charged_afterwards() {
     let edge = Edge::start().await;
     assert_eq!(edge.pay("/cost", b"7").await, (200, "3".to_owned()));
     assert_eq!(edge.pay("/balance", b"").await, (200, "3".to_owned()));
@@ -66,7 +66,7 @@ async fn hits_are_paid_looked_at_given_back_and_paid_afterwards() {
 }
 
 #[tokio::test]
-async fn a_request_brings_its_limit_along() {
+async fn a_request_carries_its_own_limit() {
     let edge = Edge::start().await;
     let reply = edge.envoy.edge.get_with("/contract", &[("x-user", b"ann")]).await;
     assert_eq!((reply.status, reply.header("x-ratelimit-limit")), (200, "2, 2;w=86400"));
@@ -81,7 +81,7 @@ async fn a_second_stage_has_a_domain_and_a_status_of_its_own() {
 }
 
 #[tokio::test]
-async fn without_an_answer_the_first_stage_refuses_with_its_status() {
+async fn without_a_response_the_first_stage_refuses_with_its_status() {
     let mut edge = Edge::start().await;
     assert!(edge.tollgate.terminate().success());
     assert_eq!(edge.envoy.edge.status("/user", "ann").await, 503);
@@ -93,7 +93,7 @@ async fn without_an_answer_the_first_stage_refuses_with_its_status() {
 }
 
 #[tokio::test]
-async fn a_tollgate_that_drains_is_told_by_its_health_before_it_goes() {
+async fn a_draining_tollgate_reports_not_serving_before_it_exits() {
     let edge = Edge::start_with(&["--drain-delay", "60s"]).await;
     let healthy = || edge.envoy.counter("cluster.tollgate.membership_healthy");
     becomes("it is healthy", PATIENCE, healthy, |count| *count == 1).await;
@@ -116,7 +116,7 @@ async fn connections_over_the_limit_are_closed() {
 }
 
 #[tokio::test]
-async fn what_the_istio_overlay_adds_to_a_gateway_asks_tollgate() {
+async fn a_gateway_with_the_istio_overlay_calls_tollgate() {
     let tollgate = Tollgate::serve(&root().join("config/policies"));
     let [cluster, filter, host] = istio_patches();
     let mut bootstrap: Value = serde_json::from_str(&json_of(&root().join("deploy/envoy/envoy.yaml"))).unwrap();

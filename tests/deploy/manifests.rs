@@ -9,7 +9,7 @@ use crate::support::envoy::root;
 use crate::support::tollgate::output;
 
 #[test]
-fn every_overlay_renders_fits_the_schemas_of_kubernetes_and_keeps_what_is_promised() {
+fn every_overlay_renders_fits_the_kubernetes_schemas_and_the_documented_properties() {
     finds_nothing("manifests.py");
 }
 

@@ -42,7 +42,7 @@ descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1 } }]
 ";
 
 #[tokio::test]
-async fn every_query_has_data_under_load_and_every_alert_fires_when_its_fault_is_made() {
+async fn every_query_has_data_under_load_and_every_alert_fires_on_its_fault() {
     let mut scene = Scene::start().await;
     scene.is_quiet().await;
     let mut fired = BTreeSet::new();
@@ -89,7 +89,7 @@ async fn promtool_finds_nothing_wrong_with_the_metrics() {
 }
 
 #[test]
-fn every_alert_says_how_bad_it_is_and_has_a_place_in_the_runbook() {
+fn every_alert_has_a_severity_and_a_section_of_the_runbook() {
     let runbook = std::fs::read_to_string(root().join("docs/runbook.md")).unwrap();
     let text = rules();
     for alert in alerts() {
@@ -117,7 +117,8 @@ struct Scene {
 impl Scene {
     async fn start() -> Self {
         let prometheus = Prometheus::start(&quick(&rules()));
-        let (policies, redis) = (Policies::of(POLICY), Redis::start().await);
+        let policies = Policies::of(POLICY);
+        let redis = Redis::start().await;
         policies.write("closed.yaml", CLOSED);
         let flags = ["--store", &redis.url(), "--store-timeout", "100ms"];
         let tollgate = Tollgate::serve_with(policies.path(), &flags);
@@ -241,11 +242,13 @@ impl Scene {
 
     /// Tests a process with in-memory counters, TLS and a control plane.
     async fn another_process(&self) -> Vec<String> {
-        let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+        let authority = Authority::new();
+        let folder = TempDir::new().unwrap();
         authority.sign("localhost").write(folder.path());
         let mut plane = ControlPlane::start(&[]);
         let [certificate, key] = crate::support::certificates::files(folder.path());
-        let (certificate, target) = (certificate.to_str().unwrap(), format!("127.0.0.1:{}", plane.port));
+        let certificate = certificate.to_str().unwrap();
+        let target = format!("127.0.0.1:{}", plane.port);
         let tls = ["--grpc-tls-cert", certificate, "--grpc-tls-key", key.to_str().unwrap()];
         let xds = ["--xds", &target, "--xds-backoff-min", "10ms", "--xds-backoff-max", "50ms"];
         let other = Tollgate::serve_by(&[&tls[..], &xds].concat());

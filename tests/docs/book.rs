@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{folder, pages, project};
 
 #[test]
-fn the_book_builds_without_a_warning_and_every_link_of_it_leads_somewhere() {
+fn the_book_builds_without_warnings_or_broken_links() {
     let built = TempDir::new().unwrap();
     let mdbook = project().join(".venv/bin/mdbook");
     assert!(mdbook.exists(), "this test needs mdBook: run `tests/run` once, which installs it in .venv");
@@ -49,7 +49,7 @@ fn every_page_is_in_the_table_of_contents_once() {
 
 /// Every link of the README to a file has a target; it links to the book's source files.
 #[test]
-fn every_link_of_the_readme_to_a_file_finds_it() {
+fn every_file_link_of_the_readme_resolves() {
     let text = std::fs::read_to_string(project().join("README.md")).unwrap();
     let links: Vec<_> =
         text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link).collect();
@@ -104,7 +104,7 @@ fn leads_somewhere(link: &str, page: &str, built: &Path, places: &BTreeMap<Strin
 }
 
 #[test]
-fn a_link_out_of_the_book_or_to_no_heading_leads_nowhere() {
+fn a_link_out_of_the_book_or_to_a_missing_heading_is_broken() {
     let built = TempDir::new().unwrap();
     std::fs::write(built.path().join("a.html"), "").unwrap();
     let places = BTreeMap::from([("a.html".to_owned(), BTreeSet::from(["here".to_owned()]))]);

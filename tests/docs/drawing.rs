@@ -56,7 +56,8 @@ fn each_second(of: &Course, panel: &Panel) -> String {
     for second in 0..LENGTH_S {
         for (class, times) in [("offered", &of.offered), ("admitted", &of.admitted)] {
             let count = times.iter().filter(|at| **at / 1_000_000 == second).count() as u64;
-            let (x, y) = (LEFT + second * SECOND, panel.y(count));
+            let x = LEFT + second * SECOND;
+            let y = panel.y(count);
             let height = panel.bottom() - y;
             let bar = format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"10\" height=\"{height}\"/>\n");
             body.push_str(if height > 0 { &bar } else { "" });
@@ -68,11 +69,13 @@ fn each_second(of: &Course, panel: &Panel) -> String {
 /// Draws the number admitted in the period before each tenth of a second, and highlights the excess
 /// over the limit.
 fn in_each_period(of: &Course, panel: &Panel) -> String {
-    let (mut body, mut line) = (String::new(), String::new());
+    let mut body = String::new();
+    let mut line = String::new();
     panel.draw(&mut body, "admitted in the last 10 s, and the limit", &[0, 100, 200]);
     let limit = panel.y(LIMIT);
     for at in (0..=LENGTH_S * 10).map(|tenth| tenth * 100_000) {
-        let (x, y) = (x_of(at), panel.y(in_period_until(&of.admitted, at)));
+        let x = x_of(at);
+        let y = panel.y(in_period_until(&of.admitted, at));
         write!(line, "{x},{y} ").unwrap();
         if y < limit {
             let height = limit - y;
@@ -87,7 +90,8 @@ fn in_each_period(of: &Course, panel: &Panel) -> String {
 
 /// Draws the cumulative number of requests that each algorithm has admitted.
 pub(super) fn comparison(all: &[Course]) -> String {
-    let (mut body, panel) = (String::new(), Panel { top: 58, height: 260, most: 600 });
+    let mut body = String::new();
+    let panel = Panel { top: 58, height: 260, most: 600 };
     panel.draw(&mut body, "admitted since the beginning", &[0, 200, 400, 600]);
     for (number, one) in all.iter().enumerate() {
         let points = (0..=LENGTH_S * 2).map(|half| half * 500_000).map(|at| {
@@ -96,8 +100,12 @@ pub(super) fn comparison(all: &[Course]) -> String {
         });
         let points = points.collect::<Vec<_>>().join(" ");
         writeln!(body, "<polyline class=\"line l{number}\" points=\"{points}\"/>").unwrap();
-        let (y, name, count) = (panel.top + 16 + 18 * number as u64, one.name.replace('_', " "), one.admitted.len());
-        let (x, end, text) = (LEFT + 12, LEFT + 34, LEFT + 42);
+        let y = panel.top + 16 + 18 * number as u64;
+        let name = one.name.replace('_', " ");
+        let count = one.admitted.len();
+        let x = LEFT + 12;
+        let end = LEFT + 34;
+        let text = LEFT + 42;
         writeln!(body, "<line class=\"line l{number}\" x1=\"{x}\" x2=\"{end}\" y1=\"{}\" y2=\"{}\"/>", y - 4, y - 4)
             .unwrap();
         writeln!(body, "<text x=\"{text}\" y=\"{y}\">{name}: {count}</text>").unwrap();
@@ -127,7 +135,8 @@ impl Panel {
     fn draw(&self, body: &mut String, name: &str, marks: &[u64]) {
         writeln!(body, "<text x=\"{LEFT}\" y=\"{}\">{name}</text>", self.top - 8).unwrap();
         for mark in marks {
-            let (y, end) = (self.y(*mark), LEFT + LENGTH_S * SECOND);
+            let y = self.y(*mark);
+            let end = LEFT + LENGTH_S * SECOND;
             writeln!(body, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y}\" y2=\"{y}\"/>").unwrap();
             writeln!(body, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{mark}</text>", LEFT - 6, y + 4).unwrap();
         }
@@ -147,7 +156,8 @@ fn x_of(at_us: u64) -> String {
 
 fn seconds(body: &mut String, bottom: u64) {
     for second in (0..=LENGTH_S).step_by(10) {
-        let (x, y) = (LEFT + second * SECOND, bottom + 18);
+        let x = LEFT + second * SECOND;
+        let y = bottom + 18;
         writeln!(body, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{second} s</text>").unwrap();
     }
 }

@@ -60,7 +60,8 @@ impl Fence {
 /// Returns the fenced blocks of a page, in order.
 pub(super) fn of(page: &Page) -> Vec<Fence> {
     let mut fences: Vec<Fence> = Vec::new();
-    let (mut open, mut indent) = (false, 0);
+    let mut open = false;
+    let mut indent = 0;
     for (number, line) in page.text.lines().enumerate() {
         let marks = line.trim_start().strip_prefix("```");
         match (open, marks) {
@@ -89,7 +90,7 @@ pub(super) fn of(page: &Page) -> Vec<Fence> {
 }
 
 #[test]
-fn every_fence_says_what_is_to_be_done_with_it() {
+fn every_fence_has_a_known_mark() {
     let all: Vec<_> = super::pages().iter().flat_map(of).collect();
     let odd: Vec<_> = all.iter().filter_map(Fence::odd).collect();
     assert!(odd.is_empty(), "{odd:#?}");
@@ -101,7 +102,7 @@ fn every_fence_says_what_is_to_be_done_with_it() {
 const MOST_ELSEWHERE: usize = 8;
 
 #[test]
-fn a_fence_is_read_with_its_marks_and_one_that_means_nothing_is_told() {
+fn a_fence_is_read_with_its_marks_and_an_unknown_mark_is_reported() {
     let text = "- a\n\n  ```yaml file=a.yaml\n  b:\n    c\n  ```\n\n```shell\n$ a\n```\n```console stay\n$ a\n```\n";
     let fences = of(&Page { name: "a.md".to_owned(), text: text.to_owned() });
     let first = &fences[0];

@@ -35,7 +35,8 @@ struct Page {
 
 /// Returns all pages, except the table of contents.
 fn pages() -> Vec<Page> {
-    let (mut folders, mut pages) = (vec![folder()], Vec::new());
+    let mut folders = vec![folder()];
+    let mut pages = Vec::new();
     while let Some(next) = folders.pop() {
         for entry in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {

@@ -20,7 +20,7 @@ const TRAFFIC: [(u64, u64, u64); 7] =
 const IMAGES: &str = "images/algorithms";
 
 #[test]
-fn the_pictures_of_algorithms_are_what_they_decide() {
+fn the_pictures_of_algorithms_match_their_decisions() {
     let page = pages().into_iter().find(|page| page.name == "algorithms.md").unwrap();
     let courses: Vec<Course> = policies(&page).into_iter().map(|(name, policy)| decided(&name, &policy)).collect();
     assert!(courses.len() >= 6, "{} pictures in docs/algorithms.md", courses.len());

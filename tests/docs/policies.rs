@@ -12,7 +12,7 @@ use crate::support::envoy::binary;
 use crate::support::tollgate::command;
 
 #[test]
-fn every_policy_of_the_book_and_of_the_readme_is_one() {
+fn every_policy_of_the_book_and_of_the_readme_is_valid() {
     let text = std::fs::read_to_string(project().join("README.md")).unwrap();
     let readme = Page { name: "../README.md".to_owned(), text };
     let fences = pages().into_iter().chain([readme]).flat_map(|page| fences::of(&page));

@@ -121,7 +121,7 @@ fn patient(file: &Path) {
 }
 
 #[test]
-fn what_varies_stands_for_anything_and_the_rest_for_itself() {
+fn placeholders_match_anything_and_other_text_matches_itself() {
     for (said, shown) in [
         ("a\nb\n", "a\nb\n"),
         ("in 26 s\n", "in … s\n"),

@@ -37,7 +37,9 @@ impl Terminal {
         command.env("PATH", path).env("HOME", folder).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("unshare cannot be started: {error}"));
-        let (input, output, (sender, lines)) = (child.stdin.take().unwrap(), child.stdout.take().unwrap(), channel());
+        let input = child.stdin.take().unwrap();
+        let output = child.stdout.take().unwrap();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });

@@ -20,7 +20,7 @@ use crate::support::web::Web;
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn an_override_with_an_unknown_unit_is_the_callers_fault_and_the_process_lives() {
+async fn an_override_with_an_unknown_unit_is_an_error_of_the_caller_and_does_not_crash() {
     let istio = Istio::with(&daily("user", 5)).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
@@ -37,7 +37,7 @@ async fn an_override_with_an_unknown_unit_is_the_callers_fault_and_the_process_l
 }
 
 #[tokio::test]
-async fn a_number_of_hits_above_2_to_63_gives_nothing_back() {
+async fn hits_above_2_to_63_refund_nothing() {
     let istio = Istio::with(&daily("user", 5)).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
@@ -51,7 +51,7 @@ async fn a_number_of_hits_above_2_to_63_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs_keeps_nobody_waiting_and_is_not_called_the_callers_fault() {
+async fn a_hanging_redis_blocks_no_caller_and_is_not_reported_as_an_error_of_the_caller() {
     let istio = Istio::with(&daily("user", 5)).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
@@ -67,8 +67,9 @@ async fn a_redis_that_hangs_keeps_nobody_waiting_and_is_not_called_the_callers_f
 }
 
 #[test]
-fn a_signal_while_it_waits_for_redis_ends_it() {
-    let (map, silent) = (ConfigMap::of(&daily("user", 5)), TcpListener::bind("127.0.0.1:0").unwrap());
+fn a_signal_while_waiting_for_redis_ends_the_process() {
+    let map = ConfigMap::of(&daily("user", 5));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [silent.local_addr().unwrap(), closed] {
         let url = address.to_string();
@@ -96,7 +97,8 @@ async fn series_of_unknown_domains_and_of_values_are_bounded() {
     }
     let text = Web::new(listening(&mut service.process, "stats")).get("/metrics").await.body;
     let of = |what: &str| text.lines().filter(|line| !line.starts_with('#') && line.contains(what)).collect::<Vec<_>>();
-    let (hits, domains) = (of("_total_hits{"), of("_domain_not_found"));
+    let hits = of("_total_hits{");
+    let domains = of("_domain_not_found");
     assert!(hits.len() <= 5 && hits.iter().any(|line| line.contains("key1=\"other\"")), "{hits:#?}");
     assert!(domains.len() <= 5 && domains.iter().any(|line| line.contains("other")), "{domains:#?}");
     let own = service.http.get("/metrics").await.body;
@@ -104,7 +106,7 @@ async fn series_of_unknown_domains_and_of_values_are_bounded() {
 }
 
 #[tokio::test]
-async fn entries_that_read_the_same_when_they_are_joined_count_apart() {
+async fn entries_that_join_to_the_same_text_have_their_own_counters() {
     let policy = "
 domain: test
 descriptors:
@@ -145,7 +147,7 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
 }
 
 #[tokio::test]
-async fn a_readme_among_the_policies_is_no_policy_whatever_it_shows() {
+async fn a_readme_among_the_policies_is_ignored() {
     let istio = Istio::with(&daily("user", 5)).await;
     let readme = "# Limits\n\nA file begins so:\n\n```yaml\ndomain: test\ndescriptors: [...]\n```\n";
     istio.map.files.write("ratelimit/config/README.md", readme);

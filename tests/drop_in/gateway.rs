@@ -40,7 +40,8 @@ struct Gateway {
 
 impl Gateway {
     async fn with(resources: &[Value]) -> Self {
-        let (authority, files) = (Authority::new(), TempDir::new().unwrap());
+        let authority = Authority::new();
+        let files = TempDir::new().unwrap();
         authority.sign_rsa("*.envoy-gateway-system").write(files.path());
         std::fs::write(files.path().join("ca.crt"), &authority.pem).unwrap();
         let own = files.path().join("plane");
@@ -59,7 +60,8 @@ impl Gateway {
     fn start(&self, more: &[(&str, &str)]) -> Ratelimit {
         let path = |name: &str| self.files.path().join(name).to_str().unwrap().to_owned();
         let [certificate, key, authority] = ["tls.crt", "tls.key", "ca.crt"].map(path);
-        let (plane, redis) = (format!("localhost:{}", self.plane.port), self.redis.address.to_string());
+        let plane = format!("localhost:{}", self.plane.port);
+        let redis = self.redis.address.to_string();
         let variables = [
             ("RUNTIME_ROOT", "/data"),
             ("RUNTIME_SUBDIRECTORY", "ratelimit"),
@@ -137,7 +139,7 @@ async fn as_tenant(envoy: &Envoy, tenant: &[u8]) -> u16 {
 }
 
 #[tokio::test]
-async fn clients_of_an_envoy_get_429_after_the_limits_that_the_control_plane_says() {
+async fn clients_of_envoy_get_429_after_the_limits_of_the_control_plane() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let (mut service, envoy) = gateway.serve().await;
     for expected in [200, 200, 200, 429, 429] {
@@ -197,12 +199,13 @@ async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_of_the_gateway_is_not_let_in() {
+async fn a_client_without_a_certificate_of_the_gateway_is_refused() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let mut service = gateway.start(&[]);
     becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
     service.wait_for("policies in force");
-    let (grpc, authority) = (service.grpc(), &gateway.authority);
+    let grpc = service.grpc();
+    let authority = &gateway.authority;
     assert!(Secure::showing(&authority.sign_rsa("*.envoy-gateway-system"), authority).is_let_in(grpc).await);
     assert!(!Secure::trusting(authority).is_let_in(grpc).await, "without a certificate");
     let strange = Authority::new().sign_rsa("*.envoy-gateway-system");
@@ -210,7 +213,7 @@ async fn who_shows_no_certificate_of_the_gateway_is_not_let_in() {
 }
 
 #[tokio::test]
-async fn a_file_of_names_counts_where_it_is_mounted() {
+async fn a_mounted_file_of_names_is_used() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let mut without = gateway.start(&[]);
     without.wait_for("using the built-in mapping");
@@ -224,7 +227,7 @@ async fn a_file_of_names_counts_where_it_is_mounted() {
 }
 
 #[tokio::test]
-async fn a_signal_before_the_first_configuration_ends_it_at_once() {
+async fn a_signal_before_the_first_configuration_ends_the_process_at_once() {
     let mut gateway = Gateway::with(&[listener(3)]).await;
     gateway.plane.kill();
     // Ready before the first configuration, as Envoy Gateway sets it, or only after it.

@@ -42,8 +42,9 @@ async fn serve(istio: &Istio, folder: &TempDir) -> (Process, Client) {
 }
 
 #[tokio::test]
-async fn spans_are_sent_by_http_unless_grpc_is_asked_for() {
-    let (istio, collector) = (Istio::with(POLICY).await, Collector::start_by_http(0));
+async fn spans_are_sent_over_http_unless_grpc_is_configured() {
+    let istio = Istio::with(POLICY).await;
+    let collector = Collector::start_by_http(0);
     let url = collector.url();
     let variables = [("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str())];
     let mut service = istio.serve(&variables).await;
@@ -53,8 +54,9 @@ async fn spans_are_sent_by_http_unless_grpc_is_asked_for() {
 }
 
 #[tokio::test]
-async fn lines_of_json_have_the_names_and_levels_of_that_service() {
-    let (istio, folder) = (Istio::with(POLICY).await, TempDir::new().unwrap());
+async fn json_log_lines_have_the_names_and_levels_of_envoyproxy_ratelimit() {
+    let istio = Istio::with(POLICY).await;
+    let folder = TempDir::new().unwrap();
     let (mut process, client) = serve(&istio, &folder).await;
     let at = line(&mut process, "listening", |line| Some((line["@timestamp"].clone(), line["level"].clone())));
     at.0.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
@@ -71,7 +73,8 @@ async fn lines_of_json_have_the_names_and_levels_of_that_service() {
 
 #[tokio::test]
 async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
-    let (istio, folder) = (Istio::with(POLICY).await, TempDir::new().unwrap());
+    let istio = Istio::with(POLICY).await;
+    let folder = TempDir::new().unwrap();
     let (mut process, client) = serve(&istio, &folder).await;
     let user = || descriptor(&[("user", "ann")]);
     let others = ["watched", "free", "depth", "unknown"].map(|key| descriptor(&[(key, "x")]));

@@ -57,7 +57,7 @@ pub(super) fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn a_manifest_is_one_page() {
+fn a_manifest_gives_one_page() {
     let files = Policies::none();
     files.write("ratelimit.yaml", MANIFEST);
     let (status, page, complaints) = migrate(&["--manifest", path(&files.file("ratelimit.yaml"))]);
@@ -104,11 +104,12 @@ fn a_manifest_is_one_page() {
 }
 
 #[test]
-fn what_cannot_stay_is_a_problem_and_exit_1() {
+fn unsupported_settings_are_problems_and_exit_1() {
     let files = Policies::of(&yearly("user", 2));
     let variables = "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\nMEMCACHE_SRV=_m._tcp\nEXTRA_TAGS=a:\n";
     files.write("memcache.env", variables);
-    let (env, policy) = (files.file("memcache.env"), files.file("policy.yaml"));
+    let env = files.file("memcache.env");
+    let policy = files.file("policy.yaml");
     let (status, page, _) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!(status, 1);
     assert!(page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"), "{page}");
@@ -121,14 +122,15 @@ fn what_cannot_stay_is_a_problem_and_exit_1() {
     assert_eq!(status, 1, "{page}");
     assert!(page.contains("/srv/runtime_data/current does not exist; add `--policy PATH`"), "{page}");
     files.write("broken.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
-    let (good, broken) = (files.file("good.env"), files.file("broken.yaml"));
+    let good = files.file("good.env");
+    let broken = files.file("broken.yaml");
     let (status, page, _) = migrate(&["--env-file", path(&good), "--policy", path(&broken)]);
     assert_eq!(status, 1);
     assert!(page.contains("Policies: invalid, ") && page.contains("broken.yaml:3"), "{page}");
 }
 
 #[test]
-fn what_cannot_be_read_is_exit_2_and_shows_no_secret() {
+fn unreadable_input_exits_2_and_shows_no_secret() {
     let files = Policies::none();
     files.write("a.env", "PORT=1\nhunter2\n");
     files.write(
@@ -147,8 +149,9 @@ fn what_cannot_be_read_is_exit_2_and_shows_no_secret() {
 
 /// Equivalent of `set -a; . tollgate.env; tollgate serve`.
 #[tokio::test]
-async fn what_is_written_is_served_and_decides_the_same() {
-    let (redis, files) = (Redis::start().await, Policies::none());
+async fn written_files_are_served_and_decide_the_same() {
+    let redis = Redis::start().await;
+    let files = Policies::none();
     files.write("ratelimit.yaml", &MANIFEST.replace("redis:6379", &redis.address.to_string()));
     let output = files.file("own");
     let manifest = files.file("ratelimit.yaml");
@@ -187,7 +190,7 @@ async fn what_is_written_is_served_and_decides_the_same() {
 
 /// Values that a shell would run, and a store that is not known yet, do not become settings.
 #[test]
-fn nothing_is_written_that_a_shell_runs_or_that_serves_without_its_store() {
+fn written_files_run_no_shell_code_and_do_not_serve_without_their_store() {
     let files = Policies::none();
     let manifest = MANIFEST
         .replace("value: 'redis:6379'", "valueFrom: { secretKeyRef: { name: redis, key: url } }")
@@ -270,7 +273,8 @@ spec: { template: { spec: { containers: [{ name: ratelimit, image: envoyproxy/ra
 fn each_source_of_variables_and_files_is_read_or_named() {
     let files = Policies::none();
     files.write("all.yaml", SOURCES);
-    let (manifest, output) = (files.file("all.yaml"), files.file("own"));
+    let manifest = files.file("all.yaml");
+    let output = files.file("own");
     let (status, _, complaints) = migrate(&["--manifest", path(&manifest)]);
     assert!(status == 2 && complaints.contains("one of: one/ratelimit, two/ratelimit"), "{complaints}");
     let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--output", path(&output)];
@@ -327,7 +331,9 @@ fn a_secret_with_all_variables_leaves_the_store_open() {
     let files = Policies::of(&yearly("user", 2));
     let manifest = SOURCES.replace("prefix: REDIS_, configMapRef: { name: settings }", "secretRef: { name: settings }");
     files.write("all.yaml", &manifest);
-    let (manifest, policy, output) = (files.file("all.yaml"), files.file("policy.yaml"), files.file("own"));
+    let manifest = files.file("all.yaml");
+    let policy = files.file("policy.yaml");
+    let output = files.file("own");
     let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--policy", path(&policy)];
     let (status, page, complaints) = migrate(&[&chosen[..], &["--output", path(&output)]].concat());
     assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
@@ -343,7 +349,8 @@ fn a_readme_beside_policies_is_ignored_and_unknown_variables_are_bounded() {
     files.write("config/README.md", "# Limits\n\n- one: [\n");
     let unknown: String = (0..30).map(|number| format!("UNKNOWN_{number:02}=x\n")).collect();
     files.write("a.env", &format!("\u{feff}REDIS_SOCKET_TYPE='tcp' # comment\nREDIS_URL=redis:6379\n{unknown}"));
-    let (env, policy) = (files.file("a.env"), files.file("config"));
+    let env = files.file("a.env");
+    let policy = files.file("config");
     let (status, page, complaints) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
     assert!(
@@ -360,7 +367,8 @@ fn files_given_by_hand_take_the_place_of_a_control_plane() {
     let files = Policies::of(&yearly("user", 2));
     let plane = "CONFIG_TYPE=GRPC_XDS_SOTW\nCONFIG_GRPC_XDS_SERVER_URL=gateway:18001\n";
     files.write("a.env", &format!("REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n{plane}"));
-    let (env, policy) = (files.file("a.env"), files.file("policy.yaml"));
+    let env = files.file("a.env");
+    let policy = files.file("policy.yaml");
     let arguments = ["migrate", "--env-file", path(&env), "--policy", path(&policy), "--output", "own"];
     let written = tollgate::command(arguments).current_dir(files.path()).output().unwrap();
     let page = String::from_utf8(written.stdout).unwrap();

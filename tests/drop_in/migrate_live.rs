@@ -23,7 +23,8 @@ async fn compare(istio: &Istio, there: &mut Ratelimit, other: &Istio, peek: bool
     let trace = istio.map.files.file("trace.jsonl");
     std::fs::write(&trace, TRACE).unwrap();
     let mut here = other.serve(&[]).await;
-    let (live, against) = (there.grpc().to_string(), here.grpc().to_string());
+    let live = there.grpc().to_string();
+    let against = here.grpc().to_string();
     let mut arguments = vec!["--live", &live, "--against", &against, path(&trace)];
     arguments.extend(peek.then_some("--peek"));
     let (status, text, complaints) = migrate(&arguments);
@@ -31,8 +32,9 @@ async fn compare(istio: &Istio, there: &mut Ratelimit, other: &Istio, peek: bool
 }
 
 #[tokio::test]
-async fn equal_answers_are_exit_0_and_others_are_named() {
-    let (istio, other) = (Istio::with(&yearly("user", 2)).await, Istio::with(&yearly("user", 1)).await);
+async fn equal_responses_exit_0_and_differences_are_listed() {
+    let istio = Istio::with(&yearly("user", 2)).await;
+    let other = Istio::with(&yearly("user", 1)).await;
     let mut there = istio.serve(&[]).await;
     let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
     assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
@@ -52,12 +54,13 @@ async fn equal_answers_are_exit_0_and_others_are_named() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_not_a_request_is_skipped_and_exit_2() {
+async fn a_line_that_is_not_a_request_is_skipped_and_exits_2() {
     let files = Policies::of(&yearly("user", 2));
     let service = Tollgate::serve(&files.file("policy.yaml"));
     let request = TRACE.lines().next().unwrap();
     files.write("trace.jsonl", &format!("{request}\n{{\"domain\":\n\n{request}\n"));
-    let (address, trace) = (service.grpc.to_string(), files.file("trace.jsonl"));
+    let address = service.grpc.to_string();
+    let trace = files.file("trace.jsonl");
     let (status, text, _) = migrate(&["--live", &address, "--against", &address, "--peek", path(&trace)]);
     assert_eq!(status, 2, "{text}");
     assert!(text.contains("trace.jsonl:2: skipped: EOF while parsing"), "{text}");
@@ -80,7 +83,7 @@ impl RateLimitService for Old {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_takes_hits_for_a_peek_is_reported() {
+async fn a_service_that_charges_a_peek_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let old = listener.local_addr().unwrap().to_string();
     let server = tonic::transport::Server::builder().add_service(RateLimitServiceServer::new(Old(AtomicU32::new(9))));
@@ -96,7 +99,7 @@ async fn a_service_that_takes_hits_for_a_peek_is_reported() {
 }
 
 #[test]
-fn a_service_that_nobody_answers_for_is_exit_2() {
+fn an_unreachable_service_exits_2() {
     let files = Policies::none();
     files.write("trace.jsonl", TRACE);
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

@@ -8,7 +8,8 @@ use crate::support::tollgate;
 fn of_env(variables: &str, more: &[&str]) -> (i32, String) {
     let files = Policies::of(&yearly("user", 2));
     files.write("a.env", &format!("REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n{variables}"));
-    let (env, policy) = (files.file("a.env"), files.file("policy.yaml"));
+    let env = files.file("a.env");
+    let policy = files.file("policy.yaml");
     let (status, page, complaints) = migrate(&[&["--env-file", path(&env), "--policy", path(&policy)], more].concat());
     assert_eq!(complaints, "", "{page}");
     (status, page)
@@ -19,7 +20,8 @@ fn of_container(fields: &str) -> (i32, String) {
     let files = Policies::of(&yearly("user", 2));
     let container = format!("name: ratelimit, image: envoyproxy/ratelimit, {fields}");
     files.write("a.yaml", &format!("kind: Deployment\nmetadata: {{ name: a }}\nspec: {{ template: {{ spec: {{ containers: [{{ {container} }}] }} }} }}\n"));
-    let (manifest, policy) = (files.file("a.yaml"), files.file("policy.yaml"));
+    let manifest = files.file("a.yaml");
+    let policy = files.file("policy.yaml");
     let (status, page, complaints) = migrate(&["--manifest", path(&manifest), "--policy", path(&policy)]);
     assert_eq!(complaints, "", "{page}");
     // Without the line breaks within a text.
@@ -115,7 +117,9 @@ fn a_reference_that_decisions_depend_on_is_filled_in_before_the_start() {
     let env = format!("[{env}, {{ name: REDIS_SOCKET_TYPE, value: tcp }}, {{ name: REDIS_URL, value: 'h:1' }}]");
     let container = format!("name: ratelimit, image: a, env: {env}");
     files.write("a.yaml", &format!("kind: Pod\nspec: {{ containers: [{{ {container} }}] }}\n"));
-    let (manifest, policy, output) = (files.file("a.yaml"), files.file("policy.yaml"), files.file("own"));
+    let manifest = files.file("a.yaml");
+    let policy = files.file("policy.yaml");
+    let output = files.file("own");
     let arguments = ["--manifest", path(&manifest), "--policy", path(&policy), "--output", path(&output)];
     let (status, page, _) = migrate(&arguments);
     assert_eq!(status, 0, "{page}");

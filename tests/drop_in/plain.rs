@@ -99,7 +99,7 @@ fn taking(hits: u64, entries: &[(&str, &str)]) -> RateLimitDescriptor {
 }
 
 #[tokio::test]
-async fn answers_have_in_every_field_what_that_service_says() {
+async fn responses_equal_those_of_envoyproxy_ratelimit_in_every_field() {
     let istio = Istio::with(POLICY).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
@@ -148,7 +148,7 @@ async fn a_thousand_descriptors_and_a_thousand_entries_are_decided() {
 }
 
 #[tokio::test]
-async fn shadow_and_quota_mode_answer_as_that_service_does() {
+async fn shadow_and_quota_mode_respond_as_envoyproxy_ratelimit() {
     let istio = Istio::with(POLICY).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
@@ -164,7 +164,7 @@ async fn shadow_and_quota_mode_answer_as_that_service_does() {
 }
 
 #[tokio::test]
-async fn every_descriptor_counts_whatever_becomes_of_the_others() {
+async fn every_descriptor_is_charged_independently_of_the_others() {
     let rules = [
         ("a", "unit: year, requests_per_unit: 5"),
         ("b", "unit: year, requests_per_unit: 1"),
@@ -174,7 +174,8 @@ async fn every_descriptor_counts_whatever_becomes_of_the_others() {
     let istio = Istio::with(&policy(&rules)).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
-    let (a, b) = (|| descriptor(&[("a", "")]), || descriptor(&[("b", "")]));
+    let a = || descriptor(&[("a", "")]);
+    let b = || descriptor(&[("b", "")]);
     let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
     // One counter twice is two hits. That service reports for the first what is left before the
     // second; this one reports for both what is left after the request.
@@ -197,11 +198,11 @@ async fn every_descriptor_counts_whatever_becomes_of_the_others() {
 }
 
 #[tokio::test]
-async fn json_is_decided_and_what_is_no_request_is_400() {
+async fn json_is_decided_and_an_invalid_request_is_400() {
     let istio = Istio::with(&daily("user", 1)).await;
     let service = istio.serve(&[]).await;
-    let (first, second) =
-        (service.http.send("POST", "/json", ASK).await, service.http.send("POST", "/json", ASK).await);
+    let first = service.http.send("POST", "/json", ASK).await;
+    let second = service.http.send("POST", "/json", ASK).await;
     let statuses = |text: &str| {
         let mut answer: Value = serde_json::from_str(text).unwrap();
         let status = answer["statuses"][0].as_object_mut().unwrap();
@@ -220,7 +221,7 @@ async fn json_is_decided_and_what_is_no_request_is_400() {
 }
 
 #[tokio::test]
-async fn health_and_the_pages_are_where_they_were() {
+async fn health_and_the_pages_keep_their_paths() {
     let istio = Istio::with(POLICY).await;
     let mut service = istio.serve(&[]).await;
     let health = service.http.get("/healthcheck").await;
@@ -263,7 +264,7 @@ async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_one_is_asked_for() {
+async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_one_is_required() {
     for (asked_for, health) in [("false", 200), ("true", 500)] {
         let mut istio = Istio::with(BROKEN).await;
         let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", asked_for)];
@@ -281,7 +282,7 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_one_is_as
 }
 
 #[tokio::test]
-async fn no_policy_at_all_is_a_configuration_without_limits() {
+async fn no_policy_is_a_configuration_without_limits() {
     let istio = Istio::with("").await;
     std::fs::remove_file(istio.map.files.file("ratelimit/config/policy.yaml")).unwrap();
     let mut service = istio.serve(&[]).await;
@@ -320,7 +321,8 @@ async fn the_root_may_be_a_link_that_is_swapped() {
         files.write(&format!("{version}/ratelimit/other/policy.yaml"), BROKEN);
     }
     files.link("current", "v1");
-    let (root, istio) = (files.file("current"), Istio::with("").await);
+    let root = files.file("current");
+    let istio = Istio::with("").await;
     let more = [("RUNTIME_ROOT", root.to_str().unwrap()), ("RUNTIME_WATCH_ROOT", "true")];
     let mut service = istio.serve(&more).await;
     let client = service.client().await;
@@ -341,7 +343,7 @@ async fn ipv6_any_takes_ipv4_as_well() {
 }
 
 #[tokio::test]
-async fn every_signal_ends_it_with_exit_code_0() {
+async fn every_signal_ends_the_process_with_exit_code_0() {
     let istio = Istio::with(&daily("user", 5)).await;
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut service = istio.serve(&[]).await;

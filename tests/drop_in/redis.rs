@@ -35,7 +35,7 @@ async fn takes_five(more: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn redis_persecond_has_the_limits_of_a_second_and_no_other() {
+async fn redis_persecond_has_per_second_limits_only() {
     let other = Redis::start_as(Setup { password: Some("secret"), ..Setup::default() }).await;
     let rules = [
         ("second", "unit: second, requests_per_unit: 1000000"),
@@ -58,9 +58,10 @@ async fn redis_persecond_has_the_limits_of_a_second_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_a_password_and_a_prefix_lead_to_redis() {
+async fn redis_is_reached_by_unix_socket_password_and_prefix() {
     let redis = Redis::start_as(Setup { password: Some("se:cret"), ..Setup::default() }).await;
-    let (istio, socket) = (Istio::with(&daily("user", 5)).await, redis.socket());
+    let istio = Istio::with(&daily("user", 5)).await;
+    let socket = redis.socket();
     let more = [
         ("REDIS_SOCKET_TYPE", "unix"),
         ("REDIS_URL", socket.to_str().unwrap()),
@@ -88,7 +89,7 @@ async fn the_ports_open_when_health_can_be_serving() {
 }
 
 #[tokio::test]
-async fn the_ports_open_a_second_after_the_start_though_there_is_no_redis() {
+async fn the_ports_open_within_a_second_of_the_start_without_redis() {
     let istio = Istio::with(&daily("user", 5)).await;
     let variables = istio.variables(&[]);
     istio.redis.kill();
@@ -101,7 +102,7 @@ async fn the_ports_open_a_second_after_the_start_though_there_is_no_redis() {
 }
 
 #[tokio::test]
-async fn health_follows_redis_where_that_is_asked_for() {
+async fn health_follows_redis_if_configured() {
     let istio = Istio::with(&daily("user", 5)).await;
     let service = istio.serve(&[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")]).await;
     let steady = istio.serve(&[]).await;
@@ -111,7 +112,7 @@ async fn health_follows_redis_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_told_by_its_seeds() {
+async fn a_cluster_is_found_by_its_seeds() {
     let layout = Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() };
     let cluster = Cluster::start_as(layout).await;
     let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
@@ -134,7 +135,8 @@ async fn certificates_are_checked_and_shown_and_the_name_may_be_another() {
     let tls = Tls::new(Clients::Certified);
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
-    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let authority = tls.authority();
+    let (certificate, key) = tls.client();
     let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let right = redis.address.to_string();
     let other = right.replace("127.0.0.1", "127.0.0.2");

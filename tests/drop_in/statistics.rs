@@ -34,7 +34,7 @@ async fn counts(service: &Ratelimit, rule: &str) -> [u64; 4] {
 }
 
 #[tokio::test]
-async fn hits_that_cross_a_limit_are_split_as_there() {
+async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit() {
     let istio = Istio::with(&policy(&RULES)).await;
     let mut service = istio.serve(&COUNTING).await;
     let client = service.client().await;
@@ -52,7 +52,7 @@ async fn hits_that_cross_a_limit_are_split_as_there() {
 }
 
 #[tokio::test]
-async fn hits_that_cross_a_limit_are_split_as_there_where_denials_stop_the_others() {
+async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit_if_denials_stop_the_others() {
     let istio = Istio::with(&policy(&RULES)).await;
     let mut service =
         istio.serve(&[COUNTING.as_slice(), &[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]].concat()).await;

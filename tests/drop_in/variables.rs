@@ -33,10 +33,11 @@ fn statistics(service: &mut Ratelimit) -> Web {
 }
 
 #[tokio::test]
-async fn a_local_cache_answers_what_is_over_without_redis_and_prometheus_reads_the_old_names() {
+async fn the_local_cache_denies_without_redis_and_prometheus_reads_the_old_names() {
     let istio = Istio::with(&daily("user", 3)).await;
     let mut service = istio.serve(&[&PROMETHEUS[..], &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]].concat()).await;
-    let (client, statistics) = (service.client().await, statistics(&mut service));
+    let client = service.client().await;
+    let statistics = statistics(&mut service);
     for admitted in [true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, admitted);
     }
@@ -58,7 +59,7 @@ async fn a_local_cache_answers_what_is_over_without_redis_and_prometheus_reads_t
 }
 
 #[tokio::test]
-async fn what_is_over_stops_the_counting_of_the_rest_where_that_is_asked_for() {
+async fn a_denial_stops_the_counting_of_the_rest_if_configured() {
     let rules = [("tight", "unit: year, requests_per_unit: 1"), ("wide", "unit: year, requests_per_unit: 10")];
     for (stop, left_of_wide) in [("false", 7), ("true", 9)] {
         let istio = Istio::with(&policy(&rules)).await;
@@ -73,7 +74,7 @@ async fn what_is_over_stops_the_counting_of_the_rest_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_over_in_shadow_mode_stops_no_counting() {
+async fn a_denial_in_shadow_mode_does_not_stop_the_counting() {
     let watched = "  - key: watched\n    shadow_mode: true\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
     let istio = Istio::with(&(policy(&[("real", "unit: year, requests_per_unit: 2")]) + watched)).await;
     let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]).await;
@@ -86,8 +87,9 @@ async fn what_is_over_in_shadow_mode_stops_no_counting() {
 
 // Waiting for the exit blocks a thread, and the client's connection must be closed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn grpc_uds_is_a_socket_that_goes_with_the_process() {
-    let (istio, folder) = (Istio::with(&daily("user", 5)).await, TempDir::new().unwrap());
+async fn grpc_uds_is_a_socket_that_is_removed_at_exit() {
+    let istio = Istio::with(&daily("user", 5)).await;
+    let folder = TempDir::new().unwrap();
     let socket = folder.path().join("ratelimit.sock");
     let mut service = istio.serve(&[("GRPC_UDS", socket.to_str().unwrap())]).await;
     assert!(crate::listen::client_of(&socket).await.hit("user", "ann").await);
@@ -96,7 +98,7 @@ async fn grpc_uds_is_a_socket_that_goes_with_the_process() {
 }
 
 #[tokio::test]
-async fn headers_tell_the_tightest_limit_under_the_names_that_are_set() {
+async fn headers_show_the_tightest_limit_under_the_configured_names() {
     let rules = [("tight", "unit: year, requests_per_unit: 2"), ("wide", "unit: year, requests_per_unit: 10")];
     let istio = Istio::with(&policy(&rules)).await;
     let more = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
@@ -123,8 +125,9 @@ async fn headers_are_of_the_last_limit_that_denies() {
 }
 
 #[tokio::test]
-async fn statsd_is_told_over_tcp_unless_udp_is_asked_for() {
-    let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+async fn statsd_is_sent_over_tcp_unless_udp_is_configured() {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = |address: SocketAddr| address.port().to_string();
     let istio = Istio::with(&daily("user", 5)).await;
     let name = "ratelimit.service.rate_limit.test.user.total_hits.__zone=b:1|c";
@@ -156,7 +159,7 @@ async fn statsd_is_told_over_tcp_unless_udp_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_domain_in_two_files_is_one_where_they_are_merged() {
+async fn a_domain_in_two_files_is_merged_if_configured() {
     let istio = Istio::with(&daily("user", 5)).await;
     istio.map.files.write("ratelimit/config/more/other.yml", &daily("plan", 7));
     let mut refusing = Ratelimit::start(&istio.variables(&[]));
@@ -167,10 +170,11 @@ async fn a_domain_in_two_files_is_one_where_they_are_merged() {
 }
 
 #[tokio::test]
-async fn in_shadow_mode_nothing_is_refused_and_the_statuses_tell() {
+async fn in_shadow_mode_nothing_is_denied_and_the_statuses_show_it() {
     let istio = Istio::with(&daily("user", 1)).await;
     let mut service = istio.serve(&[&PROMETHEUS[..], &[("SHADOW_MODE", "true")]].concat()).await;
-    let (client, statistics) = (service.client().await, statistics(&mut service));
+    let client = service.client().await;
+    let statistics = statistics(&mut service);
     for code in [Code::Ok, Code::OverLimit, Code::OverLimit] {
         let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
         assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, code));
@@ -179,7 +183,7 @@ async fn in_shadow_mode_nothing_is_refused_and_the_statuses_tell() {
 }
 
 #[test]
-fn everything_that_cannot_be_is_told_in_one_report() {
+fn one_report_has_every_invalid_variable() {
     let wrong = [
         ("BACKEND_TYPE", "memcache"),
         ("MEMCACHE_HOST_PORT", "memcached:11211"),
@@ -201,7 +205,7 @@ fn everything_that_cannot_be_is_told_in_one_report() {
 
 /// Values that are validated only by the flags that they become; the errors name the variables.
 #[test]
-fn what_a_flag_does_not_take_ends_it_too() {
+fn a_value_that_its_flag_rejects_fails_startup() {
     for (name, value, told) in [
         ("NEAR_LIMIT_RATIO", "2", "NEAR_LIMIT_RATIO: expected"),
         ("REDIS_URL", "redis:port", "REDIS_URL: "),
@@ -226,7 +230,7 @@ fn what_a_flag_does_not_take_ends_it_too() {
 }
 
 #[tokio::test]
-async fn what_comes_about_otherwise_is_told_and_keeps_nothing_from_starting() {
+async fn different_behavior_is_reported_and_does_not_fail_startup() {
     let istio = Istio::with(&daily("user", 5)).await;
     let more = [("MEMCACHE_SRV", "_memcache._tcp"), ("REDIS_POOL_SIZE", "")];
     let mut service = istio.serve(&more).await;

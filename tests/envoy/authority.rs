@@ -4,17 +4,17 @@ use crate::support::envoy::{Envoy, root};
 use crate::support::tollgate::Tollgate;
 
 #[tokio::test]
-async fn the_name_that_istio_gives_a_cluster_is_no_reason_to_refuse_a_call() {
+async fn a_cluster_name_of_istio_is_accepted() {
     limits_by("outbound|8081||ratelimit.default.svc.cluster.local").await;
 }
 
 #[tokio::test]
-async fn the_name_that_envoy_gateway_gives_a_cluster_is_no_reason_to_refuse_a_call() {
+async fn a_cluster_name_of_envoy_gateway_is_accepted() {
     limits_by("ratelimit/envoy-gateway-system/grpc").await;
 }
 
 #[tokio::test]
-async fn a_cluster_name_of_other_bytes_is_no_reason_to_refuse_a_call() {
+async fn a_cluster_name_of_other_bytes_is_accepted() {
     limits_by("rate limit @ 100 % [1").await;
 }
 

@@ -17,7 +17,7 @@ fn envoy_finds_nothing_wrong_with_the_example() {
 }
 
 #[tokio::test]
-async fn the_example_lets_100_requests_a_minute_pass() {
+async fn the_example_admits_100_requests_a_minute() {
     let tollgate = Tollgate::serve(&root().join("config/policies"));
     let port = tollgate.grpc.port().to_string();
     let envoy = Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await;
@@ -40,7 +40,7 @@ async fn the_example_lets_100_requests_a_minute_pass() {
 }
 
 #[tokio::test]
-async fn the_example_lets_nobody_choose_an_address() {
+async fn the_example_does_not_trust_addresses_of_clients() {
     let tollgate = Tollgate::serve(&root().join("config/policies"));
     let port = tollgate.grpc.port().to_string();
     let envoy = Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await;

@@ -15,7 +15,7 @@ use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
-async fn without_tollgate_every_request_passes_where_envoy_is_told_to_let_it() {
+async fn without_tollgate_every_request_passes_if_envoy_fails_open() {
     let mut edge = Edge::start_with("false").await;
     edge.use_up("/user", "ann").await;
     edge.tollgate.terminate();
@@ -24,7 +24,7 @@ async fn without_tollgate_every_request_passes_where_envoy_is_told_to_let_it() {
 }
 
 #[tokio::test]
-async fn without_tollgate_no_request_passes_where_envoy_is_told_to_deny() {
+async fn without_tollgate_no_request_passes_if_envoy_fails_closed() {
     let mut edge = Edge::start_with("true").await;
     edge.tollgate.terminate();
     assert_eq!(edge.envoy.edge.status("/user", "ann").await, 500);
@@ -92,7 +92,8 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Starts clients, each with a connection of its own.
     pub(super) fn start(edge: &Web, clients: usize) -> Self {
-        let (answers, stop) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
+        let answers = Arc::<AtomicUsize>::default();
+        let stop = CancellationToken::new();
         let client = |_| tokio::spawn(ask(edge.afresh(), Arc::clone(&answers), stop.clone()));
         let clients = (0..clients).map(client).collect();
         Self { answers, stop, clients }

@@ -10,7 +10,8 @@ use crate::support::tollgate::Tollgate;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neither_changed_certificates_nor_the_age_of_connections_fail_a_request() {
-    let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
+    let authority = Authority::new();
+    let folder = TempDir::new().unwrap();
     authority.sign_rsa("*.envoy-gateway-system").write(folder.path());
     let [certificate, key] = files(folder.path()).map(|path| path.to_str().unwrap().to_owned());
     let authorities = folder.path().join("ca.crt").to_str().unwrap().to_owned();

@@ -47,10 +47,13 @@ impl Busy {
     async fn start_with(flags: &[&str]) -> Self {
         let policies = Policies::of(POLICY);
         let service = Tollgate::serve_with(policies.path(), flags);
-        let (client, stop) = (Client::connect(service.grpc).await, Arc::<AtomicBool>::default());
-        let (loading, stopped) = (client.clone(), Arc::clone(&stop));
+        let client = Client::connect(service.grpc).await;
+        let stop = Arc::<AtomicBool>::default();
+        let loading = client.clone();
+        let stopped = Arc::clone(&stop);
         let load = tokio::spawn(async move {
-            let (mut denied, mut pause) = ([0; 2], tokio::time::interval(Duration::from_millis(10)));
+            let mut denied = [0; 2];
+            let mut pause = tokio::time::interval(Duration::from_millis(10));
             while !stopped.load(Ordering::Relaxed) {
                 pause.tick().await;
                 denied[0] += u64::from(!loading.hit("login", "load").await);
@@ -82,7 +85,7 @@ impl Busy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_page_shows_is_what_was_sent() {
+async fn the_page_shows_the_traffic() {
     let busy = Busy::start().await;
     // 20 per day: 30, 5 and 5 denials; 60 allowed.
     busy.send(&[("ann", 50), ("bob", 25), (SCRIPT, 25)]).await;
@@ -113,7 +116,8 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     for (plan, user) in users {
         let client = Client::connect(service.grpc).await;
         senders.spawn(async move {
-            let (mut denied, mut pause) = (0, tokio::time::interval(Duration::from_millis(4)));
+            let mut denied = 0;
+            let mut pause = tokio::time::interval(Duration::from_millis(4));
             for _ in 0..EACH {
                 pause.tick().await;
                 let decided = client.ask(request(vec![descriptor(&[("plan", plan), ("user", user)])])).await.unwrap();
@@ -132,7 +136,7 @@ async fn sums_under_load_are_exactly_what_was_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_counter_is_changed_from_the_page_after_it_has_asked() {
+async fn a_counter_is_changed_from_the_page_after_a_confirmation() {
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve(policies.path());
     let client = Client::connect(service.grpc).await;
@@ -149,7 +153,7 @@ async fn a_counter_is_changed_from_the_page_after_it_has_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loads_ofpolicies_are_told_with_what_differs() {
+async fn loads_of_policies_are_shown_with_their_differences() {
     let policies = Policies::of(&daily("user", 2));
     let service = Tollgate::serve(policies.path());
     let given = json!({"differs": "2 hits in 1d -> 5 hits in 1d"});
@@ -162,8 +166,9 @@ async fn loads_ofpolicies_are_told_with_what_differs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_lost_is_told() {
-    let (redis, policies) = (Redis::start().await, Policies::of(POLICY));
+async fn a_lost_store_is_shown() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(POLICY);
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let service = Tollgate::serve_with(policies.path(), &flags);
     // Two workers and the HTTP listener.
@@ -201,7 +206,7 @@ async fn the_tree_has_every_rule_and_a_request_is_tried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_is_reached_by_keyboard_and_told_to_all() {
+async fn everything_is_reachable_by_keyboard_and_accessible() {
     let busy = Busy::start().await;
     busy.send(&[("ann", 25), (SCRIPT, 25)]).await;
     look("keyboard", &busy.service, one_key()).await;
@@ -215,7 +220,7 @@ async fn the_first_paint_is_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_asked_for_where_one_is_needed() {
+async fn a_token_is_requested_if_needed() {
     let policies = Policies::of(&daily("user", 2));
     policies.write("tokens", &format!("bob:{TOKEN}\n"));
     let tokens = policies.file("tokens");
@@ -226,7 +231,7 @@ async fn a_token_is_asked_for_where_one_is_needed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_told_when_nobody_answers_any_more() {
+async fn a_lost_service_is_shown() {
     let mut busy = Busy::start().await;
     let mut browser = Process::start("the browser", &mut browser("lost", &busy.service, json!({})));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
@@ -265,7 +270,7 @@ async fn each_view_has_a_picture() {
 }
 
 #[tokio::test]
-async fn what_is_served_is_kept_for_good_or_asked_for_again_and_lets_nothing_else_in() {
+async fn assets_are_immutable_or_revalidated_and_the_page_is_isolated() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let admin = Web::new(service.admin);
     let html = ("accept", b"text/html,*/*".as_slice());
@@ -297,7 +302,7 @@ async fn what_is_served_is_kept_for_good_or_asked_for_again_and_lets_nothing_els
 }
 
 #[test]
-fn every_file_of_the_page_is_short_and_makes_no_html_of_text() {
+fn every_file_of_the_page_is_short_and_never_parses_text_as_html() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/page");
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file());
     for path in files.chain([Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/browser.mjs")]) {

@@ -36,7 +36,8 @@ async fn a_user_by_flag_and_a_password_from_a_file_are_used() {
 #[tokio::test]
 async fn a_password_file_is_read_again_when_the_connection_is_lost() {
     let redis = guarded(APP).await;
-    let (files, policies) = (Policies::none(), yearly());
+    let files = Policies::none();
+    let policies = yearly();
     files.write("password", "first");
     let password = files.file("password");
     let flags = ["--redis-user", "app", "--redis-password-file", password.to_str().unwrap()];
@@ -50,20 +51,21 @@ async fn a_password_file_is_read_again_when_the_connection_is_lost() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_leaves_it_unready_and_says_why() {
+async fn a_wrong_password_makes_it_unready_with_the_reason() {
     let redis = Redis::start_as(Setup { password: Some("right"), ..Setup::default() }).await;
     refused(&format!("redis://:wrong@{}", redis.address), &[], "Password authentication failed").await;
 }
 
 #[tokio::test]
-async fn an_own_authority_is_trusted() {
+async fn a_custom_authority_is_trusted() {
     let (tls, redis) = encrypted(Clients::Anyone).await;
     works_at(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()]).await;
 }
 
 #[tokio::test]
 async fn a_server_may_show_the_trusted_certificate_itself() {
-    let (tls, other) = (Tls::of_itself(), Tls::of_itself());
+    let tls = Tls::of_itself();
+    let other = Tls::of_itself();
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
     let [authority, stranger] = [&tls, &other].map(|tls| tls.authority().to_str().unwrap().to_owned());
@@ -75,7 +77,7 @@ async fn a_server_may_show_the_trusted_certificate_itself() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_host_is_good_where_that_is_said() {
+async fn a_certificate_for_another_host_is_accepted_if_configured() {
     let tls = Tls::new(Clients::Anyone);
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
@@ -90,15 +92,16 @@ async fn a_certificate_for_another_host_is_good_where_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_shown_where_one_is_demanded() {
+async fn a_client_certificate_is_sent_if_required() {
     let (tls, redis) = encrypted(Clients::Certified).await;
-    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let authority = tls.authority();
+    let (certificate, key) = tls.client();
     let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     works_at(&redis.url(), &["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key]).await;
 }
 
 #[tokio::test]
-async fn a_cluster_is_reached_by_tls() {
+async fn a_cluster_is_reached_over_tls() {
     let tls = Tls::new(Clients::Anyone);
     let setup = Setup { tls: Some(tls.clone()), ..Setup::default() };
     let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
@@ -107,19 +110,20 @@ async fn a_cluster_is_reached_by_tls() {
 }
 
 #[tokio::test]
-async fn without_the_certificate_that_is_demanded_it_is_unready() {
+async fn without_the_required_certificate_it_is_unready() {
     let (tls, redis) = encrypted(Clients::Certified).await;
     refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "Redis unreachable").await;
 }
 
 #[tokio::test]
-async fn a_server_that_another_authority_vouches_for_is_refused() {
-    let ((_tls, redis), stranger) = (encrypted(Clients::Anyone).await, Tls::new(Clients::Anyone));
+async fn a_server_of_another_authority_is_refused() {
+    let (_tls, redis) = encrypted(Clients::Anyone).await;
+    let stranger = Tls::new(Clients::Anyone);
     refused(&redis.url(), &["--redis-ca", stranger.authority().to_str().unwrap()], "certificate").await;
 }
 
 #[tokio::test]
-async fn a_server_that_only_an_own_authority_vouches_for_is_refused_without_it() {
+async fn a_server_of_a_custom_authority_is_refused_without_it() {
     let (_tls, redis) = encrypted(Clients::Anyone).await;
     refused(&redis.url(), &[], "certificate").await;
 }
@@ -139,7 +143,7 @@ async fn counters_are_in_the_database_that_the_url_names() {
 }
 
 #[tokio::test]
-async fn keys_begin_with_the_prefix_and_are_others_than_without() {
+async fn keys_begin_with_the_prefix_and_differ_from_those_without() {
     let redis = Redis::start().await;
     works_at(&redis.url(), &[]).await;
     works_at(&redis.url(), &["--redis-prefix", "staging:"]).await;
@@ -153,7 +157,7 @@ async fn keys_begin_with_the_prefix_and_are_others_than_without() {
 }
 
 #[tokio::test]
-async fn a_server_that_evicts_is_warned_of() {
+async fn a_server_that_evicts_logs_a_warning() {
     let redis = Redis::start_with(&["maxmemory 100mb", "maxmemory-policy allkeys-lru"]).await;
     let policies = yearly();
     let (service, _client) = serve(&policies, &redis.url(), &[]).await;
@@ -161,7 +165,7 @@ async fn a_server_that_evicts_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_evict_is_not_warned_of() {
+async fn a_server_that_does_not_evict_logs_no_warning() {
     let redis = Redis::start().await;
     let policies = yearly();
     let (service, _client) = serve(&policies, &redis.url(), &[]).await;
@@ -170,7 +174,7 @@ async fn a_server_that_does_not_evict_is_not_warned_of() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
+async fn a_cluster_that_requires_full_coverage_logs_a_warning() {
     for (needs_all_slots, is_warned_of) in [(true, true), (false, false)] {
         let layout = Layout { needs_all_slots, ..calm() };
         let cluster = Cluster::start_as(layout).await;
@@ -183,7 +187,7 @@ async fn a_cluster_that_stops_as_a_whole_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_run_no_scripts_is_an_error_in_the_log() {
+async fn a_user_without_script_rights_logs_an_error() {
     let redis = Redis::start_with(&["user app on >first ~* +@all -@scripting"]).await;
     let policies = yearly();
     let service = start(&policies, &format!("redis://app:first@{}", redis.address), &[]);
@@ -191,14 +195,14 @@ async fn a_user_who_may_run_no_scripts_is_an_error_in_the_log() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_read_settings_is_good_enough() {
+async fn a_user_who_may_not_read_the_configuration_is_sufficient() {
     let may = "+evalsha +eval +ping +select +client +time +get +set +del";
     let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
     works_at(&format!("redis://app:first@{}", redis.address), &[]).await;
 }
 
 #[tokio::test]
-async fn a_user_who_may_do_what_the_docs_list_is_refused_nothing() {
+async fn a_user_with_the_documented_rights_is_refused_nothing() {
     let docs = include_str!("../../docs/deploying.md");
     let (_, table) = docs.split_once("## Redis").unwrap();
     let (table, _) = table.split_once("## Kubernetes").unwrap();

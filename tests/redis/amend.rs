@@ -20,8 +20,10 @@ use crate::support::{PATIENCE, becomes};
 const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
 
 #[tokio::test]
-async fn a_server_a_cluster_and_the_master_of_sentinels_do_what_is_asked() {
-    let (redis, cluster, group) = (Redis::start().await, cluster().await, Sentinels::start().await);
+async fn amendments_work_on_a_server_a_cluster_and_a_master_of_sentinels() {
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
+    let group = Sentinels::start().await;
     let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
     let urls = [redis.url(), cluster.url(), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
     for url in urls {
@@ -63,7 +65,7 @@ async fn goes_through_all(service: &Tollgate, client: &Client, user: &str) {
 }
 
 #[tokio::test]
-async fn other_replicas_see_it_when_it_is_said() {
+async fn amendments_reach_other_replicas_when_reported() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("user", YEARLY)]));
     let (here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "500ms"]).await;
@@ -85,7 +87,7 @@ async fn other_replicas_see_it_when_it_is_said() {
 }
 
 #[tokio::test]
-async fn what_was_taken_of_a_grant_goes_back_to_it_where_another_slot_denies() {
+async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("user", YEARLY), ("full", YEARLY)]));
     let (service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
@@ -171,13 +173,14 @@ async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_afte
 }
 
 #[tokio::test]
-async fn what_is_done_under_load_goes_with_the_requests_in_flight() {
+async fn amendments_under_load_are_consistent_with_requests_in_flight() {
     let redis = Redis::start().await;
     let policies =
         Policies::of(&policy(&[("user", YEARLY), ("rate", "algorithm: gcra, requests_per_unit: 2, unit: year")]));
     let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     for key in ["user", "rate"] {
-        let (mut admitted, mut resets) = (0, 0);
+        let mut admitted = 0;
+        let mut resets = 0;
         for _ in 0..10 {
             let hits = join_all((0..40).map(|_| client.hit(key, "ann")));
             let body = json!({"domain": "test", "descriptor": format!("{key}=ann")});
@@ -220,7 +223,7 @@ async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_
 }
 
 #[tokio::test]
-async fn who_used_it_up_is_told_and_forgotten_with_a_reset() {
+async fn top_users_are_listed_and_cleared_by_a_reset() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[(
         "tenant",
@@ -244,7 +247,7 @@ async fn who_used_it_up_is_told_and_forgotten_with_a_reset() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told() {
+async fn an_unavailable_store_is_reported() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("user", YEARLY)]));
     let (service, client) = serve(&policies, &redis.url(), &[]).await;

@@ -41,7 +41,7 @@ const LIMITS: [(&str, &str); 11] = [
 ];
 
 #[tokio::test]
-async fn hits_of_a_lease_of_old_amounts_make_no_more_room_than_they_are() {
+async fn hits_of_a_lease_of_old_amounts_return_at_most_themselves() {
     let servers = Servers::start().await;
     for old in [100, 9_999] {
         let bench = servers.bench().await;
@@ -59,7 +59,7 @@ async fn hits_of_a_lease_of_old_amounts_make_no_more_room_than_they_are() {
 }
 
 #[tokio::test]
-async fn refunds_through_old_amounts_make_no_more_room_than_they_are() {
+async fn refunds_through_old_amounts_return_at_most_themselves() {
     let servers = Servers::start().await;
     for old in OLD {
         let bench = servers.bench().await;
@@ -78,7 +78,7 @@ async fn refunds_through_old_amounts_make_no_more_room_than_they_are() {
 }
 
 #[tokio::test]
-async fn denied_hits_through_old_amounts_make_no_room() {
+async fn denied_hits_through_old_amounts_return_nothing() {
     let servers = Servers::start().await;
     for (old, charge) in OLD.into_iter().flat_map(|old| [(old, "blamed"), (old, "always")]) {
         let bench = servers.bench().await;
@@ -138,7 +138,8 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
         let bench = servers.bench().await;
         let mut random = Random(seed.wrapping_add(case));
         for key in bench.keys("always") {
-            let (mut lent, mut before) = (Vec::new(), vec![0; WATCHED.len()]);
+            let mut lent = Vec::new();
+            let mut before = vec![0; WATCHED.len()];
             for step in 0..40 {
                 let amount = *random.one_of(&AMOUNTS);
                 let charge = *random.one_of(&["admitted", "blamed", "always"]);

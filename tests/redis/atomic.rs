@@ -26,7 +26,9 @@ async fn a_request_with_one_descriptor_is_one_call() {
 #[tokio::test]
 async fn a_request_with_three_descriptors_is_one_call() {
     let redis = Redis::start().await;
-    let (a, b, c) = (DAILY, "requests_per_unit: 1000, unit: day", "algorithm: gcra, requests_per_unit: 9, unit: day");
+    let a = DAILY;
+    let b = "requests_per_unit: 1000, unit: day";
+    let c = "algorithm: gcra, requests_per_unit: 9, unit: day";
     let policies = Policies::of(&policy(&[("a", a), ("b", b), ("c", c)]));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     assert_eq!(calls_for(&client, &["a", "b", "c"], &[&redis]).await, REQUESTS);
@@ -82,7 +84,7 @@ const ONE_OF_EACH: [(&str, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn what_one_slot_denies_leaves_the_counters_of_the_others_as_they_were() {
+async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
     let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;

@@ -22,8 +22,9 @@ const RULES: [(&str, &str); 3] = [
 ];
 
 #[tokio::test]
-async fn a_clock_many_windows_behind_a_counter_leaves_it_as_it_is() {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+async fn a_clock_many_windows_behind_a_counter_leaves_it_unchanged() {
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     let sides = Sides::new(&[redis.url(), cluster.url()], "calendar:", Modes::default()).await;
     sides.install(&policy(&RULES));
     let ask = async |at: u64, keys: &[&str]| {

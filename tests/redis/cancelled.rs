@@ -33,7 +33,9 @@ fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
 async fn ask_and_go(client: &Client, message: &RateLimitRequest, wait: impl Fn(usize) -> Duration) {
     let mut gone = JoinSet::new();
     for number in 0..GONE {
-        let (client, message, wait) = (client.clone(), message.clone(), wait(number));
+        let client = client.clone();
+        let message = message.clone();
+        let wait = wait(number);
         gone.spawn(async move { tokio::time::timeout(wait, client.ask(message)).await.is_err() });
     }
     gone.join_all().await;
@@ -66,7 +68,7 @@ async fn apart<'a>(cluster: &'a Cluster, client: &Client) -> (String, &'a Redis)
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_while_a_slot_is_waited_for_leaves_no_charge_at_another() {
+async fn a_call_cancelled_while_waiting_for_a_slot_leaves_no_charge_at_another() {
     let cluster = cluster().await;
     let (service, client) = serve(&rules(), &cluster.url(), &["--deny-cache-max", "0s"]).await;
     let (value, full) = apart(&cluster, &client).await;
@@ -96,7 +98,7 @@ async fn calls_that_are_cancelled_at_any_time_leave_no_charge() {
 }
 
 #[tokio::test]
-async fn calls_whose_time_is_over_leave_no_charge_that_is_not_counted() {
+async fn calls_past_their_deadline_leave_no_uncounted_charge() {
     let cluster = cluster().await;
     let (service, client) = serve(&rules(), &cluster.url(), &["--deny-cache-max", "0s"]).await;
     let (value, _) = apart(&cluster, &client).await;
@@ -111,8 +113,9 @@ async fn calls_whose_time_is_over_leave_no_charge_that_is_not_counted() {
 }
 
 #[tokio::test]
-async fn servers_that_had_not_been_asked_when_the_caller_went_admit_nothing() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         // A limit that never denies, and drains only one hit per second.
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
@@ -133,7 +136,7 @@ async fn servers_that_had_not_been_asked_when_the_caller_went_admit_nothing() {
 }
 
 #[tokio::test]
-async fn what_this_process_would_have_denied_is_taken_back_too() {
+async fn charges_that_this_process_would_have_denied_are_taken_back() {
     let redis = Redis::start().await;
     let limits = [
         ("local", "requests_per_unit: 1, unit: year, charge: admitted, on_store_error: local"),
@@ -178,7 +181,8 @@ async fn hits_of_a_block_go_back_to_it() {
 #[tokio::test]
 async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     const HITS: u64 = 5_000;
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
         ("full", "requests_per_unit: 1, unit: year, charge: admitted"),
@@ -188,7 +192,8 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     assert!(client.hit("full", "").await);
     redis.pause();
     let many = RateLimitDescriptor { hits_addend: Some(HITS), ..descriptor(&[("second", "")]) };
-    let (asking, both) = (client.clone(), request(vec![many, descriptor(&[("full", "")])]));
+    let asking = client.clone();
+    let both = request(vec![many, descriptor(&[("full", "")])]);
     let asked = tokio::spawn(async move { asking.ask(both).await });
     let keys = async || other.ask::<u64>(&["DBSIZE"]).await.unwrap();
     becomes("one has charged", PATIENCE, keys, |keys| *keys == 1).await;

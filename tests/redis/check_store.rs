@@ -25,7 +25,7 @@ fn text(told: &Output) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn every_version_that_can_be_used_is_found_to_be() {
+async fn every_supported_version_passes() {
     for flavor in Flavor::ALL {
         let lines = vec!["appendonly yes".to_owned(), "maxmemory-policy noeviction".to_owned()];
         let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
@@ -38,7 +38,7 @@ async fn every_version_that_can_be_used_is_found_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_breaks_a_promise_is_warned_of() {
+async fn settings_that_break_a_guarantee_are_warnings() {
     let redis = Redis::start_with(&["maxmemory-policy allkeys-lru", "save \"\""]).await;
     let told = check(&redis.url());
     assert_eq!(told.status.code(), Some(0));
@@ -47,7 +47,7 @@ async fn what_breaks_a_promise_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_cluster_is_told_of_node_by_node() {
+async fn a_cluster_is_reported_by_node() {
     let cluster = cluster().await;
     let told = check(&cluster.url());
     assert_eq!(told.status.code(), Some(0));
@@ -57,7 +57,7 @@ async fn a_cluster_is_told_of_node_by_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn rights_that_decisions_lack_are_named_with_the_command_that_gives_them() {
+async fn missing_rights_are_listed_with_the_command_that_grants_them() {
     let lines = vec![
         "user old on >first ~* -@all +auth +hello +client +select +ping +get +incrby +expire".to_owned(),
         "user new on >first ~* -@all +evalsha +eval +ping +select +client +time +get +set +del".to_owned(),
@@ -88,7 +88,7 @@ async fn a_missing_password_is_the_only_finding() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_proxy_that_deals_keys_out_is_seen() {
+async fn a_sharding_proxy_is_detected() {
     let sharded = Sharded::start().await;
     let told = check(&sharded.url());
     assert_eq!(told.status.code(), Some(0), "{}", text(&told));
@@ -98,7 +98,7 @@ async fn a_proxy_that_deals_keys_out_is_seen() {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_told_apart_from_one_that_cannot_be_used() {
+fn an_unreachable_store_is_distinguished_from_an_unusable_one() {
     let told = check("redis://127.0.0.1:1");
     assert_eq!(told.status.code(), Some(2));
     let error = String::from_utf8(told.stderr).unwrap();

@@ -19,7 +19,7 @@ use crate::support::{PATIENCE, becomes};
 const OFFSET: &str = "tollgate_store_replica_clock_offset_seconds{";
 
 #[tokio::test]
-async fn the_clock_of_a_replica_is_told_beside_its_masters_and_forgotten_with_it() {
+async fn the_clock_of_a_replica_is_exposed_beside_its_masters_and_removed_with_it() {
     let of_flavor = |flavor: Flavor| async move {
         let own = Setup { flavor, ..Setup::default() };
         let pair = Pair::start_as(own.clone(), Setup { clock_offset: -90, ..own }).await;
@@ -37,11 +37,12 @@ async fn the_clock_of_a_replica_is_told_beside_its_masters_and_forgotten_with_it
 }
 
 #[tokio::test]
-async fn replicas_are_asked_by_tls_and_with_the_masters_password() {
+async fn replicas_are_polled_over_tls_with_the_masters_password() {
     let tls = Tls::new(Clients::Certified);
     let own = Setup { tls: Some(tls.clone()), password: Some("secret"), ..Setup::default() };
     let pair = Pair::start_as(own.clone(), own).await;
-    let (authority, (certificate, key)) = (tls.authority(), tls.client());
+    let authority = tls.authority();
+    let (certificate, key) = tls.client();
     let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let flags = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
     let (service, _client) = serve(&policies(), &pair.servers[0].url(), &flags).await;
@@ -58,7 +59,7 @@ async fn each_master_of_a_cluster_has_its_replica() {
 }
 
 #[tokio::test]
-async fn a_replica_that_cannot_be_reached_has_no_series_and_makes_no_noise() {
+async fn an_unreachable_replica_has_no_series_and_logs_nothing() {
     let lines = vec!["replica-announce-ip 127.0.0.1".to_owned(), "replica-announce-port 1".to_owned()];
     let pair = Pair::start_as(Setup::default(), Setup { lines, ..Setup::default() }).await;
     let (service, _client) = serve(&policies(), &pair.url(), &[]).await;

@@ -25,7 +25,8 @@ struct Denied {
 
 impl Denied {
     async fn by(rules: &[(&str, &str)], flags: &[&str]) -> Self {
-        let (redis, policies) = (Redis::start().await, Policies::of(&policy(rules)));
+        let redis = Redis::start().await;
+        let policies = Policies::of(&policy(rules));
         let (service, client) = serve(&policies, &redis.url(), flags).await;
         assert!(client.hit("user", "ann").await);
         assert!(!client.hit("user", "ann").await);
@@ -39,7 +40,7 @@ impl Denied {
 }
 
 #[tokio::test]
-async fn a_remembered_denial_asks_nobody() {
+async fn a_cached_denial_makes_no_store_call() {
     let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
     let before = denied.calls().await;
     for _ in 0..20 {
@@ -50,7 +51,7 @@ async fn a_remembered_denial_asks_nobody() {
 }
 
 #[tokio::test]
-async fn all_connections_of_a_process_remember_together() {
+async fn all_connections_of_a_process_share_cached_denials() {
     let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
     let before = denied.calls().await;
     for _ in 0..4 {
@@ -60,13 +61,13 @@ async fn all_connections_of_a_process_remember_together() {
 }
 
 #[tokio::test]
-async fn another_value_is_asked_for() {
+async fn another_value_makes_a_store_call() {
     let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
     assert!(denied.client.hit("user", "bob").await);
 }
 
 #[tokio::test]
-async fn a_denial_of_many_hits_says_nothing_of_fewer() {
+async fn a_denial_of_many_hits_does_not_apply_to_fewer() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("user", "algorithm: sliding_window, requests_per_unit: 3, unit: year")]));
     let (_service, client) = serve(&policies, &redis.url(), &LONG).await;
@@ -76,14 +77,14 @@ async fn a_denial_of_many_hits_says_nothing_of_fewer() {
 }
 
 #[tokio::test]
-async fn a_denial_is_remembered_no_longer_than_there_is_to_wait() {
+async fn a_denial_is_cached_at_most_until_retry_after() {
     let limit = "algorithm: sliding_log, requests_per_unit: 1, unit: 2s";
     let denied = Denied::by(&[("user", limit)], &LONG).await;
     becomes("there is room", PATIENCE, || denied.client.hit("user", "ann"), |admitted| *admitted).await;
 }
 
 #[tokio::test]
-async fn a_denial_is_remembered_no_longer_than_told() {
+async fn a_denial_is_cached_at_most_for_the_configured_time() {
     let denied = Denied::by(&[("user", YEARLY)], &["--deny-cache-max", "300ms"]).await;
     let before = denied.calls().await;
     let ask = || async {
@@ -94,7 +95,7 @@ async fn a_denial_is_remembered_no_longer_than_told() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_remembered_every_denial_is_asked_for() {
+async fn without_the_cache_every_denial_makes_a_store_call() {
     let denied = Denied::by(&[("user", YEARLY)], &["--deny-cache-max", "0s"]).await;
     let before = denied.calls().await;
     for _ in 0..20 {
@@ -104,7 +105,7 @@ async fn where_nothing_is_remembered_every_denial_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_refund_through_the_same_process_ends_it_at_once() {
+async fn a_refund_through_the_same_process_ends_a_cached_denial_at_once() {
     let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
     let refund = RateLimitDescriptor { is_negative_hits: true, ..hits(1) };
     assert_eq!(denied.client.status(refund).await.code(), Code::Ok);
@@ -112,7 +113,7 @@ async fn a_refund_through_the_same_process_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_policy_that_allows_more_ends_it() {
+async fn a_policy_that_allows_more_ends_a_cached_denial() {
     let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
     let raised = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
     denied.policies.write("policy.yaml", &policy(&[("user", raised)]));
@@ -121,8 +122,9 @@ async fn a_policy_that_allows_more_ends_it() {
 }
 
 #[tokio::test]
-async fn a_policy_that_moves_its_counters_ends_it() {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+async fn a_policy_that_moves_its_counters_ends_a_cached_denial() {
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     for store in [redis.url(), cluster.url()] {
         let rules = policy(&[("user", "requests_per_unit: 1, unit: year")]);
         let policies = Policies::of(&rules);
@@ -135,7 +137,7 @@ async fn a_policy_that_moves_its_counters_ends_it() {
 }
 
 #[tokio::test]
-async fn denied_hits_that_make_the_wait_longer_are_charged_and_the_wait_is_told() {
+async fn denied_hits_that_extend_the_wait_are_charged_and_the_wait_is_reported() {
     // Each hit adds 12 s to the wait of the hourly limit, and hits of the first window may use up
     // the second.
     let rate = "algorithm: gcra, requests_per_unit: 300, unit: hour, burst: 1, charge: always";
@@ -157,7 +159,7 @@ async fn denied_hits_that_make_the_wait_longer_are_charged_and_the_wait_is_told(
 }
 
 #[tokio::test]
-async fn the_rest_of_a_denied_request_is_judged_as_denied() {
+async fn the_rest_of_a_denied_request_is_decided_as_denied() {
     let rules = [
         ("user", YEARLY),
         ("always", "requests_per_unit: 9, unit: year"),
@@ -176,7 +178,7 @@ async fn the_rest_of_a_denied_request_is_judged_as_denied() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_asked_where_the_denial_may_come_from_a_charge_that_is_taken_back() {
+async fn a_cluster_is_called_if_the_denial_may_come_from_a_charge_that_is_taken_back() {
     let cluster = cluster().await;
     let rules = [("user", YEARLY), ("always", "requests_per_unit: 1, unit: year")];
     let policies = Policies::of(&policy(&rules));

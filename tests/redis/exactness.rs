@@ -44,7 +44,7 @@ async fn a_cluster_admits_exactly_the_limit_of_every_algorithm() {
 }
 
 #[tokio::test]
-async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
+async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
     let cluster = cluster().await;
     let policies = Policies::of(&admitted_only(&LIMITS));
     let fleet = Fleet::start(&policies, &cluster.url()).await;
@@ -66,7 +66,7 @@ async fn a_cluster_admits_never_more_of_any_limit_where_requests_have_three() {
 }
 
 #[tokio::test]
-async fn one_server_admits_exactly_the_least_limit_where_requests_have_three() {
+async fn one_server_admits_exactly_the_least_limit_of_requests_with_three() {
     let redis = Redis::start().await;
     let rules = [LIMITS[2], LIMITS[4], ("least", "algorithm: sliding_window, requests_per_unit: 150, unit: year")];
     let policies = Policies::of(&admitted_only(&rules));
@@ -132,7 +132,8 @@ impl Fleet {
         let mut clients = JoinSet::new();
         for (_, client) in &self.services {
             for first in 0..AT_ONCE {
-                let (client, own) = (client.clone(), asked.iter().skip(first).step_by(AT_ONCE).cloned());
+                let client = client.clone();
+                let own = asked.iter().skip(first).step_by(AT_ONCE).cloned();
                 let own: Vec<_> = own.collect();
                 clients.spawn(async move {
                     let mut admitted = Vec::new();

@@ -58,7 +58,8 @@ impl<'a> Bench<'a> {
 
 /// Runs a scenario with its counters on one server, in one slot of a Cluster, and in several.
 async fn everywhere(policy: &str, scenario: impl AsyncFn(Bench<'_>)) {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     scenario(Bench::start(policy, &redis.url(), vec![&redis], &[]).await).await;
     scenario(Bench::start(policy, &cluster.url(), nodes_of(&cluster), &[]).await).await;
     for node in nodes_of(&cluster) {
@@ -69,7 +70,7 @@ async fn everywhere(policy: &str, scenario: impl AsyncFn(Bench<'_>)) {
 }
 
 #[tokio::test]
-async fn a_limit_beside_a_local_one_that_cannot_be_read_is_kept() {
+async fn a_limit_beside_an_unreadable_local_one_is_enforced() {
     let local = format!("requests_per_unit: 1000, {LOCAL}");
     let few = "requests_per_unit: 5, unit: year, charge: admitted";
     everywhere(&policy(&[("local", &local), ("few", few)]), async |bench| {
@@ -91,7 +92,7 @@ const CHARGED: [(&str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn what_this_process_then_denies_leaves_the_others_as_they_were() {
+async fn a_local_denial_leaves_the_other_counters_unchanged() {
     // One hit of four is used to find out that the counter cannot be read.
     let local = format!("requests_per_unit: 4, {LOCAL}");
     let always = ("always", "requests_per_unit: 10, unit: year, charge: always");
@@ -117,7 +118,7 @@ async fn what_this_process_then_denies_leaves_the_others_as_they_were() {
 }
 
 #[tokio::test]
-async fn a_vote_that_cannot_be_read_is_counted_with_the_others_when_it_is_known() {
+async fn an_unreadable_vote_is_counted_with_the_others_once_known() {
     let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 6, {LOCAL} }}");
     let other = "quota_mode: true, rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }";
     let charged = "rate_limit: { requests_per_unit: 100, unit: year, charge: admitted }";
@@ -134,7 +135,7 @@ async fn a_vote_that_cannot_be_read_is_counted_with_the_others_when_it_is_known(
 }
 
 #[tokio::test]
-async fn a_vote_of_this_process_denies_nothing_where_another_lets_pass() {
+async fn a_local_vote_denies_nothing_if_another_admits() {
     let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 3, {LOCAL} }}");
     let local = format!("rate_limit: {{ requests_per_unit: 8, {LOCAL} }}");
     let passes = "quota_mode: true, rate_limit: { requests_per_unit: 1000, unit: year, charge: admitted }";
@@ -150,8 +151,9 @@ async fn a_vote_of_this_process_denies_nothing_where_another_lets_pass() {
 }
 
 #[tokio::test]
-async fn limits_of_a_second_elsewhere_are_no_exception() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn per_second_limits_on_their_own_server_follow_the_same_rules() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let second = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted";
     let local = format!("requests_per_unit: 1000, {LOCAL}");
     let few = "requests_per_unit: 5, unit: year, charge: admitted";
@@ -163,10 +165,11 @@ async fn limits_of_a_second_elsewhere_are_no_exception() {
 }
 
 #[tokio::test]
-async fn a_denial_stands_that_a_full_store_could_not_write() {
+async fn a_denial_that_a_full_store_could_not_write_still_denies() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let always = |on_error| format!("requests_per_unit: 1, unit: year, charge: always, on_store_error: {on_error}");
-    let (allow, local) = (always("allow"), always("local"));
+    let allow = always("allow");
+    let local = always("local");
     let rules = [("allow", &*allow), ("local", &*local), ("few", "requests_per_unit: 5, unit: year, charge: admitted")];
     let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
     for key in ["allow", "local"] {

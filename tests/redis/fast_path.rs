@@ -77,7 +77,8 @@ async fn run(redis: &Redis, case: &Case) {
     let Rule { limit, mode } = &case.rule;
     let user = format!("  - key: user\n    rate_limit: {{ {limit} }}\n{mode}");
     sides.install(&format!("domain: test\ndescriptors:\n{user}{BESIDE}"));
-    let (mut now, mut latest) = (START, START);
+    let mut now = START;
+    let mut latest = START;
     for (number, step) in case.trace.iter().enumerate() {
         now = now.saturating_add_signed(step.by).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
@@ -101,7 +102,7 @@ async fn run(redis: &Redis, case: &Case) {
 }
 
 #[tokio::test]
-async fn by_the_servers_clock_a_counter_lives_as_long_by_both() {
+async fn counters_expire_equally_by_both_paths_on_the_servers_clock() {
     let redis = Redis::start().await;
     let algorithms = [
         "requests_per_unit: 9, unit: year",
@@ -150,7 +151,7 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 #[tokio::test]
-async fn the_fast_path_knows_all_kinds_of_limits_and_hits_and_passes_none_on() {
+async fn the_fast_path_handles_all_kinds_of_limits_and_hits_itself() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&KINDS));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;

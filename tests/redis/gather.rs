@@ -24,7 +24,7 @@ const LIMITS: [(&str, &str); 3] = [
 ];
 
 #[tokio::test]
-async fn requests_in_flight_are_fewer_calls_than_requests() {
+async fn concurrent_requests_are_batched_into_fewer_calls() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
@@ -57,7 +57,8 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
-    let (key, rounds) = ("fixed", Cell::new(0));
+    let key = "fixed";
+    let rounds = Cell::new(0);
     let calls_of_a_round = async || {
         let before = calls(&nodes_of(&cluster), "evalsha").await;
         assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
@@ -89,7 +90,7 @@ async fn requests_for_one_counter_see_each_other() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_of_ours_spoils_its_own_request_only() {
+async fn a_foreign_value_fails_its_own_request_only() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (service, client) = serve(&policies, &redis.url(), &[]).await;
@@ -107,7 +108,7 @@ async fn a_key_that_is_none_of_ours_spoils_its_own_request_only() {
 }
 
 #[tokio::test]
-async fn a_store_without_room_refuses_only_what_has_to_be_written() {
+async fn a_full_store_rejects_writes_only() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let limits = [
         ("fixed", "requests_per_unit: 1, unit: year, charge: admitted"),
@@ -126,7 +127,7 @@ async fn a_store_without_room_refuses_only_what_has_to_be_written() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_user_may_not_touch_spoils_its_own_request_only() {
+async fn a_forbidden_key_fails_its_own_request_only() {
     let redis = Redis::start().await;
     redis
         .command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "~*fixed-?", "~*sliding-?", "~*record-?"])
@@ -144,7 +145,7 @@ async fn a_key_that_the_user_may_not_touch_spoils_its_own_request_only() {
 }
 
 #[tokio::test]
-async fn scripts_that_are_forgotten_while_many_wait_fail_nobody_and_charge_once() {
+async fn scripts_flushed_under_load_fail_no_request_and_charge_once() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
@@ -163,7 +164,8 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
     let policies = Policies::of(&policy(&LIMITS));
     let (service, client) = serve(&policies, &redis.url(), &[]).await;
     // Too few to open the circuit breaker.
-    let (hasty, patient) = (4, AT_ONCE - 4);
+    let hasty = 4;
+    let patient = AT_ONCE - 4;
     for (round, (key, _)) in (1..).zip(LIMITS) {
         said(&client, vec![one(key, "first")]).await;
         redis.pause();

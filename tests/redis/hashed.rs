@@ -20,9 +20,11 @@ const HASHED: &str = "unit: year, requests_per_unit: 5, hash_values: true, recor
 const MARKER: &str = "ann@marker.example";
 
 #[tokio::test]
-async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
-    let (redis, folder) = (Redis::start().await, Policies::none());
-    let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
+async fn hashed_values_are_not_in_redis_logs_or_pages() {
+    let redis = Redis::start().await;
+    let folder = Policies::none();
+    let policies = Policies::of(&policy(&[("mail", HASHED)]));
+    let key = key_in(&folder, "one");
     let mut monitor = TcpStream::connect(redis.address).await.unwrap();
     monitor.write_all(b"MONITOR\r\n").await.unwrap();
     let flags = ["--hash-key-file", &key, "--log", "trace", "--statsd", "udp://127.0.0.1:9"];
@@ -50,8 +52,9 @@ async fn values_are_neither_in_redis_nor_in_logs_nor_on_pages() {
 }
 
 #[tokio::test]
-async fn nor_are_they_where_limits_that_do_not_hash_are_tried_out_instead() {
-    let (redis, folder) = (Redis::start().await, Policies::none());
+async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
+    let redis = Redis::start().await;
+    let folder = Policies::none();
     // In force, and named as what another limit of the request replaces.
     let rule = |key: &str, more: &str, limit: &str| format!("  - key: {key}\n    rate_limit: {{ {more}{limit} }}\n");
     let head = "domain: test\ndescriptors:\n";
@@ -60,7 +63,8 @@ async fn nor_are_they_where_limits_that_do_not_hash_are_tried_out_instead() {
     let policies = Policies::of(&format!("{head}{rules}"));
     let plain = "unit: year, requests_per_unit: 2";
     folder.write("tried.yaml", &format!("{head}{}{}", rule("mail", "", plain), rule("user", "", plain)));
-    let (tried, key) = (folder.file("tried.yaml").to_str().unwrap().to_owned(), key_in(&folder, "one"));
+    let tried = folder.file("tried.yaml").to_str().unwrap().to_owned();
+    let key = key_in(&folder, "one");
     let flags = ["--hash-key-file", &key, "--candidate-policy", &tried];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
     client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
@@ -73,9 +77,11 @@ async fn nor_are_they_where_limits_that_do_not_hash_are_tried_out_instead() {
 }
 
 #[tokio::test]
-async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
-    let (redis, folder) = (Redis::start().await, Policies::none());
-    let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
+async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
+    let redis = Redis::start().await;
+    let folder = Policies::none();
+    let policies = Policies::of(&policy(&[("mail", HASHED)]));
+    let key = key_in(&folder, "one");
     let (_service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
     ask_all(&client).await;
     let policy = policies.file("policy.yaml");
@@ -91,9 +97,11 @@ async fn who_has_the_key_finds_a_counter_and_a_user_by_the_value() {
 }
 
 #[tokio::test]
-async fn a_counter_is_inspected_and_granted_by_the_value_which_is_told_to_nobody() {
-    let (redis, folder) = (Redis::start().await, Policies::none());
-    let (policies, key) = (Policies::of(&policy(&[("mail", HASHED)])), key_in(&folder, "one"));
+async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
+    let redis = Redis::start().await;
+    let folder = Policies::none();
+    let policies = Policies::of(&policy(&[("mail", HASHED)]));
+    let key = key_in(&folder, "one");
     let (mut service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
     ask_all(&client).await;
     let admin = format!("http://{}", service.admin);
@@ -119,8 +127,9 @@ async fn a_counter_is_inspected_and_granted_by_the_value_which_is_told_to_nobody
 }
 
 #[tokio::test]
-async fn replicas_with_one_key_share_counters_and_another_key_begins_anew() {
-    let (redis, folder) = (Redis::start().await, Policies::none());
+async fn replicas_with_one_key_share_counters_and_another_key_starts_new_ones() {
+    let redis = Redis::start().await;
+    let folder = Policies::none();
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let mut codes = Vec::new();
     for name in ["one", "one", "two"] {
@@ -133,7 +142,7 @@ async fn replicas_with_one_key_share_counters_and_another_key_begins_anew() {
 }
 
 #[test]
-fn without_a_key_the_start_says_what_to_do_and_a_short_one_is_not_shown() {
+fn startup_without_a_key_shows_what_to_do_and_hides_a_short_one() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let serve = |flags: &[&str]| {
         let told = output([&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat());

@@ -24,7 +24,7 @@ const PLENTY: u32 = 4_000_000_000;
 const LONG: &str = "ttl: 1h";
 
 #[tokio::test]
-async fn a_hot_key_is_at_most_a_fiftieth_of_a_command_a_request() {
+async fn a_hot_key_needs_at_most_one_command_per_50_requests() {
     const REQUESTS: usize = 10_000;
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: {PLENTY}, unit: year, lease: {{ size: 5000, {LONG} }}");
@@ -39,7 +39,7 @@ async fn a_hot_key_is_at_most_a_fiftieth_of_a_command_a_request() {
 }
 
 #[tokio::test]
-async fn a_cold_key_is_one_command_a_request() {
+async fn a_cold_key_needs_one_command_per_request() {
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: {PLENTY}, unit: year, lease: {{ size: 5000, {LONG} }}");
     let policies = Policies::of(&policy(&[("user", &limit)]));
@@ -56,12 +56,14 @@ async fn a_cold_key_is_one_command_a_request() {
 }
 
 #[tokio::test]
-async fn blocks_of_limits_of_a_second_are_taken_of_their_own_servers() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn blocks_of_per_second_limits_are_taken_from_their_own_servers() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limit = format!("algorithm: gcra, requests_per_unit: {PLENTY}, unit: second, lease: {{ size: 1%, {LONG} }}");
     let policies = Policies::of(&policy(&[("user", &limit)]));
     let (mut service, client) = serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
-    let (before, others) = (scripts(&redis).await, scripts(&other).await);
+    let before = scripts(&redis).await;
+    let others = scripts(&other).await;
     assert_eq!(many(&client, "user", 200, 1).await, 200);
     assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
     drop(client);
@@ -106,7 +108,8 @@ async fn exactly_the_limits(store: &str) {
     while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000) && begun.elapsed() < PATIENCE {
         admitted.extend(fleet.ask(all(10)).await);
     }
-    let (mut blocks, mut lost) = (0, 0);
+    let mut blocks = 0;
+    let mut lost = 0;
     for service in fleet.services() {
         blocks += metric(service, "tollgate_lease_blocks_total").await;
         // On a starved machine, an answer may arrive too late, and its hits are lost.
@@ -131,7 +134,8 @@ async fn windows_that_end_under_load_admit_no_more_than_their_limits() {
         services.push(serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await);
     }
     let first = now_us(&redis).await / WINDOW_US;
-    let (mut admitted, mut last) = (0, first);
+    let mut admitted = 0;
+    let mut last = first;
     while last < first + 8 {
         let mut asking = JoinSet::new();
         for (_, client) in &services {
@@ -220,7 +224,7 @@ async fn what_was_admitted_counts(store: &str) {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_gives_all_back_and_one_that_dies_loses_its_blocks_at_most() {
+async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at_most_those() {
     let redis = Redis::start().await;
     let limit =
         format!("algorithm: sliding_window, requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
@@ -258,7 +262,8 @@ async fn balance(service: &Tollgate, observer: &Client) -> (u64, i64) {
 
 #[tokio::test]
 async fn a_policy_that_moves_its_counters_ends_their_blocks() {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     for store in [redis.url(), cluster.url()] {
         let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
         let rules = policy(&[("user", &limit)]);
@@ -279,7 +284,7 @@ async fn a_policy_that_moves_its_counters_ends_their_blocks() {
 }
 
 #[tokio::test]
-async fn a_block_goes_on_while_the_store_is_away() {
+async fn a_block_is_usable_while_the_store_is_unavailable() {
     let redis = Redis::start().await;
     let limit = format!("requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
     let policies = Policies::of(&policy(&[("user", &limit)]));
@@ -298,7 +303,7 @@ async fn a_block_goes_on_while_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn who_used_a_counter_up_is_flushed_with_the_blocks() {
+async fn tallies_are_flushed_with_the_blocks() {
     let redis = Redis::start().await;
     let limit = format!(
         "algorithm: sliding_window, requests_per_unit: 100000, unit: year, record: [user], lease: {{ size: 1%, {LONG} }}"

@@ -77,7 +77,7 @@ async fn used(redis: &Redis) -> u64 {
 }
 
 #[tokio::test]
-async fn a_counter_goes_a_minute_after_it_stops_mattering() {
+async fn a_counter_expires_a_minute_after_it_stops_mattering() {
     let limits = [
         ("fixed", "requests_per_unit: 9, unit: hour"),
         ("windows", "windows: [{ requests_per_unit: 9, unit: second }, { requests_per_unit: 9, unit: hour }]"),
@@ -105,7 +105,7 @@ async fn a_counter_goes_a_minute_after_it_stops_mattering() {
 }
 
 #[tokio::test]
-async fn no_key_lives_for_ever() {
+async fn every_key_expires() {
     let redis = Redis::start().await;
     let limits = [
         ("ban", "requests_per_unit: 0, unit: day"),

@@ -12,8 +12,9 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
-async fn only_limits_of_a_second_are_there() {
-    let (redis, other) = (Redis::start().await, guarded().await);
+async fn the_per_second_server_has_per_second_limits_only() {
+    let redis = Redis::start().await;
+    let other = guarded().await;
     let limits = [
         ("second", "requests_per_unit: 1000, unit: second"),
         ("rate", "algorithm: gcra, requests_per_unit: 1000, unit: 1s"),
@@ -33,8 +34,9 @@ async fn only_limits_of_a_second_are_there() {
 }
 
 #[tokio::test]
-async fn what_one_denies_is_taken_back_at_the_other() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn a_denial_of_one_server_is_taken_back_at_the_other() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         // A limit that never denies, and drains only one hit per second.
         ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted"),
@@ -53,8 +55,9 @@ async fn what_one_denies_is_taken_back_at_the_other() {
 }
 
 #[tokio::test]
-async fn one_that_is_away_fails_its_own_limits_alone() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn an_unavailable_server_fails_its_own_limits_only() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits =
         [("second", "requests_per_unit: 1000, unit: second"), ("minute", "requests_per_unit: 1000, unit: minute")];
     let policies = Policies::of(&policy(&limits));
@@ -67,8 +70,9 @@ async fn one_that_is_away_fails_its_own_limits_alone() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_leaves_the_other_time_to_decide() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn a_hanging_server_leaves_the_other_time_to_decide() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         ("second", "requests_per_unit: 1000, unit: second, on_store_error: allow"),
         ("year", "requests_per_unit: 3, unit: year"),
@@ -88,8 +92,9 @@ async fn one_that_hangs_leaves_the_other_time_to_decide() {
 }
 
 #[tokio::test]
-async fn what_they_say_is_known_before_the_others_charge() {
-    let (redis, other) = (Redis::start().await, Redis::start().await);
+async fn per_second_decisions_are_known_before_the_others_charge() {
+    let redis = Redis::start().await;
+    let other = Redis::start().await;
     let limits = [
         ("gone", "requests_per_unit: 1000, unit: second, on_store_error: deny"),
         ("year", "requests_per_unit: 100, unit: year, charge: admitted"),

@@ -66,7 +66,7 @@ fn memory_redis_and_a_cluster_decide_alike() {
 }
 
 #[test]
-fn they_do_so_in_the_next_centuries() {
+fn memory_redis_and_a_cluster_decide_alike_in_later_centuries() {
     agree(4, CASES, (policies(), select(LATER.to_vec()), traces()), |(rules, begin, trace)| Case {
         policies: vec![text_of(&rules, false)],
         modes: Modes::default(),
@@ -76,7 +76,7 @@ fn they_do_so_in_the_next_centuries() {
 }
 
 #[test]
-fn they_do_so_when_amounts_change_meanwhile() {
+fn memory_redis_and_a_cluster_decide_alike_when_amounts_change() {
     let pairs = prop::collection::vec(changing_rules(), 3..8);
     agree(1, CASES / 2, (pairs, traces()), |(pairs, trace)| {
         let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
@@ -86,7 +86,7 @@ fn they_do_so_when_amounts_change_meanwhile() {
 }
 
 #[test]
-fn they_do_so_when_hits_of_grants_and_from_before_resets_come_back() {
+fn memory_redis_and_a_cluster_decide_alike_when_hits_of_grants_and_resets_return() {
     let keys = || select(vec!["k0=a", "k1=a"]);
     let lends = (keys(), 1u32..5).prop_map(|(descriptor, hits)| Asked::Lend(descriptor.to_owned(), hits));
     let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
@@ -107,7 +107,7 @@ fn they_do_so_when_hits_of_grants_and_from_before_resets_come_back() {
 }
 
 #[test]
-fn they_tally_alike() {
+fn memory_redis_and_a_cluster_tally_alike() {
     let recording = rules().prop_map(|rule| {
         let rule = rule.without_record();
         Rule { limit: rule.limit + RECORD, ..rule }
@@ -153,7 +153,9 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     let Case { policies, modes, begin, trace } = case;
     let sides = Sides::new(urls, "random:", *modes).await;
     sides.clear().await;
-    let (mut now, mut latest, mut lent) = (*begin, *begin, Vec::new());
+    let mut now = *begin;
+    let mut latest = *begin;
+    let mut lent = Vec::new();
     for (number, (step, asked)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
             sides.install(&policies[(number * policies.len() / trace.len()).min(policies.len() - 1)]);

@@ -16,7 +16,8 @@ const HOUR: u64 = 3_600_000_000;
 const YEAR: u64 = 365 * 24 * HOUR;
 
 async fn sides(prefix: &str) -> (Sides, Redis, Cluster) {
-    let (redis, cluster) = (Redis::start().await, cluster().await);
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
     let sides = Sides::new(&[redis.url(), cluster.url()], prefix, Modes::default()).await;
     (sides, redis, cluster)
 }
@@ -34,9 +35,10 @@ async fn used(sides: &Sides, at: u64, key: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_write_by_a_hundredth_of_the_amount_forgets_no_hit() {
+async fn a_write_with_a_hundredth_of_the_amount_loses_no_hit() {
     let (sides, _redis, _cluster) = sides("rates:").await;
-    let (low, high) = (hourly(100), hourly(10_000));
+    let low = hourly(100);
+    let high = hourly(10_000);
     for key in ["gcra", "bucket"] {
         let descriptor = format!("{key}=");
         sides.install(&low);
@@ -58,7 +60,7 @@ async fn a_write_by_a_hundredth_of_the_amount_forgets_no_hit() {
 }
 
 #[tokio::test]
-async fn the_time_that_is_told_after_a_change_of_the_amount_is_the_one_that_admits() {
+async fn the_reported_time_after_a_change_of_the_amount_admits() {
     let (sides, _redis, _cluster) = sides("rates:").await;
     sides.install(&hourly(3_600));
     assert!(sides.lend(START, "gcra=", 3_600).await.unwrap().is_some());
@@ -76,7 +78,7 @@ async fn the_time_that_is_told_after_a_change_of_the_amount_is_the_one_that_admi
 }
 
 #[tokio::test]
-async fn times_are_exact_where_backlog_and_cost_are_past_what_a_double_counts() {
+async fn times_are_exact_if_backlog_and_cost_exceed_a_double() {
     let (sides, _redis, _cluster) = sides("rates:").await;
     let slow = "algorithm: gcra, requests_per_unit: 1, unit: year, burst: 71, max_debt: 214, charge: always";
     sides.install(&policy(&[("slow", slow)]));

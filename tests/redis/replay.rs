@@ -78,7 +78,8 @@ fn agrees(store: &str) {
 
 #[tokio::test]
 async fn two_servers_decide_as_memory_does() {
-    let (redis, per_second) = (Redis::start().await, Redis::start().await);
+    let redis = Redis::start().await;
+    let per_second = Redis::start().await;
     for (name, expected) in RECORDED.iter().zip(IN_MEMORY.iter()) {
         let found = replayed_with(name, &redis.url(), &["--per-second-store", &per_second.url()]);
         same_lines(name, expected, &found);

@@ -7,7 +7,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
-async fn a_store_that_lost_its_data_leaves_no_process_alone() {
+async fn replicas_are_counted_again_after_the_store_lost_its_data() {
     let redis = Redis::start().await;
     let policies = Policies::of(&yearly("user", 10));
     let start = || Tollgate::serve_with(policies.path(), &["--store", &redis.url(), "--store-timeout", "15s"]);

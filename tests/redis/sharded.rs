@@ -61,7 +61,7 @@ impl Sharded {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_proxy_that_deals_keys_to_several_servers_admits_no_request_more() {
+async fn a_sharding_proxy_admits_no_request_more() {
     let sharded = Sharded::start().await;
     let limits = [
         ("path", "requests_per_unit: 1000, unit: day"),

@@ -57,7 +57,8 @@ impl Sides {
     /// Creates a memory store, and a store at each of `urls` with keys that begin with `prefix`.
     /// `modes` apply to every side.
     pub(super) async fn new(urls: &[String], prefix: &str, modes: Modes) -> Self {
-        let (clock, metrics) = (Arc::<ManualClock>::default(), Metrics::new());
+        let clock = Arc::<ManualClock>::default();
+        let metrics = Metrics::new();
         let in_force = InForce::new(Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
         let memory = AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))));
@@ -179,7 +180,8 @@ async fn lend(
     hits: Hits,
     back: Option<Receipt>,
 ) -> Option<Receipt> {
-    let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
+    let snapshot = limiter.snapshot();
+    let mut keys = KeyBuffer::default();
     let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.ok()?;
     let Imposes::Limit(limit) = rule.imposes() else { return None };
@@ -204,7 +206,8 @@ async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) 
 }
 
 async fn tallies(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> Vec<EntryTally> {
-    let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
+    let snapshot = limiter.snapshot();
+    let mut keys = KeyBuffer::default();
     let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     match counter {
         Ok((_, key)) => limiter.store().tallies(&key).await.unwrap(),
@@ -213,7 +216,8 @@ async fn tallies(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str
 }
 
 async fn amend(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str, amendment: Amendment) -> Touched {
-    let (snapshot, mut keys) = (limiter.snapshot(), KeyBuffer::default());
+    let snapshot = limiter.snapshot();
+    let mut keys = KeyBuffer::default();
     let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.map_err(|none| none.to_string())?;
     let amended = limiter.amend(rule, key, amendment, Instant::now() + PATIENCE).await;

@@ -28,7 +28,7 @@ async fn values_that_look_like_hash_tags_are_spread_over_all_masters() {
 }
 
 #[tokio::test]
-async fn who_used_a_counter_up_is_known_where_its_value_has_braces() {
+async fn top_users_are_known_for_values_with_braces() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("tenant", YEARLY)]));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;

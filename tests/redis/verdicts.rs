@@ -61,7 +61,7 @@ struct Bench<'a> {
 }
 
 #[test]
-fn the_store_charges_what_the_verdict_says() {
+fn the_store_charges_according_to_the_verdict() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
     let single = (redis.url(), vec![&redis]);
@@ -175,7 +175,8 @@ impl<'a> Bench<'a> {
                 assert_eq!(stands, left, "the counter of part {index}, {told}");
                 let told_left = outcomes[index].as_ref().unwrap().report.remaining;
                 assert_eq!(told_left, left, "the answer for part {index}, {told}");
-            } else if let (Ok(outcome), Some(share)) = (&outcomes[index], &self.share)
+            } else if let Ok(outcome) = &outcomes[index]
+                && let Some(share) = &self.share
                 && part.counter == Counter::Unreadable
                 && !part.share_is_full
             {

@@ -13,7 +13,7 @@ use crate::support::tollgate::output;
 const RECORDING: &str = "algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user]";
 
 #[tokio::test]
-async fn who_used_a_counter_up_is_told_with_those_first_who_used_most() {
+async fn top_users_are_listed_in_descending_order() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
@@ -29,7 +29,7 @@ async fn who_used_a_counter_up_is_told_with_those_first_who_used_most() {
 }
 
 #[tokio::test]
-async fn hits_that_are_denied_and_charged_all_the_same_are_in_both_columns() {
+async fn hits_that_are_denied_and_charged_are_in_both_columns() {
     let redis = Redis::start().await;
     let limit = "requests_per_unit: 2, unit: year, record: [user]";
     let policies = Policies::of(&policy(&[("tenant", limit)]));
@@ -55,7 +55,7 @@ async fn refunds_do_not_subtract() {
 }
 
 #[tokio::test]
-async fn denials_that_are_remembered_are_tallied_as_well() {
+async fn cached_denials_are_tallied() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "60s"]).await;
@@ -71,7 +71,7 @@ async fn denials_that_are_remembered_are_tallied_as_well() {
 }
 
 #[tokio::test]
-async fn of_many_users_the_small_ones_are_told_together() {
+async fn small_users_are_listed_as_one_row() {
     let redis = Redis::start().await;
     let limit = "algorithm: sliding_window, requests_per_unit: 10000, unit: year, record: [user]";
     let policies = Policies::of(&policy(&[("tenant", limit)]));
@@ -89,7 +89,7 @@ async fn of_many_users_the_small_ones_are_told_together() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_asked_where_the_counter_lives() {
+async fn a_cluster_is_queried_at_the_slot_of_the_counter() {
     let cluster = cluster().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
@@ -98,14 +98,14 @@ async fn a_cluster_is_asked_where_the_counter_lives() {
 }
 
 #[tokio::test]
-async fn a_counter_that_nobody_used_is_told_by_the_exit_code() {
+async fn an_unused_counter_has_its_own_exit_code() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
     assert_eq!(who(&policies, &redis.url(), "tenant=nobody").status.code(), Some(1));
 }
 
 #[tokio::test]
-async fn what_cannot_be_told_is_an_error_that_says_why() {
+async fn unavailable_tallies_are_an_error_with_the_reason() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING), ("path", "requests_per_unit: 5, unit: year")]));
     for (store, descriptor, reason) in [
@@ -143,7 +143,8 @@ pub(super) fn row((hits, who): ([u64; 2], &str)) -> Row {
 pub(super) fn lines(told: &Output) -> Vec<Row> {
     let read = |line: &str| -> Option<Row> {
         let mut words = line.split_whitespace();
-        let (charged, denied) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let charged = words.next()?.parse().ok()?;
+        let denied = words.next()?.parse().ok()?;
         Some(([charged, denied], words.next()?.to_owned()))
     };
     String::from_utf8_lossy(&told.stdout).lines().skip(1).filter_map(read).collect()

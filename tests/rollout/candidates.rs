@@ -37,7 +37,8 @@ async fn counts(flags: &[&str]) {
     let told = Web::new(service.admin).get("/api/v1/denials").await.body;
     let told: Value = serde_json::from_str(&told).unwrap();
     let of = |rule: &str| told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone();
-    let (limit, candidate) = (of("user"), of("user (candidate)"));
+    let limit = of("user");
+    let candidate = of("user (candidate)");
     assert_eq!(
         (&candidate["key"], &candidate["count"], &candidate["passed"]),
         (&"user=ann".into(), &2.into(), &2.into())
@@ -65,12 +66,14 @@ async fn a_candidate_counts_what_it_would_have_denied_in_a_cluster() {
 }
 
 #[tokio::test]
-async fn policies_that_are_tried_out_are_followed_and_cannot_stop_the_service() {
+async fn candidate_policies_are_reloaded_and_cannot_stop_the_service() {
     let policies = Policies::of(&daily("user", 9));
     policies.write("tried/policy.yaml", &daily("user", 1));
-    let (policy, tried) = (policies.file("policy.yaml"), policies.file("tried"));
+    let policy = policies.file("policy.yaml");
+    let tried = policies.file("tried");
     let mut service = Tollgate::serve_with(&policy, &["--candidate-policy", tried.to_str().unwrap()]);
-    let (web, client) = (Web::new(service.http), Client::connect(service.grpc).await);
+    let web = Web::new(service.http);
+    let client = Client::connect(service.grpc).await;
     let denied = "tollgate_candidate_decisions_total{from=\"policy\",domain=\"test\",rule=\"user\",outcome=\"denied\"}";
     assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 1);
@@ -88,7 +91,7 @@ async fn policies_that_are_tried_out_are_followed_and_cannot_stop_the_service() 
 }
 
 #[test]
-fn check_explain_diff_and_replay_tell_of_a_candidate() {
+fn check_explain_diff_and_replay_show_a_candidate() {
     let policies = Policies::of(POLICY);
     let candidate = "    candidate: { requests_per_unit: 1, unit: day, algorithm: gcra }\n";
     policies.write("plain/policy.yaml", &POLICY.replace(candidate, ""));
@@ -117,7 +120,7 @@ fn check_explain_diff_and_replay_tell_of_a_candidate() {
 }
 
 #[test]
-fn a_candidate_has_no_words_for_what_has_a_part_in_the_answer() {
+fn a_candidate_rejects_options_that_affect_the_response() {
     let wrong = POLICY.replace("algorithm: gcra", "on_store_error: deny, name: x, shadow_mode: true");
     let policies = Policies::of(&wrong);
     let (code, _, err) = run(&["check", policies.path().to_str().unwrap()]);

@@ -32,7 +32,7 @@ fn compared(new: &str, flags: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn what_reads_the_same_is_the_same() {
+fn equal_texts_have_no_differences() {
     let quoted = OLD
         .replace("unit: minute", "unit: 60s, algorithm: fixed_window, charge: always")
         .replace("mallory", "'mallory'");
@@ -40,7 +40,7 @@ fn what_reads_the_same_is_the_same() {
 }
 
 #[test]
-fn a_change_is_told_in_words_with_who_it_is_about_and_what_becomes_of_the_counters() {
+fn a_change_is_described_with_its_callers_and_the_effect_on_counters() {
     let new = OLD
         .replace("requests_per_unit: 100, unit: minute", "requests_per_unit: 50, unit: minute")
         .replace("requests_per_unit: 5, unit: second", "requests_per_unit: 5, unit: second, algorithm: gcra")
@@ -68,7 +68,7 @@ fn a_change_is_told_in_words_with_who_it_is_about_and_what_becomes_of_the_counte
 }
 
 #[test]
-fn rules_that_come_go_or_move_say_what_their_descriptors_hit_instead() {
+fn added_removed_and_moved_rules_show_what_their_descriptors_match_instead() {
     let (first, rest) = OLD.split_once("  - key: user\n    value: mallory").unwrap();
     let (_, rest) = rest.split_once("  - key: path").unwrap();
     let new = format!("{first}  - key: path{rest}").replace(
@@ -98,9 +98,9 @@ fn rules_that_come_go_or_move_say_what_their_descriptors_hit_instead() {
 }
 
 #[test]
-fn the_order_of_wildcards_and_where_a_domain_lives_are_differences_too() {
-    let (a, b) =
-        ("value: /a*\n    rate_limit: { requests_per_unit: 5", "value: /*b\n    rate_limit: { requests_per_unit: 6");
+fn the_order_of_wildcards_and_the_atomicity_of_a_domain_are_differences() {
+    let a = "value: /a*\n    rate_limit: { requests_per_unit: 5";
+    let b = "value: /*b\n    rate_limit: { requests_per_unit: 6";
     let new =
         OLD.replace(a, "?").replace(b, a).replace('?', b).replace("domain: edge", "domain: edge\natomicity: domain");
     let (code, out) = compared(&new, &["--json"]);
@@ -117,7 +117,7 @@ fn the_order_of_wildcards_and_where_a_domain_lives_are_differences_too() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_with_2() {
+fn unreadable_policies_exit_2() {
     let policies = Policies::of(OLD);
     policies.write("bad.yaml", "domain: edge\ndescriptors:\n  - kei: user\n");
     let [old, bad] = ["policy.yaml", "bad.yaml"].map(|name| policies.file(name).to_str().unwrap().to_owned());

@@ -33,7 +33,7 @@ fn the_tests_of_the_examples_pass() {
 }
 
 #[test]
-fn a_test_that_fails_is_one_line_with_its_place_what_was_found_and_what_to_do_next() {
+fn a_failed_test_is_one_line_with_its_place_the_result_and_the_next_step() {
     let (code, out, _, policies) = tested(TESTS);
     let folder = policies.path().display();
     assert_eq!(code, 1);
@@ -43,14 +43,14 @@ fn a_test_that_fails_is_one_line_with_its_place_what_was_found_and_what_to_do_ne
 }
 
 #[test]
-fn a_code_that_is_not_expected_names_the_request_and_the_rule() {
+fn an_unexpected_code_names_the_request_and_the_rule() {
     let (_, out, ..) = tested(&TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"));
     let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 remaining); see ";
     assert!(out.contains(&format!("policy.test.yaml:5: three are let in: {found}")), "{out}");
 }
 
 #[test]
-fn json_has_every_test_for_those_who_count_them() {
+fn json_lists_every_test() {
     let policies = Policies::of(&daily("user", 3));
     policies.write("policy.test.yaml", TESTS);
     let (code, out, _) = run(&["test", "--json", policies.file("policy.test.yaml").to_str().unwrap()]);
@@ -61,7 +61,7 @@ fn json_has_every_test_for_those_who_count_them() {
 }
 
 #[test]
-fn tests_that_cannot_be_read_end_with_2_and_every_mistake_in_its_place() {
+fn unreadable_tests_exit_2_with_every_error_and_its_place() {
     let wrong = TESTS.replace("times: 3", "tims: 3").replace("retry_after: 1d", "retry_after: soon");
     let (code, out, err, policies) = tested(&wrong);
     assert_eq!((code, out.as_str()), (2, ""));
@@ -73,7 +73,7 @@ fn tests_that_cannot_be_read_end_with_2_and_every_mistake_in_its_place() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_read_ends_with_2_and_so_does_a_folder_without_tests() {
+fn an_unreadable_policy_and_a_folder_without_tests_exit_2() {
     let (code, _, err, policies) = tested(&TESTS.replace("policy.yaml", "none.yaml"));
     assert_eq!(code, 2, "{err}");
     std::fs::remove_file(policies.file("policy.test.yaml")).unwrap();
@@ -83,7 +83,7 @@ fn a_policy_that_cannot_be_read_ends_with_2_and_so_does_a_folder_without_tests()
 }
 
 #[test]
-fn tests_beside_policies_are_no_policies() {
+fn tests_beside_policies_are_not_read_as_policies() {
     let (_, _, _, policies) = tested(TESTS);
     let (code, out, err) = run(&["check", policies.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");

@@ -39,7 +39,7 @@ fn files() -> (Policies, [String; 4]) {
 }
 
 #[test]
-fn an_access_log_says_who_would_be_denied_most() {
+fn an_access_log_shows_who_would_be_denied_most() {
     let (_files, [policy, _, log, map]) = files();
     let (code, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 0, "{err}");
@@ -49,7 +49,7 @@ fn an_access_log_says_who_would_be_denied_most() {
 }
 
 #[test]
-fn two_policies_on_the_same_traffic_say_who_would_be_denied_by_which() {
+fn two_policies_on_the_same_traffic_show_whom_each_would_deny() {
     let (_files, [policy, new, log, map]) = files();
     let (code, out, err) =
         run(&["replay", "--policy", &policy, "--against", &new, "--access-log", &log, "--map", &map]);
@@ -81,7 +81,7 @@ fn a_trace_is_compared_too() {
 }
 
 #[test]
-fn a_map_that_cannot_work_is_told_with_its_place() {
+fn an_invalid_map_is_reported_with_its_place() {
     let (files, [policy, _, log, map]) = files();
     files.write(
         "map.yaml",
@@ -95,7 +95,7 @@ fn a_map_that_cannot_work_is_told_with_its_place() {
 }
 
 #[test]
-fn a_log_without_a_line_that_can_be_read_is_an_error() {
+fn a_log_without_a_readable_line_is_an_error() {
     let (files, [policy, _, log, map]) = files();
     files.write("access.jsonl", "[2026-11-21T12:00:00.123Z] \"GET / HTTP/1.1\" 200\n");
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);

@@ -20,7 +20,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
 #[tokio::test]
-async fn a_request_that_is_sampled_before_envoy_gives_a_span_below_envoys_own_and_another_gives_none() {
+async fn a_sampled_request_creates_a_span_below_envoys_and_others_create_none() {
     let collector = Collector::start(0);
     let service = serve(&collector.url(), &[]);
     let ports = [service.grpc.port(), collector.port].map(|port| port.to_string());
@@ -46,7 +46,7 @@ async fn a_request_that_is_sampled_before_envoy_gives_a_span_below_envoys_own_an
 }
 
 #[tokio::test]
-async fn a_span_says_domain_rules_outcome_and_what_the_store_took() {
+async fn a_span_has_domain_rules_outcome_and_store_latency() {
     let collector = Collector::start(0);
     let resource = ["--resource-attribute", "deployment.environment=test", "--otlp-header", "authorization=Bearer x"];
     let service = serve(&collector.url(), &resource);
@@ -70,7 +70,7 @@ async fn a_span_says_domain_rules_outcome_and_what_the_store_took() {
 }
 
 #[tokio::test]
-async fn by_http_the_same_spans_are_sent_over_one_connection() {
+async fn over_http_the_same_spans_are_sent_on_one_connection() {
     let collector = Collector::start_by_http(0);
     let flags = ["--otlp-protocol", "http/protobuf", "--otlp-header", "authorization=Bearer x"];
     let service = serve(&collector.url(), &flags);
@@ -89,9 +89,10 @@ async fn by_http_the_same_spans_are_sent_over_one_connection() {
 }
 
 #[tokio::test]
-async fn by_http_a_collector_that_refuses_or_is_away_loses_spans_that_are_counted_and_is_found_again() {
+async fn over_http_spans_lost_by_a_failing_collector_are_counted_and_sending_resumes() {
     let collector = Collector::start_by_http(0);
-    let (url, port) = (collector.url(), collector.port);
+    let url = collector.url();
+    let port = collector.port;
     let mut refused = serve(&format!("{url}/elsewhere"), &["--otlp-protocol", "http/protobuf"]);
     assert_eq!(ask(&refused, Some("01"), 1).await, 0);
     refused.process.wait_for_line("why", |line| line.contains("404 Not Found: not here").then_some(()));
@@ -112,9 +113,10 @@ async fn by_http_a_collector_that_refuses_or_is_away_loses_spans_that_are_counte
 }
 
 #[tokio::test]
-async fn a_call_that_is_traced_is_found_from_its_bucket_by_prometheus() {
+async fn prometheus_reads_the_trace_of_a_call_as_an_exemplar() {
     let collector = Collector::start(0);
-    let (service, prometheus) = (serve(&collector.url(), &[]), Prometheus::start("groups: []"));
+    let service = serve(&collector.url(), &[]);
+    let prometheus = Prometheus::start("groups: []");
     let older = || async { Web::new(service.http).get("/metrics").await.body };
     assert_eq!(ask(&service, None, 1).await, 0);
     assert_eq!(ask(&service, Some("00"), 1).await, 0);
@@ -131,7 +133,7 @@ async fn a_call_that_is_traced_is_found_from_its_bucket_by_prometheus() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_decided_is_an_error_and_roots_are_sampled_where_that_is_asked_for() {
+async fn an_undecided_call_is_an_error_and_roots_are_sampled_if_configured() {
     let collector = Collector::start(0);
     let service = serve(&collector.url(), &["--trace-sampler", "parentbased_always_on", "--service-name", "limits"]);
     assert_eq!(ask(&service, Some("00"), 1).await, 0);
@@ -146,9 +148,10 @@ async fn a_call_that_cannot_be_decided_is_an_error_and_roots_are_sampled_where_t
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_keeps_no_call_waiting_and_what_is_lost_is_counted() {
+async fn an_unavailable_collector_delays_no_call_and_lost_spans_are_counted() {
     let collector = Collector::start(0);
-    let (url, port) = (collector.url(), collector.port);
+    let url = collector.url();
+    let port = collector.port;
     drop(collector);
     let mut service = serve(&url, &[]);
     let web = Web::new(service.http);
@@ -165,7 +168,7 @@ async fn a_collector_that_is_away_keeps_no_call_waiting_and_what_is_lost_is_coun
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_waits_is_sent_at_the_end() {
+async fn pending_spans_are_sent_at_exit() {
     let collector = Collector::start(0);
     let mut service = serve(&collector.url(), &[]);
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
@@ -174,7 +177,7 @@ async fn what_waits_is_sent_at_the_end() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_told() {
+fn invalid_settings_are_reported() {
     let policies = Policies::of(&daily("user", 5));
     let cases: [&[&str]; 4] = [
         &["--otlp-endpoint", "ftp://h"],

@@ -19,7 +19,7 @@ async fn shown(service: &mut Tollgate, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn dashboards_of_envoyproxy_ratelimit_find_what_they_ask_for() {
+async fn queries_of_envoyproxy_ratelimit_dashboards_find_their_series() {
     let mut serving = serve(&["--stats-prometheus-listen", "127.0.0.1:0"]).await;
     known_requests(&serving.client).await;
     let mut health = HealthClient::new(channel(serving.service.grpc).await);
@@ -85,7 +85,7 @@ mappings:
 "#;
 
 #[tokio::test]
-async fn a_mapping_file_names_what_it_says_and_the_rest_is_told() {
+async fn a_mapping_file_renames_metrics_and_unsupported_parts_are_reported() {
     let files = Policies::none();
     files.write("conf.yaml", MAPPER);
     let mapper = files.file("conf.yaml");
@@ -111,7 +111,7 @@ async fn a_mapping_file_names_what_it_says_and_the_rest_is_told() {
 
 /// Envoy Gateway's settings, under our names, work without the mapping file, an optional mount.
 #[tokio::test]
-async fn what_envoy_gateway_sets_works_without_its_file() {
+async fn settings_of_envoy_gateway_work_without_its_file() {
     let policies = Policies::of(super::POLICY);
     let mut serve = command(["serve", "--policy"]);
     serve.arg(policies.path()).args(quiet(&[])).env("TOLLGATE_STATS_PROMETHEUS_LISTEN", ":0");
@@ -130,7 +130,7 @@ async fn what_envoy_gateway_sets_works_without_its_file() {
 }
 
 #[test]
-fn a_taken_port_ends_the_start() {
+fn a_port_in_use_fails_startup() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let policies = Policies::of(super::POLICY);

@@ -10,7 +10,8 @@ use crate::support::{PATIENCE, becomes};
 
 #[tokio::test]
 async fn connections_remembered_denials_and_failures_are_counted() {
-    let (redis, policies) = (Redis::start().await, Policies::of(POLICY));
+    let redis = Redis::start().await;
+    let policies = Policies::of(POLICY);
     let url = redis.url();
     let store = ["--store", &url, "--store-timeout", "15s", "--deny-cache-max", "60s", "--replicas", "1"];
     let flags = [&store[..], &["--workers", "1", "--stats-prometheus-listen", "127.0.0.1:0"]].concat();

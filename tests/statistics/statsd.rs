@@ -26,7 +26,8 @@ impl Udp {
 
     /// Returns the lines received.
     fn lines(&self) -> Vec<String> {
-        let (mut lines, mut packet) = (Vec::new(), [0; 65_536]);
+        let mut lines = Vec::new();
+        let mut packet = [0; 65_536];
         while let Ok(length) = self.0.recv(&mut packet) {
             lines.extend(std::str::from_utf8(&packet[..length]).unwrap().lines().map(str::to_owned));
         }
@@ -44,7 +45,7 @@ fn counters(lines: &[String]) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_was_counted_is_sent_at_the_end_at_the_latest() {
+async fn all_counts_are_sent_at_exit_at_the_latest() {
     let statsd = Udp::start();
     let mut serving = serve(&["--statsd", &statsd.url(), "--stats-interval", "1h"]).await;
     known_requests(&serving.client).await;
@@ -73,7 +74,7 @@ async fn all_that_was_counted_is_sent_at_the_end_at_the_latest() {
 }
 
 #[tokio::test]
-async fn counters_are_sent_as_what_was_added_since() {
+async fn counters_are_sent_as_increments() {
     let statsd = Udp::start();
     let serving = serve(&["--statsd", &statsd.url(), "--stats-interval", "20ms"]).await;
     let name = "ratelimit.service.rate_limit.test.user.total_hits:1|c";
@@ -84,7 +85,7 @@ async fn counters_are_sent_as_what_was_added_since() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tags_are_part_of_a_plain_name_and_stand_behind_one_of_dogstatsd() {
+async fn tags_are_part_of_a_plain_name_and_a_suffix_in_dogstatsd() {
     let tags = ["--stats-tag", "zone=b", "--stats-tag", "app=x", "--stats-interval", "1h"];
     let rewrite = [
         "--statsd-dialect",
@@ -107,8 +108,9 @@ async fn tags_are_part_of_a_plain_name_and_stand_behind_one_of_dogstatsd() {
 }
 
 #[tokio::test]
-async fn the_environment_has_tags_and_rewrites_too() {
-    let (statsd, policies) = (Udp::start(), Policies::of(super::POLICY));
+async fn tags_and_rewrites_are_read_from_the_environment() {
+    let statsd = Udp::start();
+    let policies = Policies::of(super::POLICY);
     let mut command = crate::support::tollgate::command(["serve", "--policy"]);
     command.arg(policies.path()).args(crate::support::tollgate::quiet(&[]));
     command.env("TOLLGATE_STATSD", statsd.url()).env("TOLLGATE_STATSD_DIALECT", "dogstatsd");
@@ -120,7 +122,7 @@ async fn the_environment_has_tags_and_rewrites_too() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_late_or_again_is_told_all_and_complained_of_once() {
+async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
     let vacant = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = vacant.local_addr().unwrap();
     drop(vacant);
@@ -151,7 +153,7 @@ async fn a_server_that_comes_late_or_again_is_told_all_and_complained_of_once() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_nothing_keeps_no_request_waiting() {
+async fn a_stalled_server_delays_no_request() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", server.local_addr().unwrap());
     let mut serving = serve(&["--statsd", &url, "--stats-interval", "1ms"]).await;
@@ -167,7 +169,7 @@ async fn a_server_that_takes_nothing_keeps_no_request_waiting() {
 }
 
 #[test]
-fn settings_that_cannot_be_read_are_told_at_once() {
+fn all_invalid_settings_are_reported_together() {
     let policies = Policies::of(&daily("user", 5));
     let wrong = [
         ("--statsd", "ftp://here:1"),

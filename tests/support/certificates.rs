@@ -21,7 +21,8 @@ pub(crate) struct Pair {
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        let (key, mut authority) = (KeyPair::generate().unwrap(), CertificateParams::default());
+        let key = KeyPair::generate().unwrap();
+        let mut authority = CertificateParams::default();
         authority.distinguished_name.push(DnType::CommonName, "authority");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -43,9 +44,10 @@ impl Authority {
 
     fn sign_for(&self, key: &KeyPair, name: &str) -> Pair {
         let mut certificate = CertificateParams::default();
-        certificate.subject_alt_names = vec![match name.contains("://") {
-            true => SanType::URI(name.try_into().unwrap()),
-            false => SanType::DnsName(name.try_into().unwrap()),
+        certificate.subject_alt_names = vec![if name.contains("://") {
+            SanType::URI(name.try_into().unwrap())
+        } else {
+            SanType::DnsName(name.try_into().unwrap())
         }];
         let certificate = certificate.signed_by(key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }
@@ -55,7 +57,8 @@ impl Authority {
 impl Pair {
     /// Creates a self-signed certificate that is marked as a CA, as `openssl req -x509` does.
     pub(crate) fn signed_by_itself(name: &str) -> Self {
-        let (key, mut certificate) = (KeyPair::generate().unwrap(), CertificateParams::new([name.to_owned()]).unwrap());
+        let key = KeyPair::generate().unwrap();
+        let mut certificate = CertificateParams::new([name.to_owned()]).unwrap();
         certificate.distinguished_name.push(DnType::CommonName, name);
         certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self { certificate: certificate.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }

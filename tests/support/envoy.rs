@@ -33,10 +33,12 @@ impl Envoy {
 
     /// Starts Envoy with a template text, which must define `admin` and a listener `edge`.
     pub(crate) async fn start_by(template: &str, values: &[(&str, &str)]) -> Self {
-        let (upstream, files) = (Upstream::start().await, TempDir::new().unwrap());
+        let upstream = Upstream::start().await;
+        let files = TempDir::new().unwrap();
         let upstream_port = upstream.address.port().to_string();
         let values = [values, &[("UPSTREAM", upstream_port.as_str())]].concat();
-        let (bootstrap, admin) = (files.path().join("bootstrap.yaml"), files.path().join("admin"));
+        let bootstrap = files.path().join("bootstrap.yaml");
+        let admin = files.path().join("admin");
         std::fs::write(&bootstrap, filled(template, &values)).unwrap();
 
         let mut command = Command::new(binary());

@@ -108,7 +108,8 @@ impl Load {
 
     /// Starts a load while another load of the same test is running.
     pub(crate) fn beside_another(service: SocketAddr, questions: Questions) -> Self {
-        let (begun, ended) = (Instant::now(), Arc::<AtomicBool>::default());
+        let begun = Instant::now();
+        let ended = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&ended);
         let callers = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -140,9 +141,12 @@ impl Load {
 async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, is_over: &AtomicBool) -> Calls {
     // One for each worker of the service, on a machine with two cores.
     let clients = [Client::connect(service).await, Client::connect(service).await];
-    let (calls, mut under_way) = (Arc::<Mutex<Vec<Call>>>::default(), JoinSet::new());
-    let (first, mut sent) = (Instant::now(), 0usize);
-    let (mut looked, mut stalls) = (begun.elapsed(), Vec::new());
+    let calls = Arc::<Mutex<Vec<Call>>>::default();
+    let mut under_way = JoinSet::new();
+    let first = Instant::now();
+    let mut sent = 0usize;
+    let mut looked = begun.elapsed();
+    let mut stalls = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let before = std::mem::replace(&mut looked, begun.elapsed());
         if looked - before > STALL {
@@ -155,7 +159,8 @@ async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, i
             let group = sent % questions.groups.len();
             let requests = &questions.groups[group];
             let request = requests[(sent / questions.groups.len()) % requests.len()].clone();
-            let (client, calls) = (clients[sent % clients.len()].clone(), Arc::clone(&calls));
+            let client = clients[sent % clients.len()].clone();
+            let calls = Arc::clone(&calls);
             let timeout = questions.timeout;
             under_way.spawn(async move {
                 let sent = Instant::now();
@@ -245,7 +250,8 @@ impl Calls {
             *errors += usize::from(call.is_error());
         }
         let is_bad = |(calls, errors): &(usize, usize)| *errors > 1 && *errors * 4 > *calls;
-        let (first, last) = (counts.iter().position(is_bad)?, counts.iter().rposition(is_bad)?);
+        let first = counts.iter().position(is_bad)?;
+        let last = counts.iter().rposition(is_bad)?;
         let at = |stretch: usize| STRETCH * u32::try_from(stretch).unwrap();
         Some((at(first), at(last + 1)))
     }

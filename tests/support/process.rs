@@ -23,7 +23,8 @@ impl Process {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let log = Arc::<Mutex<Vec<String>>>::default();
-        let (stderr, lines) = (child.stderr.take().unwrap(), Arc::clone(&log));
+        let stderr = child.stderr.take().unwrap();
+        let lines = Arc::clone(&log);
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 lines.lock().unwrap().push(line);

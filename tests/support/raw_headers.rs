@@ -47,9 +47,11 @@ impl RawHeaders {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let ((mut from_service, to_service), (near, far)) = (stream.into_split(), tokio::io::duplex(1 << 16));
+        let (mut from_service, to_service) = stream.into_split();
+        let (near, far) = tokio::io::duplex(1 << 16);
         let (from_client, mut to_client) = tokio::io::split(far);
-        let (header_block, mut tasks) = (Arc::<Mutex<Vec<u8>>>::default(), JoinSet::new());
+        let header_block = Arc::<Mutex<Vec<u8>>>::default();
+        let mut tasks = JoinSet::new();
         let block = Arc::clone(&header_block);
         tasks.spawn(async move {
             // Ends with the connection, in an error if it is cut off.

@@ -50,7 +50,8 @@ impl Client {
     /// Begins a call without sending its message. The call is pending at the service when this
     /// returns.
     pub(crate) async fn begin(&self) -> UnderWay {
-        let ((question, asked), (opened, is_open)) = (oneshot::channel(), oneshot::channel());
+        let (question, asked) = oneshot::channel();
+        let (opened, is_open) = oneshot::channel();
         // The connection takes the first message once it has opened a stream for the call.
         let messages = tokio_stream::once((opened, asked)).then(|(opened, asked)| async move {
             let _ = opened.send(());

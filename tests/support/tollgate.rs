@@ -53,7 +53,8 @@ impl Tollgate {
         let address = |process: &mut Process, protocol: &str| {
             process.wait_for_line(&format!("where it listens for {protocol}"), |line| listening(line, protocol))
         };
-        let (grpc, http) = (address(&mut process, "grpc"), address(&mut process, "http"));
+        let grpc = address(&mut process, "grpc");
+        let http = address(&mut process, "http");
         let admin = address(&mut process, "admin");
         Self { process, grpc, http, admin }
     }

@@ -17,7 +17,7 @@ use crate::support::{PATIENCE, becomes};
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn a_control_plane_that_is_killed_is_found_again_and_told_what_is_in_force() {
+async fn a_restarted_control_plane_receives_the_version_in_force() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
     comes_to(&service, Some(5)).await;
@@ -52,7 +52,9 @@ async fn certificates_headers_and_metadata_arrive() {
     let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
     let plane = ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
     let (certificate, key) = tls.client();
-    let (certificate, key, authority) = (certificate.to_str().unwrap(), key.to_str().unwrap(), &paths[2]);
+    let certificate = certificate.to_str().unwrap();
+    let key = key.to_str().unwrap();
+    let authority = &paths[2];
     let own = ["--xds-tls", "--xds-ca", authority, "--xds-cert", certificate, "--xds-key", key];
     let told = [
         "--xds-header",
@@ -75,8 +77,9 @@ async fn certificates_headers_and_metadata_arrive() {
 }
 
 #[tokio::test]
-async fn a_control_plane_may_show_the_trusted_certificate_itself() {
-    let (clients, files) = (Tls::new(Clients::Certified), tempfile::tempdir().unwrap());
+async fn a_control_plane_may_send_the_trusted_certificate_itself() {
+    let clients = Tls::new(Clients::Certified);
+    let files = tempfile::tempdir().unwrap();
     let [own, other] = ["own", "other"].map(|name| files.path().join(name));
     for folder in [&own, &other] {
         std::fs::create_dir(folder).unwrap();
@@ -86,7 +89,8 @@ async fn a_control_plane_may_show_the_trusted_certificate_itself() {
     let authority = clients.authority().to_str().unwrap().to_owned();
     let plane = ControlPlane::start_with(&["--tls", &certificate, &key, &authority], &[daily("user", 5)]);
     let (shown, its_key) = clients.client();
-    let (shown, its_key) = (shown.to_str().unwrap(), its_key.to_str().unwrap());
+    let shown = shown.to_str().unwrap();
+    let its_key = its_key.to_str().unwrap();
     let flags = |trusted| ["--xds-tls", "--xds-ca", trusted, "--xds-cert", shown, "--xds-key", its_key];
     let named = |trusted| [&flags(trusted)[..], &["--xds-server-name", "localhost"]].concat();
     comes_to(&follow(&plane, &named(&certificate)), Some(5)).await;
@@ -98,7 +102,7 @@ async fn a_control_plane_may_show_the_trusted_certificate_itself() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_believed_and_files_are_read_again() {
+async fn an_untrusted_server_is_refused_and_certificate_files_are_reloaded() {
     let tls = Tls::new(Clients::Certified);
     let (certificate, key) = tls.server();
     let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
@@ -146,7 +150,7 @@ async fn a_control_plane_that_hangs_is_noticed() {
 }
 
 #[tokio::test]
-async fn the_process_ends_at_once_whatever_it_waits_for() {
+async fn the_process_exits_at_once_in_every_state() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (what, address) in [("an answer", silent.local_addr().unwrap()), ("the next attempt", closed)] {
@@ -167,7 +171,7 @@ async fn the_process_ends_at_once_whatever_it_waits_for() {
 }
 
 #[test]
-fn what_is_wrong_with_an_overlay_is_said_before_anything_is_served() {
+fn problems_of_an_overlay_are_reported_before_serving() {
     let files = crate::support::policy::Policies::of("overlay:\n- key: user\n  rate_limit: { algoritm: gcra }\n");
     let overlay = files.file("policy.yaml");
     let flags = ["serve", "--xds", "127.0.0.1:1", "--overlay", overlay.to_str().unwrap()];

@@ -11,7 +11,7 @@ fn other(amount: u32) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_added_changed_and_removed_adds_up() {
+async fn added_changed_and_removed_resources_add_up() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--xds-delta"]);
     comes_to(&service, Some(5)).await;
@@ -27,7 +27,7 @@ async fn what_is_added_changed_and_removed_adds_up() {
 }
 
 #[tokio::test]
-async fn a_bad_change_is_refused_and_what_came_with_it_is_not_lost() {
+async fn a_bad_change_is_refused_and_the_rest_of_its_response_is_applied_with_the_fix() {
     let mut plane = ControlPlane::start(&[other(1)]);
     let service = follow(&plane, &["--xds-delta"]);
     comes_to(&service, None).await;
@@ -42,7 +42,7 @@ async fn a_bad_change_is_refused_and_what_came_with_it_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_new_stream_says_what_is_known_already() {
+async fn a_new_stream_sends_the_known_versions() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--xds-delta"]);
     comes_to(&service, Some(5)).await;

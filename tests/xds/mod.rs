@@ -95,7 +95,7 @@ async fn a_bad_change_is_refused_with_the_reason_and_the_running_policies_stay()
 }
 
 #[tokio::test]
-async fn what_cannot_be_unpacked_is_refused() {
+async fn resources_that_cannot_be_decoded_are_refused() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
     comes_to(&service, Some(5)).await;
@@ -106,7 +106,7 @@ async fn what_cannot_be_unpacked_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_of_another_type_is_passed_over() {
+async fn resources_of_another_type_are_ignored() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
     comes_to(&service, Some(5)).await;
@@ -128,7 +128,7 @@ async fn an_empty_configuration_lifts_all_limits() {
 }
 
 #[tokio::test]
-async fn without_a_first_configuration_nobody_is_answered() {
+async fn without_a_first_configuration_calls_are_unavailable() {
     let mut plane = ControlPlane::start(&[broken()]);
     let service = follow(&plane, &[]);
     plane.wait_for_request("that the first is refused", refuses);
@@ -149,7 +149,7 @@ async fn without_a_first_configuration_nobody_is_answered() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_says_the_same_again_is_refused_slowly() {
+async fn a_control_plane_that_repeats_a_bad_change_is_refused_slowly() {
     let mut plane = ControlPlane::start_with(&["--eager"], &[broken()]);
     let service = follow(&plane, &["--xds-backoff-min", "1h", "--xds-backoff-max", "1h"]);
     plane.wait_for_request("the first refusal", refuses);
@@ -163,7 +163,7 @@ async fn a_control_plane_that_says_the_same_again_is_refused_slowly() {
 }
 
 #[tokio::test]
-async fn what_envoy_gateway_sends_limits_what_its_envoys_ask() {
+async fn resources_of_envoy_gateway_limit_requests_of_its_envoys() {
     let route = "httproute/default/app/rule/0/match/0/*";
     let header = json!({ "key": "rule-0-match-0", "value": "rule-0-match-0", "rate_limit": { "unit": "HOUR", "requests_per_unit": 3 } });
     let config = json!({
@@ -186,7 +186,7 @@ async fn what_envoy_gateway_sends_limits_what_its_envoys_ask() {
 }
 
 #[tokio::test]
-async fn an_overlay_and_metadata_give_options_that_the_protocol_has_not() {
+async fn an_overlay_and_metadata_set_options_that_the_protocol_lacks() {
     let files = Policies::none();
     files.write("overlay.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 2 }\n");
     let overlay = files.file("overlay.yaml");
@@ -210,7 +210,7 @@ async fn an_overlay_and_metadata_give_options_that_the_protocol_has_not() {
 }
 
 #[tokio::test]
-async fn what_an_overlay_spoiled_is_served_when_the_overlay_is_mended() {
+async fn a_resource_broken_by_an_overlay_is_served_once_the_overlay_is_fixed() {
     let files = Policies::none();
     files.write("overlay.yaml", "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 0 }\n");
     let overlay = files.file("overlay.yaml");

@@ -54,7 +54,9 @@ impl Caller {
         let mut connections: Vec<Connection> = (0..self.connections).map(open).collect();
         let seed = 0x9e37_79b9_7f4a_7c15 ^ (self.number as u64 + 1);
         let mut due = Due { begun: Instant::now(), sent: 0, turn: 0, random: seed };
-        let (mut answers, mut phase, mut buffer) = (Answers::default(), self.clock.phase(), vec![0; BUFFER]);
+        let mut answers = Answers::default();
+        let mut phase = self.clock.phase();
+        let mut buffer = vec![0; BUFFER];
         loop {
             // After the end, wait for pending calls: they cost the servers as much as the others.
             let wait = if phase == Phase::Over { LOOK_EVERY } else { self.send(&mut connections, &mut due) };

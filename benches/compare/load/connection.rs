@@ -100,7 +100,8 @@ impl Connection {
             return false;
         }
         self.window -= message.len() as i64;
-        let (stream, headers) = (self.next_stream, self.headers());
+        let stream = self.next_stream;
+        let headers = self.headers();
         self.next_stream += 2;
         self.frame(HEADERS, END_HEADERS, stream, &headers);
         self.frame(DATA, END_STREAM, stream, message);
@@ -199,7 +200,9 @@ impl Connection {
                 }
                 let call = self.under_way.get_mut(&stream);
                 let (place, field) = CODE_FIELD;
-                if let (Some(call), true) = (call, payload.get(place) == Some(&field)) {
+                if let Some(call) = call
+                    && payload.get(place) == Some(&field)
+                {
                     call.code = payload.get(CODE).copied();
                 }
             }

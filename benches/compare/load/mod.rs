@@ -93,7 +93,8 @@ impl Load {
         clock.set(Phase::Counting);
         let begun = Instant::now();
         std::thread::sleep(time);
-        let (time, last) = (begun.elapsed(), look());
+        let time = begun.elapsed();
+        let last = look();
         clock.set(Phase::Over);
         (Answers { time, ..all(callers) }, [first, last])
     }

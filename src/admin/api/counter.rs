@@ -246,7 +246,8 @@ pub(super) async fn grant(
         (Some(length), None) => length_of(length)?,
         (None, Some(until)) => {
             let now = Timestamp::now();
-            let (end, us) = (instant(until)?, u64::try_from(now.as_microsecond()).unwrap_or_default());
+            let end = instant(until)?;
+            let us = u64::try_from(now.as_microsecond()).unwrap_or_default();
             let length = Micros::new(end.as_micros().saturating_sub(us));
             if length == Micros::ZERO {
                 let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");

@@ -172,9 +172,11 @@ pub(super) async fn denials(
     Query(which): Query<DenialQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<DenialsView>, ApiError> {
-    let (since, until) = (which.since.as_deref().map(instant), which.until.as_deref().map(instant));
-    let (since, until) = (since.transpose()?, until.transpose()?);
-    let (domain, rule, key) = (which.domain.as_deref(), which.rule.as_deref(), which.key.as_deref());
+    let since = which.since.as_deref().map(instant).transpose()?;
+    let until = which.until.as_deref().map(instant).transpose()?;
+    let domain = which.domain.as_deref();
+    let rule = which.rule.as_deref();
+    let key = which.key.as_deref();
     let span = DenialFilter { domain, rule, key, since, until };
     let known = read(&api, &span).await?;
     Ok(Json(known.view(&api, &span, known.denials.find(&span), page)))
@@ -210,7 +212,8 @@ impl ReplicaDenials {
     fn view(&self, api: &Api, span: &DenialFilter<'_>, found: Vec<DeniedKey>, page: PageQuery) -> DenialsView {
         let snapshot = api.policies.snapshot();
         let policies = snapshot.as_deref().map(|live| live.policies());
-        let (kept, begun) = (self.denials.since(), u64::try_from(api.begun.as_microsecond()).unwrap_or_default());
+        let kept = self.denials.since();
+        let begun = u64::try_from(api.begun.as_microsecond()).unwrap_or_default();
         let total = found.len();
         let unknown = policies.and_then(|policies| policies.unknown(span.domain, span.rule));
         let shown = page.of(found);

@@ -15,7 +15,11 @@ proptest! {
         let limit = limit(algorithm, Charge::Admitted);
         // The limit alone must agree on all hits that were not taken from the grant, since it never
         // saw the others.
-        let (mut state, mut alone, mut now, mut until, mut of_grant) = (limit.unused(), limit.unused(), 0, 0, 0);
+        let mut state = limit.unused();
+        let mut alone = limit.unused();
+        let mut now = 0;
+        let mut until = 0;
+        let mut of_grant = 0;
         for (number, (step, hits)) in trace.iter().enumerate() {
             now += step;
             if number == before {
@@ -23,19 +27,19 @@ proptest! {
                 until = now + length;
             }
             let hits = u64::from(*hits);
-            let (allowed, fits) = (limit.allows(&state, hits, at(now)).unwrap(), limit.allows(&alone, hits, at(now)).unwrap());
+            let allowed = limit.allows(&state, hits, at(now)).unwrap();
+            let fits = limit.allows(&alone, hits, at(now)).unwrap();
             prop_assert!(allowed || !fits, "a grant takes nothing of the limit");
             if !allowed {
                 continue;
             }
             let receipt = limit.charge(&mut state, hits, at(now)).unwrap();
             prop_assert_eq!(receipt.of_grant, !fits);
-            match receipt.of_grant {
-                true => {
-                    of_grant += hits;
-                    prop_assert!(now < until, "at its end it is gone");
-                }
-                false => drop(limit.charge(&mut alone, hits, at(now)).unwrap()),
+            if receipt.of_grant {
+                of_grant += hits;
+                prop_assert!(now < until, "at its end it is gone");
+            } else {
+                limit.charge(&mut alone, hits, at(now)).unwrap();
             }
         }
         prop_assert!(of_grant <= u64::from(granted));
@@ -89,7 +93,11 @@ proptest! {
         trace in prop::collection::vec((-30i64..40, 1u32..6, 0u8..8, 0usize..40), 1..80),
     ) {
         let limit = limit(algorithm, Charge::Admitted);
-        let (mut state, mut now, mut had, mut until, mut taken) = (limit.unused(), 1_000u64, 0, 0, Vec::new());
+        let mut state = limit.unused();
+        let mut now = 1_000u64;
+        let mut had = 0;
+        let mut until = 0;
+        let mut taken = Vec::new();
         // Receipts of the current grant; hits of another one must not be returned.
         let mut out: Vec<Receipt> = Vec::new();
         for (step, hits, what, which) in trace {

@@ -104,10 +104,13 @@ proptest! {
 
     #[test]
     fn no_write_takes_away_more_than_it_says_whatever_amount_it_is_judged_by(limits in limits(), writes in writes()) {
-        let (mut state, mut now, mut charges) = (limits[0].unused(), 1_000_000u64, Vec::<Receipt>::new());
+        let mut state = limits[0].unused();
+        let mut now = 1_000_000u64;
+        let mut charges = Vec::<Receipt>::new();
         for Write { step, by, kind, hits, charge } in writes {
             now = now.saturating_add_signed(step);
-            let (limit, hits) = (&limits[by], u64::from(hits));
+            let limit = &limits[by];
+            let hits = u64::from(hits);
             let before: Vec<_> = limits.iter().map(|limit| used(limit, &state, now)).collect();
             let given_back = match kind {
                 AlgorithmKind::ChargeIfAllowed if !limit.allows(&state, hits, at(now)).unwrap() => continue,
@@ -138,7 +141,8 @@ proptest! {
 
     #[test]
     fn retry_after_is_exact_under_another_amount(limits in limits(), writes in writes(), hits in 1u64..14) {
-        let (mut state, mut now) = (limits[0].unused(), 1_000_000u64);
+        let mut state = limits[0].unused();
+        let mut now = 1_000_000u64;
         for Write { step, by, hits, .. } in writes {
             now = now.saturating_add_signed(step.max(0));
             limits[by].charge(&mut state, hits.into(), at(now)).unwrap();
@@ -160,7 +164,8 @@ fn a_refund_by_a_much_lower_amount_takes_only_what_it_says() {
         let gcra = Gcra::new(window(amount, 3_600_000_000), None, None).unwrap();
         limit(Algorithm::Gcra(gcra), Charge::Admitted)
     };
-    let (low, high) = (hour(100), hour(10_000));
+    let low = hour(100);
+    let high = hour(10_000);
     let mut state = high.unused();
     high.charge(&mut state, 10_000, at(0)).unwrap();
     low.refund(&mut state, 1, at(0)).unwrap();

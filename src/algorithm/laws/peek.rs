@@ -24,7 +24,8 @@ fn limits() -> impl Strategy<Value = [Algorithm; 2]> {
 
 /// Counters after a trace, one of them with a grant.
 fn counters(algorithms: &[Algorithm; 2], trace: &[(u64, u32)], granted: u32) -> (Vec<State>, u64) {
-    let (mut states, mut end) = (vec![], 0);
+    let mut states = vec![];
+    let mut end = 0;
     for algorithm in algorithms {
         let (_, state, now) = run(&limit(algorithm.clone(), Charge::Admitted), trace);
         (states, end) = ([states, vec![state]].concat(), now);

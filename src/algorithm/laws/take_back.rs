@@ -19,7 +19,9 @@ proptest! {
     ) {
         let limit = limit(algorithm, Charge::Admitted);
         let is_rate = matches!(limit.algorithm(), Algorithm::Gcra(_));
-        let (mut state, mut now, mut rest) = (limit.unused(), 0, Vec::<Receipt>::new());
+        let mut state = limit.unused();
+        let mut now = 0;
+        let mut rest = Vec::<Receipt>::new();
         for (step, hits, charges, which) in trace {
             now += step;
             if charges && (!is_rate || limit.allows(&state, hits, at(now)).unwrap()) {
@@ -35,7 +37,8 @@ proptest! {
         for receipt in rest.iter().filter(|receipt| receipt.hits > 0) {
             limit.charge(&mut twin, receipt.hits, receipt.at).unwrap();
         }
-        let (counted, expected) = (look(&limit, &state, now), look(&limit, &twin, now));
+        let counted = look(&limit, &state, now);
+        let expected = look(&limit, &twin, now);
         if is_rate {
             // Part of a returned charge may have drained before.
             prop_assert!(counted[0].used >= expected[0].used, "{:?} of {:?}", counted, expected);

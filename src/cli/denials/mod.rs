@@ -79,7 +79,8 @@ impl DenialsArgs {
         if let Some(note) = note {
             print_stderr(format_args!("note: {note}"));
         }
-        let (since, until) = (span.since.map(|at| at.to_string()), span.until.map(|at| at.to_string()));
+        let since = span.since.map(|at| at.to_string());
+        let until = span.until.map(|at| at.to_string());
         let limit = self.limit.to_string();
         let all = [
             ("domain", self.domain.as_deref()),

@@ -83,7 +83,8 @@ pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
         return Ok(at);
     }
     let error = || format!("expected a time such as 12:03 or 2026-06-01T12:03:00Z, found `{text}`");
-    let (time, now): (Time, _) = (text.parse().map_err(|_| error())?, Timestamp::now());
+    let time: Time = text.parse().map_err(|_| error())?;
+    let now = Timestamp::now();
     let at = now.to_zoned(TimeZone::UTC).date().to_datetime(time).to_zoned(TimeZone::UTC).map_err(|_| error())?;
     let at = at.timestamp();
     if at <= now { Ok(at) } else { at.checked_sub(SignedDuration::from_hours(24)).map_err(|_| error()) }
@@ -100,7 +101,8 @@ mod tests {
     #[test]
     fn a_time_of_day_is_its_latest_occurrence() {
         for time in ["00:00", "12:03", "23:59:59"] {
-            let (at, now) = (instant(time).unwrap(), Timestamp::now());
+            let at = instant(time).unwrap();
+            let now = Timestamp::now();
             assert!(at <= now && now.duration_since(at) < SignedDuration::from_hours(24));
             assert!(at.to_string().contains(time));
         }

@@ -105,7 +105,9 @@ fn row(one: &DenialView) -> [String; 8] {
         notes.push(format!("recent callers: {}", one.recorded.join(" ")));
     }
     notes.push(format!("policies {}", one.version));
-    let (first, last, denied) = (clock(&one.first), clock(&one.last), one.count.to_string());
+    let first = clock(&one.first);
+    let last = clock(&one.last);
+    let denied = one.count.to_string();
     let limit = one.limit.as_deref().unwrap_or("-").replace(" hits in ", " in ").replace(" hit in ", " in ");
     [first, last, denied, one.domain.clone(), one.rule.clone(), one.key.clone(), limit, notes.join(", ")]
 }

@@ -69,7 +69,8 @@ fn name_of(entry: &Value) -> Result<&str, String> {
     if let Some(key) = fields.keys().find(|key| !["name", "value", "valueFrom"].contains(&key.as_str())) {
         return Err(format!("expected name, value or valueFrom, found `{key}`{of}"));
     }
-    let (value, from) = (fields.get("value"), fields.get("valueFrom"));
+    let value = fields.get("value");
+    let from = fields.get("valueFrom");
     match (name, value, from) {
         (None, _, _) => Err("expected a name, found none".to_owned()),
         (_, Some(value @ (Value::Array(_) | Value::Object(_))), _) => {

@@ -70,9 +70,10 @@ fn quoted(text: &str, quote: char) -> Result<String, String> {
         if letter == quote {
             let rest = letters.as_str();
             let is_comment = rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#');
-            return match rest.trim().is_empty() || is_comment {
-                true => Ok(value),
-                false => Err(format!("expected the end of the line or a comment after the closing {quote}")),
+            return if rest.trim().is_empty() || is_comment {
+                Ok(value)
+            } else {
+                Err(format!("expected the end of the line or a comment after the closing {quote}"))
             };
         }
         let escaped = letters.as_str().chars().next().filter(|next| "\"\\$`".contains(*next));

@@ -70,7 +70,8 @@ fn objects(document: &Value) -> Vec<&Value> {
 
 fn containers(object: &Value) -> Vec<Container<'_>> {
     let pod = object.pointer("/spec/template/spec").or_else(|| object.get("spec"));
-    let (kind, workload) = (text_at(object, "/kind").unwrap_or("?"), text_at(object, "/metadata/name").unwrap_or("?"));
+    let kind = text_at(object, "/kind").unwrap_or("?");
+    let workload = text_at(object, "/metadata/name").unwrap_or("?");
     let namespace = text_at(object, "/metadata/namespace");
     let of =
         |pod| array(pod, "containers").map(move |container| Container { kind, workload, namespace, pod, container });

@@ -104,7 +104,10 @@ enum MigratedPolicies {
 impl Migrate {
     /// Prints the page, or the differences between the responses.
     pub fn run(self) -> ExitCode {
-        if let (Some(live), Some(against), Some(trace)) = (&self.live, &self.against, &self.trace) {
+        if let Some(live) = &self.live
+            && let Some(against) = &self.against
+            && let Some(trace) = &self.trace
+        {
             return live::run(&live::Both { live, against, trace, tls: &self.tls, peek: self.peek });
         }
         match self.page() {

@@ -210,7 +210,9 @@ impl ExportedFiles {
             steps.push(format!("fill in {} in {variables}", count(self.open, "value")));
         }
         let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
-        if let (Some(policies), false) = (&policies, self.is_native) {
+        if let Some(policies) = &policies
+            && !self.is_native
+        {
             let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
             steps.push(format!("remove the keys named in the warnings from {policies}; {set}"));
         }

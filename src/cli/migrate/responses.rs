@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn errors_are_compared_by_their_codes() {
-        let (unknown, invalid) = (Err("Unknown: a".to_owned()), Err("InvalidArgument: b".to_owned()));
+        let unknown = Err("Unknown: a".to_owned());
+        let invalid = Err("InvalidArgument: b".to_owned());
         assert!(fields(&unknown, &Err("Unknown: other".to_owned()), false).is_empty());
         assert_eq!(fields(&unknown, &invalid, false), ["None error Unknown: a InvalidArgument: b"]);
         assert_eq!(fields(&unknown, &response(1, 1), false), ["None error Unknown: a UNKNOWN"]);

@@ -94,9 +94,10 @@ impl Replay {
     /// or a report of the denials. Exits with 2 if an input cannot be read.
     pub fn run(self) -> ExitCode {
         let done = block_on(async {
-            match self.against.is_empty() && self.access_log.is_none() {
-                true => self.replay().await,
-                false => self.compare().await,
+            if self.against.is_empty() && self.access_log.is_none() {
+                self.replay().await
+            } else {
+                self.compare().await
             }
         });
         match done {

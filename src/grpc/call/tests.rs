@@ -146,7 +146,8 @@ proptest! {
     ) {
         let style = AnswerStyle { dynamic_metadata, ..AnswerStyle::default() };
         let rights = if is_restricted { DomainRights::of(&[Allowance::parse("*=b").unwrap()], &[], None) } else { DomainRights::All };
-        let (short, by_tonic) = (context(style.clone(), rights.clone()), context(style, rights));
+        let short = context(style.clone(), rights.clone());
+        let by_tonic = context(style, rights);
         for (message, head) in calls {
             let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
             let expected = parts(ready(answer_by_tonic(Arc::clone(&by_tonic), head.clone(), exchange())));

@@ -24,7 +24,8 @@ fn counted(bench: &LimiterFixture, rule: &str) -> [u64; 3] {
 
 #[test]
 fn no_answer_is_another_for_a_candidate() {
-    let (plain, tried) = (bench(PLAIN), bench(&tried()));
+    let plain = bench(PLAIN);
+    let tried = bench(&tried());
     let firsts = ["a=1", "b=1", "c=1", "a=2", "r=1"].iter().cycle();
     let seconds = ["b=1", "c=1", "a=1"].iter().cycle();
     let wanted = [Hits::Charge(1), Hits::Peek(0), Hits::Charge(2), Hits::Refund(1)].iter().cycle();

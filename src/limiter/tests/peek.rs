@@ -28,7 +28,8 @@ fn is_denied(modes: Modes, [first, second]: [&str; 2], [a, b]: [u32; 2]) -> bool
     let limit = "rate_limit: {unit: minute, requests_per_unit: 2}";
     let rules = format!("  - {{key: a, {first}{limit}}}\n  - {{key: b, {second}{limit}}}\n");
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), modes, 1 << 20);
-    let (peeked, charged) = (bench.peek(&[("a", a), ("b", b)]), bench.charge(&[("a", a), ("b", b)]));
+    let peeked = bench.peek(&[("a", a), ("b", b)]);
+    let charged = bench.charge(&[("a", a), ("b", b)]);
     assert_eq!(codes(&peeked), codes(&charged), "{modes:?} `{first}` `{second}` {a} {b}");
     peeked.starts_with("OVER:")
 }

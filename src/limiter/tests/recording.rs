@@ -52,7 +52,8 @@ fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
     let other = format!("domain: d\ndescriptors: [{{key: tried, rate_limit: {{{ban}}}}}]\n");
     let options =
         CompileOptions { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..CompileOptions::default() };
-    let (mut bench, journal) = (bench_of(load_by(&text, options), Modes::default(), 1 << 20), Journal::new(1 << 20, 1));
+    let mut bench = bench_of(load_by(&text, options), Modes::default(), 1 << 20);
+    let journal = Journal::new(1 << 20, 1);
     bench.in_force.try_out(load_by(&other, CompileOptions { are_candidates: true, ..options }));
     bench.limiter = bench.limiter.with_recorder(journal.recorder());
     for ask in ["mail=ann", "tried=ann", "alone=ann", "plan=free"].map(take) {
@@ -60,8 +61,8 @@ fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
     }
     bench.ask(&[overridden("any=ann", 0, 60)]);
     let found = journal.read().find(&DenialFilter::default());
-    let told: Vec<_> = found.iter().map(|found| (found.rule.as_str(), found.key.split('=').collect())).collect();
-    let mut told: Vec<(&str, Vec<&str>)> = told;
+    let mut told: Vec<(&str, Vec<&str>)> =
+        found.iter().map(|found| (found.rule.as_str(), found.key.split('=').collect())).collect();
     told.sort();
     let hash = told[0].1[1];
     assert!(hash.starts_with("hash-") && hash.len() == 25, "{hash}");

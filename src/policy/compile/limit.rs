@@ -210,14 +210,17 @@ impl<'w> LimitCompiler<'w, '_> {
             let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, so all requests are denied");
             (self.resolver.report)(warning.note("if this is intended, set `requests_per_unit: 0`"));
         }
-        let (unit, unit_span) = (unit?, amount.unit.as_ref()?.span);
+        let unit = unit?;
+        let unit_span = amount.unit.as_ref()?.span;
         let limit = u32::try_from(requests.map_or(0, |requests| requests.value)).ok()?;
         let placed = |window| PlacedWindow {
             window,
             amount: requests.map_or(unit_span, |requests| requests.span),
             unit: unit_span,
         };
-        if let (Some(zone), Some(calendar)) = (zone, unit.calendar) {
+        if let Some(zone) = zone
+            && let Some(calendar) = unit.calendar
+        {
             match Calendar::new(calendar, &zone.value) {
                 Ok(calendar) => return Some(placed(Window::on_calendar(limit, calendar))),
                 Err(error) => (self.resolver.report)(Finding::error(zone.span, error.to_string())),
@@ -249,7 +252,8 @@ impl<'w> LimitCompiler<'w, '_> {
         let on = on?;
         let mut fits = true;
         for (amount, unit) in amounts.iter().zip(units) {
-            let (Some(PeriodUnit { calendar: None, .. }), Some(written)) = (unit, &amount.unit) else { continue };
+            let Some(PeriodUnit { calendar: None, .. }) = unit else { continue };
+            let Some(written) = &amount.unit else { continue };
             fits = false;
             if on.own {
                 let message = format!("`calendar` does not support the unit `{}`", shown(&written.value));

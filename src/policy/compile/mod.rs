@@ -64,7 +64,9 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
         findings.push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
         return Err(findings.report(sources));
     }
-    let (mut policies, mut version, mut first_id) = (Vec::new(), Version::default(), 0);
+    let mut policies = Vec::new();
+    let mut version = Version::default();
+    let mut first_id = 0;
     for (domain, documents) in &domains {
         if !options.merge_domains {
             refuse_second(domain, documents, &mut findings);

@@ -30,7 +30,8 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
         "lease",
         rule.lease().map(|lease| match lease.size {
             LeaseSize::BasisPoints(part) => {
-                let (whole, hundredths) = (part.get() / 100, part.get() % 100);
+                let whole = part.get() / 100;
+                let hundredths = part.get() % 100;
                 format!("{whole}.{hundredths:02}% for {}", lease.ttl)
             }
             LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),

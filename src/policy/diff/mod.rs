@@ -159,17 +159,20 @@ impl<'p> PlacedRule<'p> {
         counters: CounterEffect,
         instead: Option<String>,
     ) -> Change {
-        let (domain, rule) = (self.policy.domain().to_owned(), self.rule.path().to_owned());
+        let domain = self.policy.domain().to_owned();
+        let rule = self.rule.path().to_owned();
         Change { kind, domain, rule, who: self.who(), details, counters, instead }
     }
 
     fn changed(&self, was: &Self) -> Option<Change> {
         let details = details(&features(was.rule), &features(self.rule));
-        let counters = match (has_counters(was.rule), has_counters(self.rule)) {
-            (false, false) => CounterEffect::None,
-            (true, false) => CounterEffect::Dropped,
-            (true, true) if self.rule.has_counters_of(was.rule) => CounterEffect::Kept,
-            (_, true) => CounterEffect::Anew,
+        let had_counters = has_counters(was.rule);
+        let counters = if !has_counters(self.rule) {
+            if had_counters { CounterEffect::Dropped } else { CounterEffect::None }
+        } else if had_counters && self.rule.has_counters_of(was.rule) {
+            CounterEffect::Kept
+        } else {
+            CounterEffect::Anew
         };
         (!details.is_empty()).then(|| self.change(ChangeKind::Changed, details, counters, None))
     }
@@ -267,13 +270,15 @@ fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
         let top = (String::new(), policy.top.wildcards(&policy.rules).map(Rule::step).collect());
         policy.rules.iter().map(level).chain([top]).filter(|(_, order)| order.len() > 1).collect()
     };
-    let (before, after) = (orders(old), orders(new));
+    let before = orders(old);
+    let after = orders(new);
     let changes = after.iter().filter_map(|(path, order)| {
         let was = before.get(path)?;
         let common = |order: &[String], other: &[String]| -> Vec<String> {
             order.iter().filter(|step| other.contains(step)).cloned().collect()
         };
-        let (was, is) = (common(was, order), common(order, was));
+        let is = common(order, was);
+        let was = common(was, order);
         (was != is).then(|| Change {
             kind: ChangeKind::Changed,
             domain: new.domain().to_owned(),

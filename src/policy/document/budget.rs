@@ -27,7 +27,8 @@ impl DocumentBudget {
     /// Returns a budget of `max` bytes, of which other policies hold `held`.
     pub(in crate::policy) fn new(max: usize, held: usize) -> Self {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let (max, held) = (bytes(max), bytes(held));
+        let max = bytes(max);
+        let held = bytes(held);
         Self { held, max, left: max.saturating_sub(held), is_exceeded: false }
     }
 

@@ -33,7 +33,8 @@ pub(super) fn document<T>(
     let mut budget = DocumentBudget::new(usize::MAX, 0);
     let found = match tree.roots() {
         [root] => {
-            let (dialect, path) = (PolicyDialect::Tollgate, String::new());
+            let dialect = PolicyDialect::Tollgate;
+            let path = String::new();
             read(
                 &mut DocumentReader { tree: &tree, dialect, findings: &mut findings, budget: &mut budget, path },
                 *root,
@@ -72,12 +73,14 @@ impl DocumentReader<'_> {
     }
 
     fn step(&mut self, fields: &MappingFields, source: &Source) -> Option<TestStep> {
-        let (at, after) = (self.instant(fields), self.length(fields, "after"));
+        let at = self.instant(fields);
+        let after = self.length(fields, "after");
         if let (Some(at), Some(after)) = (&at, &after) {
             let error = Finding::error(after.span, "`after` and `at` cannot be combined").also(at.span, "`at` is here");
             self.report(error.note("set the time of the step, or its time since the previous step"));
         }
-        let (hits, refund) = (self.count(fields, "hits"), self.count(fields, "refund"));
+        let hits = self.count(fields, "hits");
+        let refund = self.count(fields, "refund");
         if let (Some(hits), Some(refund)) = (&hits, &refund) {
             let error =
                 Finding::error(refund.span, "`refund` and `hits` cannot be combined").also(hits.span, "`hits` is here");
@@ -133,7 +136,8 @@ impl DocumentReader<'_> {
     fn expected(&mut self, fields: &MappingFields) -> Option<Expected> {
         let code = self.one_of(fields, "expect", &CODES);
         let remaining = self.count(fields, "remaining").map(|remaining| remaining.value);
-        let (retry_after, reset_after) = (self.wait(fields, "retry_after"), self.wait(fields, "reset_after"));
+        let retry_after = self.wait(fields, "retry_after");
+        let reset_after = self.wait(fields, "reset_after");
         let rule = self.text(fields, "rule").map(|rule| rule.value);
         if let (Some(Spanned { value: Code::Ok, span }), Some(_)) = (&code, retry_after) {
             let error = Finding::error(*span, "`retry_after` requires `expect: over_limit`");

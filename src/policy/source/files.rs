@@ -65,7 +65,7 @@ pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
     };
     paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
-    if let (true, Some(path)) = (found_none, paths.first()) {
+    if found_none && let Some(path) = paths.first() {
         // Not treated as a request to lift all limits: a volume that is not mounted looks like
         // this.
         let wanted = if which.tests { "*.test.yaml or *.test.yml" } else { "*.yaml or *.yml" };
@@ -335,7 +335,8 @@ mod tests {
     #[test]
     fn an_overlay_does_not_take_the_place_of_a_volume_that_is_not_mounted() {
         let root = tempfile::tempdir().unwrap();
-        let (empty, overlay) = (root.path().join("empty"), root.path().join("overlay.yaml"));
+        let empty = root.path().join("empty");
+        let overlay = root.path().join("overlay.yaml");
         fs::create_dir(&empty).unwrap();
         fs::write(&overlay, "overlay: []").unwrap();
         let places = |paths| PolicyLocations { paths, overlays: vec![overlay.clone()], ..PolicyLocations::default() };

@@ -116,8 +116,8 @@ fn fixed_windows_are_charged_as_they_say_or_as_is_usual() {
             other @ (Imposes::Nothing | Imposes::Unlimited) => panic!("{other:?}"),
         }
     };
-    let (plain, gcra) =
-        (limited("{unit: day, requests_per_unit: 1}"), limited("{algorithm: gcra, unit: day, requests_per_unit: 1}"));
+    let plain = limited("{unit: day, requests_per_unit: 1}");
+    let gcra = limited("{algorithm: gcra, unit: day, requests_per_unit: 1}");
     let own = limited("{unit: day, requests_per_unit: 1, charge: admitted}");
     assert_eq!(charges(&plain, None), (Charge::Always, Charge::Always));
     assert_eq!(charges(&plain, Some(Charge::Blamed)), (Charge::Blamed, Charge::Blamed));

@@ -26,7 +26,8 @@ fn by(key: &str, text: &str) -> PolicySet {
 
 #[test]
 fn counters_have_no_values_in_them_and_other_keys_make_others() {
-    let (set, other) = (by("one", TEXT), by("two", TEXT));
+    let set = by("one", TEXT);
+    let other = by("two", TEXT);
     let key = |set: &PolicySet, pair| hit(set, &[pair]).unwrap().1;
     let readable = |key: &[u8], value: &str| key.windows(value.len()).any(|bytes| bytes == value.as_bytes());
     let ann = key(&set, ("mail", "ann@example.com"));

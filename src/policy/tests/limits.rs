@@ -163,11 +163,9 @@ fn a_candidate_counts_apart_and_is_a_part_of_the_version() {
             "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{unit: day, requests_per_unit: 5}}{candidate}}}\n"
         ))
     };
-    let (plain, same, other) = (
-        of(""),
-        of(", candidate: {unit: day, requests_per_unit: 5}"),
-        of(", candidate: {unit: day, requests_per_unit: 6}"),
-    );
+    let plain = of("");
+    let same = of(", candidate: {unit: day, requests_per_unit: 5}");
+    let other = of(", candidate: {unit: day, requests_per_unit: 6}");
     let rule = |set: &PolicySet| *set.rules().next().unwrap().identity();
     let candidate = |set: &PolicySet| *set.rules().next().unwrap().candidate().unwrap().identity();
     assert_eq!((rule(&plain), rule(&same)), (rule(&same), rule(&other)));

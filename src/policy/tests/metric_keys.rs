@@ -15,7 +15,8 @@ descriptors:
 
 /// Returns the name that a request gives to the rule it matches; empty without one.
 fn of_request(pairs: &[(&str, &str)]) -> String {
-    let (set, mut text) = (policies(POLICY), Vec::new());
+    let set = policies(POLICY);
+    let mut text = Vec::new();
     set.find("d").unwrap().write_metric_key(&entries(pairs), &mut |part| text.extend_from_slice(part));
     String::from_utf8(text).unwrap()
 }

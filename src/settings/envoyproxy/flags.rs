@@ -31,12 +31,14 @@ fn listen(reader: &mut VariableReader<'_>) {
         path => format!("unix:{path}"),
     };
     reader.put("--grpc-listen", grpc);
-    let (http, admin) = (address(reader, "HOST", "PORT"), address(reader, "DEBUG_HOST", "DEBUG_PORT"));
+    let http = address(reader, "HOST", "PORT");
+    let admin = address(reader, "DEBUG_HOST", "DEBUG_PORT");
     reader.put("--http-listen", http);
     reader.put("--admin-listen", admin);
     // The debug port of that service serves its pages without authentication.
     reader.switch("--admin-open-pages", true);
-    let (age, grace) = (reader.duration("GRPC_MAX_CONNECTION_AGE"), reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE"));
+    let age = reader.duration("GRPC_MAX_CONNECTION_AGE");
+    let grace = reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE");
     reader.put("--max-connection-age", age);
     reader.put("--max-connection-age-grace", grace);
     if !reader.boolean("GRPC_SERVER_USE_TLS") {
@@ -116,9 +118,10 @@ fn policies(reader: &mut VariableReader<'_>) {
         }
         other => return reader.problem("CONFIG_TYPE", &format!("expected FILE or GRPC_XDS_SOTW, found `{other}`")),
     };
-    match reader.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED") {
-        true => reader.switch("--ready-while-policy", true),
-        false => reader.switch("--ready-without-policy", !first_is_awaited),
+    if reader.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED") {
+        reader.switch("--ready-while-policy", true)
+    } else {
+        reader.switch("--ready-without-policy", !first_is_awaited)
     }
 }
 
@@ -126,12 +129,11 @@ fn files(reader: &mut VariableReader<'_>) {
     let [root, sub, app] =
         ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| reader.text(name));
     let folder = join(root, sub);
-    match reader.boolean("RUNTIME_WATCH_ROOT") {
-        true => {
-            reader.put("--policy", folder);
-            reader.put("--policy-file-prefix", format!("{app}."));
-        }
-        false => reader.put("--policy", join(&folder, app)),
+    if reader.boolean("RUNTIME_WATCH_ROOT") {
+        reader.put("--policy", folder);
+        reader.put("--policy-file-prefix", format!("{app}."));
+    } else {
+        reader.put("--policy", join(&folder, app))
     }
     reader.switch("--policy-dot-files", !reader.boolean("RUNTIME_IGNOREDOTFILES"));
     reader.switch("--start-without-policy", true);
@@ -177,10 +179,12 @@ fn stats(reader: &mut VariableReader<'_>) {
     if reader.boolean("DISABLE_STATS") {
         return;
     }
-    let (dog, plain) = (reader.boolean("USE_DOG_STATSD"), reader.boolean("USE_STATSD"));
+    let dog = reader.boolean("USE_DOG_STATSD");
+    let plain = reader.boolean("USE_STATSD");
     if dog || plain {
         let protocol = if dog || reader.text("STATSD_PROTOCOL") == "udp" { "udp" } else { "tcp" };
-        let (host, port) = (reader.text("STATSD_HOST"), reader.integer("STATSD_PORT"));
+        let host = reader.text("STATSD_HOST");
+        let port = reader.integer("STATSD_PORT");
         let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
         reader.put("--statsd", format!("{protocol}://{host}:{port}"));
         reader.put("--statsd-dialect", if dog { "dogstatsd" } else { "plain" });
@@ -283,7 +287,8 @@ struct RedisVariables {
 }
 
 fn url(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariables) {
-    let (written, tls) = (reader.text(names.url), reader.boolean(names.tls));
+    let written = reader.text(names.url);
+    let tls = reader.boolean(names.tls);
     let scheme = |kind: &str| format!("{}{kind}://", if tls { "rediss" } else { "redis" });
     let bare = |text: &str| text.trim().trim_start_matches("redis://").trim_start_matches("rediss://").to_owned();
     match reader.text(names.kind).to_uppercase().as_str() {

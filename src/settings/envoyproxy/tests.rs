@@ -8,7 +8,8 @@ fn variables(pairs: &[(&str, &str)]) -> Variables {
 fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
     let translation = translate(&variables(pairs));
     assert_eq!(translation.problems, Vec::<String>::new(), "{pairs:?}");
-    let (flags, usual) = (translation.flags, translate(&Variables::new()).flags);
+    let flags = translation.flags;
+    let usual = translate(&Variables::new()).flags;
     let is_gone = |flag: &&Flag| flags.iter().all(|other| other.name != flag.name);
     let gone = usual.iter().filter(is_gone).map(|flag| format!("no {}", flag.name));
     let changed = flags.iter().filter(|flag| !usual.contains(flag));

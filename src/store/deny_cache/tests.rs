@@ -87,9 +87,12 @@ struct Remembered {
 }
 
 fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
-    let (denials, begun) = (denials(), Instant::now());
+    let denials = denials();
+    let begun = Instant::now();
     let instant = |at: u64| begun + Duration::from_micros(at);
-    let (mut state, mut number, mut remembered) = ([limit.unused()], 0, Vec::new());
+    let mut state = [limit.unused()];
+    let mut number = 0;
+    let mut remembered = Vec::new();
     let mut events = BTreeMap::new();
     let mut at = 0;
     for step in steps {
@@ -180,7 +183,8 @@ fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
 #[test]
 fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
     let limit = single(Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap()), Charge::Admitted);
-    let (denials, asked) = (denials(), Instant::now());
+    let denials = denials();
+    let asked = Instant::now();
     let at = |us: u64| asked + Duration::from_micros(us);
     let [retry_after, reset_after] = [Some(Micros::new(500)), Some(Micros::new(900))];
     let report = Report { remaining: 0, beyond: 0, window: 0, reset_after, retry_after, ban_window_ends_after: None };
@@ -196,7 +200,8 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
 #[test]
 fn a_denial_says_nothing_of_the_counter_beside_the_others_of_its_domain() {
     let limit = single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
-    let (denials, asked) = (denials(), Instant::now());
+    let denials = denials();
+    let asked = Instant::now();
     let report = Report {
         remaining: 0,
         beyond: 0,

@@ -132,7 +132,8 @@ mod tests {
         let windows = minutes.iter().map(|count| Window::new(100, Micros::new(count * MINUTE)).unwrap()).collect();
         let algorithm = Algorithm::FixedWindow(FixedWindow::new(windows).unwrap());
         let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
-        let (receipt, asked) = (receipt(5 * MINUTE + after), Instant::now());
+        let receipt = receipt(5 * MINUTE + after);
+        let asked = Instant::now();
         let under_way = asked..asked + Duration::from_micros(10);
         (Block::new(&limit, receipt, under_way, Micros::new(ttl_us)), asked)
     }

@@ -113,7 +113,8 @@ impl Book {
         lent: Result<&Lent, &StoreError>,
         block: Option<&Arc<Block>>,
     ) -> bool {
-        let (check, hash) = (check.check(), hash(&check.check()));
+        let hash = hash(&check.check());
+        let check = check.check();
         let Some(place) = self.place(hash).filter(|place| place.hash == hash) else { return false };
         let Some(held) = place.held.as_mut().filter(|held| held.is_of(&check)) else { return false };
         held.is_asking = false;
@@ -160,7 +161,8 @@ impl KeyDemand {
 
     /// Starts a new count if the current one has lasted a TTL.
     fn roll(&mut self, ttl: Micros, now: Instant) {
-        let (ttl, passed) = (Duration::from(ttl), now.saturating_duration_since(self.since));
+        let ttl = Duration::from(ttl);
+        let passed = now.saturating_duration_since(self.since);
         if passed >= ttl {
             self.before = if passed < ttl.saturating_mul(2) { self.now } else { WindowUse::default() };
             (self.now, self.since) = (WindowUse::default(), now);

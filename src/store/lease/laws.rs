@@ -137,7 +137,8 @@ proptest! {
         let world = World::run([&limit; 2], lease, &steps);
         for window in limit.windows() {
             let burst = if let Algorithm::Gcra(gcra) = limit.algorithm() { gcra.burst() } else { 0 };
-            let (most, period) = (u64::from(window.limit()) + u64::from(burst), window.period().get());
+            let most = u64::from(window.limit()) + u64::from(burst);
+            let period = window.period().get();
             for Admitted { at, .. } in &world.admitted {
                 let less = world.taken(*at, period.saturating_sub(lease.ttl.get()));
                 prop_assert!(less <= most, "{less} of {most} in a period less the ttl");
@@ -156,7 +157,8 @@ proptest! {
         let steps: Vec<LeaseStep> = steps.iter().map(|step| LeaseStep { step_back: step_back(step), ..step.clone() }).collect();
         let mut world = World::run(limits.each_ref(), lease, &steps);
         world.finish();
-        let (look, charged) = (world.look(), world.charged());
+        let look = world.look();
+        let charged = world.charged();
         for (number, window) in look.windows.iter().enumerate() {
             let live = charged.iter().filter(|(at, _)| is_live(&limits[0], number, *at, look.at));
             let expected = live.map(|(_, hits)| hits).sum::<u64>();
@@ -190,7 +192,8 @@ fn these_worlds_do_take_blocks() {
 
 #[test]
 fn the_bounds_of_a_rolling_limit_are_reached_and_not_passed() {
-    let (period, ttl) = (1_000 * MS, 200 * MS);
+    let period = 1_000 * MS;
+    let ttl = 200 * MS;
     let limit = limit(Algorithm::SlidingLog(SlidingLog::new(vec![window(100, period)]).unwrap()));
     let run = |used_at: u64| {
         let mut world = World::new([&limit; 2], Lease { hits: 10, ttl: Micros::new(ttl) });

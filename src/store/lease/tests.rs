@@ -125,7 +125,8 @@ impl ReplicaFixture {
 
 #[tokio::test]
 async fn a_hot_key_is_answered_of_blocks_and_what_is_not_used_goes_back() {
-    let (bench, limit) = (bench(), yearly(10_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(10_000, Charge::Admitted);
     let mut by_block = 0;
     for taken in 1..=1_000 {
         let outcome = bench.ask(&[hit("a", &limit)]).await[0];
@@ -144,7 +145,8 @@ async fn a_hot_key_is_answered_of_blocks_and_what_is_not_used_goes_back() {
 
 #[tokio::test]
 async fn keys_that_are_rarely_asked_for_have_no_blocks() {
-    let (bench, limit) = (bench(), yearly(10_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(10_000, Charge::Admitted);
     for _ in 0..7 {
         for key in ["a", "b", "c"] {
             assert_eq!(bench.ask(&[hit(key, &limit)]).await[0].by, JudgedBy::Store);
@@ -159,7 +161,8 @@ async fn keys_that_are_rarely_asked_for_have_no_blocks() {
 
 #[tokio::test]
 async fn a_hot_key_keeps_its_place_among_many_that_come_once() {
-    let (bench, limit) = (bench(), yearly(100_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(100_000, Charge::Admitted);
     let once: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
     let mut by_block = 0;
     for key in &once {
@@ -172,7 +175,8 @@ async fn a_hot_key_keeps_its_place_among_many_that_come_once() {
 #[tokio::test]
 async fn all_that_a_limit_has_is_admitted_before_the_first_denial_whatever_replicas_there_are() {
     for amount in [100, 1_000, 5_000] {
-        let (store, limit) = (memory(), yearly(amount, Charge::Admitted));
+        let store = memory();
+        let limit = yearly(amount, Charge::Admitted);
         let replicas = [replica(&store), replica(&store), replica(&store)];
         let mut admitted = 0;
         for replica in replicas.iter().cycle() {
@@ -189,9 +193,11 @@ async fn all_that_a_limit_has_is_admitted_before_the_first_denial_whatever_repli
 
 #[tokio::test]
 async fn another_descriptors_denial_gives_the_hit_back_to_the_block() {
-    let (many, few) = (yearly(1_000, Charge::Admitted), yearly(1, Charge::Admitted));
+    let many = yearly(1_000, Charge::Admitted);
+    let few = yearly(1, Charge::Admitted);
     for (charge, kept) in [(Charge::Admitted, 0), (Charge::Blamed, 0), (Charge::Always, 3)] {
-        let (bench, leased) = (bench(), many.charged(charge));
+        let bench = bench();
+        let leased = many.charged(charge);
         bench.heat(&hit("a", &leased)).await;
         let one = CheckInput { lease: None, ..hit("few", &few) };
         assert!(bench.ask(std::slice::from_ref(&one)).await[0].allowed);
@@ -207,8 +213,11 @@ async fn another_descriptors_denial_gives_the_hit_back_to_the_block() {
 
 #[tokio::test]
 async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_of_none() {
-    let (bench, limit, few) = (bench(), yearly(1_000, Charge::Admitted), yearly(1, Charge::Admitted));
-    let (one, two) = (hit("a", &limit), hit("b", &limit));
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
+    let few = yearly(1, Charge::Admitted);
+    let one = hit("a", &limit);
+    let two = hit("b", &limit);
     bench.heat(&one).await;
     let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
     assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Store]);
@@ -227,7 +236,8 @@ async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_o
 
 #[tokio::test]
 async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
-    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
     bench.heat(&hit("a", &limit)).await;
     // The counter exists already, with another algorithm.
     let window = Window::new(5, Micros::from_secs(60)).unwrap();
@@ -242,7 +252,8 @@ async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
 
 #[tokio::test]
 async fn peeks_refunds_votes_and_counters_asked_for_twice_are_the_stores() {
-    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
     let one = hit("a", &limit);
     bench.heat(&one).await;
     let of_store = [
@@ -263,7 +274,9 @@ async fn peeks_refunds_votes_and_counters_asked_for_twice_are_the_stores() {
 
 #[tokio::test]
 async fn another_amount_ends_a_block() {
-    let (bench, many, few) = (bench(), yearly(1_000, Charge::Admitted), yearly(8, Charge::Admitted));
+    let bench = bench();
+    let many = yearly(1_000, Charge::Admitted);
+    let few = yearly(8, Charge::Admitted);
     bench.heat(&hit("a", &many)).await;
     assert!(!bench.ask(&[hit("a", &few)]).await[0].allowed);
     assert_eq!(bench.ask(&[hit("a", &many)]).await[0].by, JudgedBy::Store);
@@ -271,7 +284,8 @@ async fn another_amount_ends_a_block() {
 
 #[tokio::test]
 async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() {
-    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
     for in_one_slot in [false, true] {
         let one = CheckInput { in_one_slot, ..hit("a", &limit) };
         bench.heat(&one).await;
@@ -283,7 +297,8 @@ async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() 
 
 #[tokio::test]
 async fn a_block_is_for_those_whom_it_is_recorded_for() {
-    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
     let of = |name: &str| CheckInput { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
     bench.heat(&of("user=ann")).await;
     assert_eq!(bench.ask(&[of("user=bob")]).await[0].by, JudgedBy::Store);
@@ -292,7 +307,9 @@ async fn a_block_is_for_those_whom_it_is_recorded_for() {
 
 #[test]
 fn the_time_to_the_end_is_counted_from_the_answer() {
-    let (mut book, limit, asked) = (Book::default(), yearly(1_000, Charge::Admitted), Instant::now());
+    let mut book = Book::default();
+    let limit = yearly(1_000, Charge::Admitted);
+    let asked = Instant::now();
     let lease = Lease { hits: 100, ttl: LONG };
     let key = CounterKey::of("d", b"a counter of some rule");
     let check =
@@ -323,7 +340,8 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
 #[tokio::test]
 async fn a_store_that_cannot_lend_is_asked_once_a_request_as_ever() {
     let full = Arc::new(MemoryStore::new(Bounds { max_bytes: 0, domain_max_bytes: 0 }, SystemClock));
-    let (bench, limit) = (replica(&full), yearly(1_000, Charge::Admitted));
+    let bench = replica(&full);
+    let limit = yearly(1_000, Charge::Admitted);
     for _ in 0..20 {
         assert_eq!(bench.try_ask(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
     }
@@ -332,7 +350,8 @@ async fn a_store_that_cannot_lend_is_asked_once_a_request_as_ever() {
 
 #[tokio::test]
 async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after() {
-    let (bench, limit) = (bench(), yearly(1_000, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
     bench.heat(&hit("a", &limit)).await;
     bench.amend("a", &limit, Amendment::Reset).await;
     let other = replica(&bench.store);
@@ -346,7 +365,8 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
 
 #[tokio::test]
 async fn blocks_that_a_grant_paid_go_back_to_it() {
-    let (bench, limit) = (bench(), yearly(10, Charge::Admitted));
+    let bench = bench();
+    let limit = yearly(10, Charge::Admitted);
     for _ in 0..10 {
         bench.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
     }

@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn neither_the_whole_nor_a_domain_takes_more_than_its_bound() {
         let budget = MemoryBudget::new(100, 60);
-        let (a, b) = (budget.account("a"), budget.account("b"));
+        let a = budget.account("a");
+        let b = budget.account("b");
         assert!(budget.take(&a, 60));
         assert!(!budget.take(&a, 1));
         assert!(!budget.take(&b, 41));

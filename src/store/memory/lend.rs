@@ -46,7 +46,8 @@ impl LockedRequest<'_, '_> {
         let has_room = self.questions.iter().all(|question| question.counter.is_some());
         let recorded = self.questions.first().map(|question| question.recorded).unwrap_or_default();
         let state = self.states.first_mut().filter(|_| has_room).ok_or(StoreError::NoRoom)?;
-        let (limit, now) = (check.limit, self.now);
+        let limit = check.limit;
+        let now = self.now;
         let Hits::Charge(hits) = check.hits else { return Err(StoreError::Refused) };
         let hits = u64::from(hits);
         let lent = limit.allows(state, hits, now).and_then(|allowed| {

@@ -204,7 +204,8 @@ impl<'a> LockedRequest<'a, '_> {
     /// a charge of a new counter reserves its whole size. Returns `true` if they fit.
     fn has_room(&mut self, check: &Check<'_>, index: usize, recorded: &[Vec<u8>]) -> bool {
         let charges = matches!(check.hits, Hits::Charge(_)) && !check.limit.is_ban();
-        let (Some(counter), Some(state)) = (self.counters.get_mut(index), self.states.get(index)) else { return false };
+        let Some(counter) = self.counters.get_mut(index) else { return false };
+        let Some(state) = self.states.get(index) else { return false };
         let Some((_, shard)) = self.guards.get_mut(counter.shard).filter(|_| charges) else { return true };
         let growth = state.growth_bytes().saturating_add(state.tallying_bytes(recorded));
         let whole = bytes_of(check.key.bytes().len(), Some(state)).saturating_add(growth);
@@ -217,8 +218,8 @@ impl<'a> LockedRequest<'a, '_> {
     /// Puts the counters back, new ones only if they were written, and corrects the budget.
     fn finish(&mut self, checks: &[Check<'_>], written: &[bool]) {
         for ((counter, state), written) in self.counters.iter().zip(self.states.drain(..)).zip(written) {
-            let (check, guard) = (checks.get(counter.first), self.guards.get_mut(counter.shard));
-            let (Some(check), Some((_, shard))) = (check, guard) else { continue };
+            let Some(check) = checks.get(counter.first) else { continue };
+            let Some((_, shard)) = self.guards.get_mut(counter.shard) else { continue };
             let kept = *written || counter.slot.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
             // Tallies are kept even if the counter's state no longer matters.
@@ -230,7 +231,8 @@ impl<'a> LockedRequest<'a, '_> {
                 (None, None) => {}
             }
             if counter.reserved > 0 || counter.held != used {
-                let (held, domain) = (counter.held.saturating_add(counter.reserved), check.key.domain());
+                let held = counter.held.saturating_add(counter.reserved);
+                let domain = check.key.domain();
                 shard.settle(self.budget, domain, held, used);
             }
             if *written && counter.slot.is_none() {

@@ -139,7 +139,8 @@ impl Shard {
 
     /// Inserts a counter whose room is reserved.
     pub(super) fn insert(&mut self, budget: &MemoryBudget, key: &CounterKey<'_>, state: State, expires: Timestamp) {
-        let (expires, domain) = (next_tick(expires), self.number(budget, key.domain()));
+        let expires = next_tick(expires);
+        let domain = self.number(budget, key.domain());
         let counter = StoredCounter { key: key.bytes().into(), state: Some(state), expires, domain };
         self.note_expiry(expires);
         let slot = self.free_slot();
@@ -156,7 +157,8 @@ impl Shard {
     /// it would double, and with counters that come and go stay less than half full.
     fn make_room_in_table(&mut self) {
         let seven_eighths = |count: usize| count.saturating_mul(7).div_euclid(8);
-        let (len, max) = (self.table.len(), seven_eighths(self.table.num_buckets()));
+        let len = self.table.len();
+        let max = seven_eighths(self.table.num_buckets());
         if self.table.capacity() == len && len < seven_eighths(max) {
             let mut rebuilt = HashTable::with_capacity(max);
             for entry in self.table.drain() {

@@ -74,7 +74,8 @@ fn hit(bench: &MemoryFixture, domain: &str, name: &str, limit: &Limit) -> Option
 #[test]
 fn one_denial_leaves_every_counter_of_the_request_as_it_was() {
     let bench = bench(1 << 20, 1 << 20);
-    let (few, many) = (fixed(1, 60), fixed(9, 60));
+    let few = fixed(1, 60);
+    let many = fixed(9, 60);
     let both = [("many", &many, Hits::Charge(2)), ("few", &few, Hits::Charge(1))];
     assert_eq!(ask(&bench.store, "d", &both), [Some(true), Some(true)]);
     assert_eq!(ask(&bench.store, "d", &both), [Some(true), Some(false)]);
@@ -125,7 +126,8 @@ fn what_has_expired_makes_room() {
 #[test]
 fn a_sweep_forgets_the_expired_and_keeps_the_rest() {
     let bench = bench(8 << 20, 8 << 20);
-    let (short, long) = (fixed(1, 1), fixed(1, 3600));
+    let short = fixed(1, 1);
+    let long = fixed(1, 3600);
     for n in 0..1_000 {
         hit(&bench, "d", &format!("short {n}"), &short);
         hit(&bench, "d", &format!("long {n}"), &long);
@@ -154,7 +156,8 @@ fn every_byte_that_was_taken_is_given_back() {
     let windows = FixedWindow::new(vec![window(500, 1), window(900, 2)]).unwrap();
     let windows = Limit::new(Algorithm::FixedWindow(windows), Charge::Always, OnStoreError::Error).unwrap();
     for n in 0..3_000 {
-        let (a, b) = (format!("log {}", n % 7), format!("windows {}", n % 5));
+        let a = format!("log {}", n % 7);
+        let b = format!("windows {}", n % 5);
         ask(&bench.store, "d", &[(&a, &log, Hits::Charge(1)), (&b, &windows, Hits::Charge(1))]);
     }
     assert!(bench.store.used_bytes() > 7 * 400 * size_of::<u64>());
@@ -182,10 +185,13 @@ fn a_counter_that_cannot_grow_is_refused_and_not_reset() {
 #[test]
 fn exactly_the_limit_is_admitted_whatever_runs_at_once() {
     let store = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, SystemClock);
-    let (limit, other) = (fixed(1_000, 365 * 86_400), fixed(5_000, 365 * 86_400));
+    let limit = fixed(1_000, 365 * 86_400);
+    let other = fixed(5_000, 365 * 86_400);
     let admitted: usize = std::thread::scope(|scope| {
         let work = |thread: usize| {
-            let (store, limit, other) = (&store, &limit, &other);
+            let store = &store;
+            let limit = &limit;
+            let other = &other;
             scope.spawn(move || {
                 // Half of the threads list the counters in reverse order, which must not deadlock.
                 let mut wanted = [("a", limit, Hits::Charge(1)), ("b", other, Hits::Charge(1))];
@@ -261,7 +267,9 @@ fn hit_for(bench: &MemoryFixture, name: &str, limit: &Limit, entries: &[&str]) -
     let mut keys = KeyBuffer::default();
     let range = key(&mut keys, name.as_bytes());
     let recorded: Vec<Vec<u8>> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
-    let (key, hits, role) = (keys.key("d", &range), Hits::Charge(1), Role::Enforce);
+    let key = keys.key("d", &range);
+    let hits = Hits::Charge(1);
+    let role = Role::Enforce;
     let check = Check { key, limit, hits, role, recorded: &recorded, lease: None };
     bench.store.decide_now(&[check], Prior::Open).pop().unwrap().ok().map(|outcome| outcome.allowed)
 }
@@ -302,12 +310,14 @@ fn tallies_go_with_their_counter_and_their_memory_counts() {
 #[test]
 fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
     let bench = bench(1 << 20, 1 << 20);
-    let (none, few) = (fixed(0, 60), fixed(3, 60));
+    let none = fixed(0, 60);
+    let few = fixed(3, 60);
     let tallied = vec![("user=ann".to_owned(), 0, 5)];
     let mut keys = KeyBuffer::default();
     let range = key(&mut keys, b"a");
     let recorded = [b"user=ann".to_vec()];
-    let (key, role) = (keys.key("d", &range), Role::Enforce);
+    let key = keys.key("d", &range);
+    let role = Role::Enforce;
     let check = Check { key, limit: &few, hits: Hits::Charge(5), role, recorded: &recorded, lease: None };
     assert!(!bench.store.decide_now(&[check], Prior::Open)[0].as_ref().unwrap().allowed);
     // A peek, a request that another limit denies, and a ban tally no hits.
@@ -324,7 +334,8 @@ fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
 #[test]
 fn a_full_store_decides_on_and_tallies_those_whom_it_knows() {
     let bench = bench(1 << 20, 1 << 20);
-    let (limit, year) = (fixed(1_000, 365 * 86_400), fixed(1, 365 * 86_400));
+    let limit = fixed(1_000, 365 * 86_400);
+    let year = fixed(1, 365 * 86_400);
     assert_eq!(hit_for(&bench, "a", &limit, &["user=ann"]), Some(true));
     assert_eq!(hit_for(&bench, "plain", &limit, &[]), Some(true));
     for number in 0..50_000 {

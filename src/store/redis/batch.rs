@@ -101,11 +101,10 @@ impl ScriptCall {
         if self.how.asking {
             pipeline.cmd("ASKING");
         }
-        let (script, questions) = (self.needs.script(), self.asked.iter().map(|asked| &*asked.question));
-        let mut command = match self.how.by_text {
-            true => call_of("EVAL", &script.text),
-            false => call_of("EVALSHA", &script.sha),
-        };
+        let script = self.needs.script();
+        let questions = self.asked.iter().map(|asked| &*asked.question);
+        let mut command =
+            if self.how.by_text { call_of("EVAL", &script.text) } else { call_of("EVALSHA", &script.sha) };
         let declared = || self.asked.iter().take_while(|asked| self.is_declared(asked)).map(|asked| &*asked.question);
         command.arg(declared().map(|question| question.keys.len()).fold(0, usize::saturating_add));
         for key in declared().flat_map(|question| &question.keys) {

@@ -133,7 +133,9 @@ impl Batcher {
     async fn send(&mut self, node: &Node) {
         let mut batch = Batch::of(self.next_ones(), node.refuses_foreign_keys());
         let Some(link) = node.linked() else { return batch.answer(Err(CallFailure::NotSent)) };
-        let (number, pipeline, replies) = (self.next, batch.pipeline(), batch.replies());
+        let number = self.next;
+        let pipeline = batch.pipeline();
+        let replies = batch.replies();
         if replies == 0 {
             return;
         }
@@ -162,7 +164,9 @@ impl Batcher {
 
     /// Takes the pending requests for the next batch.
     fn next_ones(&mut self) -> Vec<PendingCall> {
-        let (mut cost_us, mut bytes, mut count) = (0u32, 0usize, 0usize);
+        let mut cost_us = 0u32;
+        let mut bytes = 0usize;
+        let mut count = 0usize;
         for asked in &self.waiting {
             let question = &asked.question;
             cost_us = cost_us.saturating_add(question.cost_us);
@@ -215,7 +219,8 @@ struct Expired {
 
 /// Fails the requests whose deadline has expired.
 fn expire<'a>(all: impl IntoIterator<Item = &'a mut PendingCall>, node: &Node, failure: &CallFailure) -> Expired {
-    let (now, mut expired) = (Instant::now(), Expired { any: false, first: None });
+    let now = Instant::now();
+    let mut expired = Expired { any: false, first: None };
     for asked in all {
         if asked.deadline <= now {
             expired.any = true;

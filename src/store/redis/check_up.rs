@@ -34,13 +34,15 @@ impl RedisStore {
 }
 
 async fn check_node(node: &Node, core: &Core, found: &mut CheckUp) {
-    let (address, by_slot) = (&node.address, core.by_slot);
+    let address = &node.address;
+    let by_slot = core.by_slot;
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1");
     // Proxies need a key to pick the server, and a node of a Cluster does not have every key.
-    match by_slot {
-        true => probe.arg(0),
-        false => probe.arg(1).arg([core.prefix.as_slice(), b"tollgate:probe"].concat()),
+    if by_slot {
+        probe.arg(0)
+    } else {
+        probe.arg(1).arg([core.prefix.as_slice(), b"tollgate:probe"].concat())
     };
     if let Err(CallFailure::Refused(error) | CallFailure::Forbidden(error)) = node.call(&probe, within(PATIENCE)).await
     {

@@ -90,7 +90,8 @@ pub(super) fn read(reply: &Value, asked: &ServerAddress) -> Option<SlotMap> {
             map.masters.len().saturating_sub(1)
         });
         let master = u16::try_from(master).ok()?;
-        let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+        let first = usize::try_from(*first).ok()?;
+        let last = usize::try_from(*last).ok()?;
         map.by_slot.get_mut(first..=last)?.fill(Some(master));
     }
     (!map.masters.is_empty()).then_some(map)

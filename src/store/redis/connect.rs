@@ -68,7 +68,8 @@ impl NodeLink {
 
     /// Returns `true` if the server answers in time.
     pub(super) async fn answers(&self, within: Duration) -> bool {
-        let (mut handle, ping) = (self.handle(), redis::cmd("PING"));
+        let mut handle = self.handle();
+        let ping = redis::cmd("PING");
         matches!(timeout(within, handle.req_packed_command(&ping)).await, Ok(Ok(_)))
     }
 

@@ -124,12 +124,15 @@ impl<'a> Bytes<'a> {
     }
 
     fn answer(&mut self, alternatives: bool) -> Option<CheckReply> {
-        let (allowed, written, at) = (self.verdict()?, self.number(1)?, self.number(7)?);
+        let allowed = self.verdict()?;
+        let written = self.number(1)?;
+        let at = self.number(7)?;
         let outcome_of = |report| allowed.clone().map(|allowed| Outcome { allowed, report, by: JudgedBy::Store });
         let outcome = outcome_of(self.report()?);
-        let otherwise = match alternatives {
-            true => Some(Box::new(Otherwise { outcome: outcome_of(self.report()?).ok(), undo: self.undo()? })),
-            false => None,
+        let otherwise = if alternatives {
+            Some(Box::new(Otherwise { outcome: outcome_of(self.report()?).ok(), undo: self.undo()? }))
+        } else {
+            None
         };
         let at = (written > 0).then(|| Timestamp::from_micros(at));
         Some(CheckReply { outcome, written: at, of_grant: written == 2, otherwise })
@@ -153,7 +156,9 @@ impl<'a> Bytes<'a> {
     fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, bool)> {
         let verdict = self.number(1)?;
         let is_written = verdict & WRITTEN != 0;
-        let (allowed, left, window) = (verdict_of(verdict & !WRITTEN), self.number(5)?, self.number(1)?);
+        let allowed = verdict_of(verdict & !WRITTEN);
+        let left = self.number(5)?;
+        let window = self.number(1)?;
         let reset_after = self.time()?;
         let retry_after = if allowed == Ok(false) { self.time()? } else { None };
         let (remaining, beyond) = left_of(left, 40);
@@ -182,7 +187,8 @@ impl<'a> Bytes<'a> {
     }
 
     fn window(&mut self) -> Option<WindowLook> {
-        let (used, remaining) = (self.number(7)?, self.number(7)?);
+        let used = self.number(7)?;
+        let remaining = self.number(7)?;
         Some(WindowLook { used, remaining, reset_after: self.time()?.unwrap_or_default(), retry_after: self.time()? })
     }
 
@@ -215,8 +221,10 @@ impl<'a> Bytes<'a> {
     }
 
     fn report(&mut self) -> Option<Report> {
-        let (left, window) = (self.number(7)?, self.number(1)?);
-        let (reset_after, retry_after) = (self.time()?, self.time()?);
+        let left = self.number(7)?;
+        let window = self.number(1)?;
+        let reset_after = self.time()?;
+        let retry_after = self.time()?;
         let (remaining, beyond) = left_of(left, 56);
         Some(Report {
             remaining,
@@ -256,7 +264,9 @@ mod tests {
     fn a_check_that_failed_in_a_part_of_a_request_has_no_alternative() {
         // Refused, hits left, window, absent time; then the same allowed; instant and no value.
         let result = |verdict: u8| {
-            let (left, window, time) = ([0; 5], [0], &ABSENT.to_be_bytes()[1..]);
+            let left = [0; 5];
+            let window = [0];
+            let time = &ABSENT.to_be_bytes()[1..];
             [&[verdict][..], &left, &window, time].concat()
         };
         let reply = |first, second| [&[6][..], &result(first), &result(second), &[0; 7], &[0; 2]].concat();

@@ -164,8 +164,8 @@ impl ScriptRequest {
         };
         let mut needs = ScriptNeeds::AMEND;
         needs.add(number_of(algorithm));
-        let (keys, text) =
-            (SmallVec::from_buf([key_of(prefix, &check.key)]), SmallVec::from_slice(&[what, number_of(algorithm)]));
+        let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
+        let text = SmallVec::from_slice(&[what, number_of(algorithm)]);
         let mut question = Self { cost_us: cost_us(algorithm), checks: 1, ..Self::of(given, keys, text, needs) };
         question.put(hits.into(), 4);
         question.put(length.get().min(MAX_EXACT), 7);

@@ -144,8 +144,10 @@ impl ServerFindings<'_> {
             times.push(begun.elapsed());
         }
         times.sort_unstable();
-        let (median, longest) = (times.get(PINGS / 2).copied(), times.last().copied());
-        let (median, longest) = (median.unwrap_or_default(), longest.unwrap_or_default());
+        let median = times.get(PINGS / 2).copied();
+        let longest = times.last().copied();
+        let median = median.unwrap_or_default();
+        let longest = longest.unwrap_or_default();
         let grade = if median > SLOW { Grade::Warning } else { Grade::Good };
         self.add("latency", grade, format!("median {median:.1?}, maximum {longest:.1?} of {PINGS} pings"));
     }
@@ -177,7 +179,9 @@ impl ServerFindings<'_> {
         let mut missing = Vec::new();
         for (command, purpose) in EXTRAS {
             let command: Vec<&str> = command.iter().map(|part| if *part == "KEY" { &key } else { *part }).collect();
-            if let (Err(CallFailure::Forbidden(_)), Some(name)) = (self.call(&command).await, command.first()) {
+            if let Err(CallFailure::Forbidden(_)) = self.call(&command).await
+                && let Some(name) = command.first()
+            {
                 missing.push(format!("{} ({purpose})", name.to_lowercase()));
             }
         }

@@ -68,9 +68,11 @@ impl RedisStore {
 }
 
 async fn told(node: &Node, access: &Access, replicas: &ReplicaConnections) -> Option<ServerTold> {
-    let (asked, begun) = (SystemClock.now(), Instant::now());
+    let asked = SystemClock.now();
+    let begun = Instant::now();
     let reply = node.call(&redis::cmd("INFO"), within(PATIENCE)).await.ok()?;
-    let (answered, round_trip) = (SystemClock.now(), begun.elapsed());
+    let answered = SystemClock.now();
+    let round_trip = begun.elapsed();
     let text: String = redis::from_redis_value(reply).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let number = |name: &str| field(name)?.parse::<u64>().ok();

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn no_byte_of_a_key_is_a_hash_tag() {
-        let (opening, closing) = (rule_with(b'{'), rule_with(b'}'));
+        let opening = rule_with(b'{');
+        let closing = rule_with(b'}');
         for rule in ["rule", &opening, &closing] {
             for value in ["", "{x}1", "}", "{", "{}", "}{", "x}{y}z", "{}{x}", "{{x}}"] {
                 let name = name("p:", &bytes_of(rule.as_bytes(), value.as_bytes()));

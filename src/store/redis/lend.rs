@@ -17,7 +17,8 @@ impl Lender for RedisStore {
             let outcome = plan::of_ban(check, self.core.now()).ok_or(StoreError::Refused)?;
             return Ok(Lent { report: outcome.report, receipt: None });
         }
-        let (checks, deadline) = ([*check], Instant::from_std(deadline));
+        let checks = [*check];
+        let deadline = Instant::from_std(deadline);
         let groups = plan::groups(&checks, &self.core, self.per_second.as_deref());
         self.begin(&groups, deadline).await;
         let group = groups.first().filter(|group| !self.core_of(group).is_down(group.slot));

@@ -27,7 +27,8 @@ pub struct RedisOptions {
 impl RedisOptions {
     /// Returns the options for a URL, with defaults for the rest.
     pub fn at(url: RedisUrl) -> Self {
-        let (access, sentinel_access) = (Access::default(), Access::default());
+        let access = Access::default();
+        let sentinel_access = Access::default();
         Self { url, access, sentinel_access, prefix: Vec::new(), per_second: None }
     }
 

@@ -83,7 +83,8 @@ mod tests {
 
     /// Returns the accepted numbers after counts at these seconds.
     fn numbers(reports: &[(u64, Option<u32>)]) -> Vec<u32> {
-        let (mut count, begin) = (ReplicaCount::default(), Instant::now());
+        let mut count = ReplicaCount::default();
+        let begin = Instant::now();
         reports
             .iter()
             .map(|(at, reported)| count.report(*reported, begin.checked_add(Duration::from_secs(*at)).unwrap()))

@@ -74,9 +74,10 @@ impl Routes {
     /// Applies a function to the node that serves a slot, and returns its result.
     pub(super) fn with_node<T>(&self, slot: u16, ask: impl FnOnce(&Arc<Node>) -> T) -> Option<T> {
         let served = self.served.load();
-        let master = match served.map.by_slot.is_empty() {
-            true => 0,
-            false => usize::from(served.map.by_slot.get(usize::from(slot)).copied().flatten()?),
+        let master = if served.map.by_slot.is_empty() {
+            0
+        } else {
+            usize::from(served.map.by_slot.get(usize::from(slot)).copied().flatten()?)
         };
         served.masters.get(master).map(ask)
     }
@@ -87,7 +88,8 @@ impl Routes {
         if let Some(node) = nodes.get(address) {
             return Arc::clone(node);
         }
-        let (access, metrics) = (Arc::clone(&self.access), Arc::clone(&self.metrics));
+        let access = Arc::clone(&self.access);
+        let metrics = Arc::clone(&self.metrics);
         let node = Node::start(address.clone(), access, self.role.clone(), metrics);
         nodes.insert(address.clone(), Arc::clone(&node));
         node

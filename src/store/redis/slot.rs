@@ -31,9 +31,11 @@ fn crc16(bytes: &[u8]) -> u16 {
 #[allow(clippy::indexing_slicing, reason = "a constant, which would not compile")]
 static CRC_OF: [u16; 256] = {
     const POLYNOMIAL: u16 = 0x1021;
-    let (mut table, mut byte) = ([0; 256], 0u16);
+    let mut table = [0; 256];
+    let mut byte = 0u16;
     while byte < 256 {
-        let (mut crc, mut bit) = (byte << 8, 0);
+        let mut crc = byte << 8;
+        let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL };
             bit += 1;

@@ -30,9 +30,11 @@ impl RedisStore {
             return;
         }
         core.metrics.take_backs.inc_by(count);
-        let (asking, slot) = (Arc::clone(core), group.slot);
+        let asking = Arc::clone(core);
+        let slot = group.slot;
         let begun = self.background.spawn(async move {
-            let (question, deadline) = (Arc::new(question), within(PATIENCE));
+            let question = Arc::new(question);
+            let deadline = within(PATIENCE);
             let undone = until_sent(deadline.into_std(), || asking.undo(slot, &question, deadline)).await;
             if undone.is_err() {
                 asking.metrics.take_backs_lost.inc_by(count);

@@ -38,11 +38,10 @@ impl RedisStore {
 }
 
 pub(super) fn read(value: &[u8]) -> Option<Vec<EntryTally>> {
-    let (tag, rest) = value.split_first()?;
+    let (tag, mut rest) = value.split_first()?;
     if *tag & TALLIED == 0 {
         return Some(Vec::new());
     }
-    let mut rest = rest;
     let length = number(&mut rest, 4)?;
     let mut packed = rest.get(..usize::try_from(length).ok()?)?;
     let mut tallies = Vec::new();
@@ -50,7 +49,8 @@ pub(super) fn read(value: &[u8]) -> Option<Vec<EntryTally>> {
         let length = usize::try_from(number(&mut packed, 2)?).ok()?;
         let (entry, after) = packed.split_at_checked(length)?;
         packed = after;
-        let (charged, denied) = (number(&mut packed, 7)?, number(&mut packed, 7)?);
+        let charged = number(&mut packed, 7)?;
+        let denied = number(&mut packed, 7)?;
         tallies.push(EntryTally { entry: entry.into(), charged, denied });
     }
     Some(tallies)

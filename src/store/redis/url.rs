@@ -65,9 +65,10 @@ impl RedisUrl {
     fn parse_rest(scheme: &str, rest: &str) -> Result<Self, String> {
         let tls = scheme.starts_with("rediss");
         // A path may contain an `@`.
-        let (access, rest) = match rest.starts_with('/') {
-            true => (None, rest),
-            false => rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest)),
+        let (access, rest) = if rest.starts_with('/') {
+            (None, rest)
+        } else {
+            rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest))
         };
         if scheme == "redis+unix" {
             let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -105,6 +106,12 @@ impl RedisUrl {
             (false, found) => {
                 return Err(format!("expected one host, found {found} (for a Cluster, use `redis-cluster://`)"));
             }
+            Topology::Cluster(found)
+        } else if found.len() == 1 {
+            Topology::Single(found.remove(0))
+        } else {
+            let found = found.len();
+            return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`"));
         };
         Ok(Self { kind, tls, database, user, password })
     }

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn a_line_has_the_names_of_logrus_and_every_field_in_its_type() {
-        let (lines, writer) = (LogrusFormat::default(), LogrusFormat::default());
+        let lines = LogrusFormat::default();
+        let writer = LogrusFormat::default();
         let written = Arc::clone(&lines.0);
         drop(writer);
         let logs = tracing_subscriber::fmt().event_format(Logrus).with_writer(move || lines.clone());

@@ -81,7 +81,8 @@ impl Exposition {
                 let in_unit = |us: u64| float(us) / 1000.0 * mapped.scale;
                 let buckets =
                     mapped.buckets.iter().zip(&histogram.counts).map(|(bound, count)| (*bound, float(*count)));
-                let (sum, count) = (in_unit(histogram.sum), float(histogram.count()));
+                let sum = in_unit(histogram.sum);
+                let count = float(histogram.count());
                 let kind = match mapped.observer {
                     Observer::Histogram => "histogram",
                     Observer::Summary => "summary",

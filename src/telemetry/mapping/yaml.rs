@@ -65,7 +65,8 @@ struct OpenValue {
 /// # Errors
 /// If the text is not YAML or exceeds the bounds of a mapping file; with the line.
 pub(super) fn read(text: &str) -> Result<Option<MappingValue>, (usize, String)> {
-    let (mut open, mut count): (Vec<OpenValue>, usize) = (Vec::new(), 0);
+    let mut open = Vec::<OpenValue>::new();
+    let mut count = 0usize;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| (error.marker().line(), format!("not YAML: {}", error.info())))?;
         let line = span.start.line();

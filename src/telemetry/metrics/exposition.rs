@@ -14,7 +14,8 @@ pub(super) fn with_exemplars(open_metrics: &str, histogram: &str, exemplars: &Ex
     if exemplars.iter().all(Option::is_none) {
         return open_metrics.to_owned();
     }
-    let (mut buckets, bucket) = (exemplars.iter(), format!("{histogram}_bucket{{"));
+    let mut buckets = exemplars.iter();
+    let bucket = format!("{histogram}_bucket{{");
     let mut text = String::with_capacity(open_metrics.len());
     for line in open_metrics.lines() {
         text.push_str(line);
@@ -29,8 +30,10 @@ pub(super) fn with_exemplars(open_metrics: &str, histogram: &str, exemplars: &Ex
 /// Appends ` # {trace_id="..",span_id=".."} SECONDS TIMESTAMP`.
 fn push(exemplar: &Exemplar, text: &mut String) {
     let at = exemplar.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (trace, span) = (u128::from_be_bytes(exemplar.trace), u64::from_be_bytes(exemplar.span));
-    let (seconds, at) = (exemplar.length.as_secs_f64(), at.as_secs_f64());
+    let trace = u128::from_be_bytes(exemplar.trace);
+    let span = u64::from_be_bytes(exemplar.span);
+    let seconds = exemplar.length.as_secs_f64();
+    let at = at.as_secs_f64();
     // Writing to a `String` cannot fail.
     let _ = write!(text, " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds} {at:.3}");
 }
@@ -64,11 +67,9 @@ mod tests {
         let length = Duration::from_micros(150);
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_780_000_000_137);
         exemplars[1] = Some(Exemplar { trace: [0x0a; 16], span: [0xb7; 8], length, at });
-        let (before, on, after) = (
-            "h_bucket{le=\"0.1\"} 1\n",
-            "h_bucket{le=\"0.2\"} 2",
-            "\nh_bucket{le=\"+Inf\"} 2\nother_h_bucket{le=\"0.1\"} 1\n# EOF\n",
-        );
+        let before = "h_bucket{le=\"0.1\"} 1\n";
+        let on = "h_bucket{le=\"0.2\"} 2";
+        let after = "\nh_bucket{le=\"+Inf\"} 2\nother_h_bucket{le=\"0.1\"} 1\n# EOF\n";
         let ids = "trace_id=\"0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\",span_id=\"b7b7b7b7b7b7b7b7\"";
         let expected = format!("{before}{on} # {{{ids}}} 0.00015 1780000000.137{after}");
         assert_eq!(with_exemplars(&format!("{before}{on}{after}"), "h", &exemplars), expected);
@@ -77,10 +78,8 @@ mod tests {
 
     #[test]
     fn the_older_format_names_counters_as_their_samples_are_and_is_the_same_otherwise() {
-        let (open, plain) = (
-            "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-            "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n",
-        );
+        let open = "# HELP a_b Of a. b.\n# TYPE a_b counter\na_b_total{c=\"# TYPE x counter\"} 1\n";
+        let plain = "# HELP a_b_total Of a. b.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n";
         let gauge = "# HELP g Of g.\n# TYPE g gauge\ng 2\n";
         assert_eq!(super::plain(&format!("{open}{gauge}# EOF\n")), format!("{plain}{gauge}"));
     }

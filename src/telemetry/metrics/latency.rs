@@ -156,7 +156,8 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     fn text(latencies: &Arc<Latencies>) -> String {
-        let (mut registry, mut text) = (Registry::default(), String::new());
+        let mut registry = Registry::default();
+        let mut text = String::new();
         registry.register_collector(Box::new(Arc::clone(latencies)));
         encode(&mut text, &registry).unwrap();
         text
@@ -165,7 +166,8 @@ mod tests {
     #[test]
     fn the_parts_of_workers_are_added_up_and_go_with_them() {
         let latencies = Latencies::new("call", "Calls", "node");
-        let (one, other) = (latencies.part("a"), latencies.part("a"));
+        let one = latencies.part("a");
+        let other = latencies.part("a");
         [50, 51].into_iter().for_each(|us| one.record(Duration::from_micros(us)));
         other.record(Duration::from_secs(2));
         let shown = text(&latencies);
@@ -186,7 +188,8 @@ mod tests {
     #[test]
     fn the_latest_call_of_each_bucket_that_is_traced_is_remembered() {
         let latencies = Latencies::new("call", "Calls", "");
-        let (one, other) = (latencies.part(""), latencies.part(""));
+        let one = latencies.part("");
+        let other = latencies.part("");
         one.remember(Duration::from_micros(60), [1; 16], [1; 8]);
         other.remember(Duration::from_micros(70), [2; 16], [2; 8]);
         one.remember(Duration::from_secs(5), [3; 16], [3; 8]);

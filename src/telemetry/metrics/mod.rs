@@ -165,7 +165,8 @@ impl Metrics {
 
     /// Creates all metrics with these options.
     pub fn with(options: MetricsOptions, stats: Option<Stats>) -> Arc<Self> {
-        let (deny_cache_hits, deny_cache_misses) = (Counter::default(), Counter::default());
+        let deny_cache_hits = Counter::default();
+        let deny_cache_misses = Counter::default();
         let store_connections = Gauge::default();
         let stats = stats.map(|stats| with_gauges(stats, &deny_cache_hits, &deny_cache_misses, &store_connections));
         let metrics = Self {
@@ -356,8 +357,11 @@ fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gau
         let counter = counter.clone();
         move || i64::try_from(counter.get()).unwrap_or(i64::MAX)
     };
-    let (hits, misses, connections) = (read(hits), read(misses), connections.clone());
-    let (found, sought) = (hits.clone(), misses.clone());
+    let hits = read(hits);
+    let misses = read(misses);
+    let connections = connections.clone();
+    let found = hits.clone();
+    let sought = misses.clone();
     let stats = stats
         .with_gauge("ratelimit.localcache.hitCount", hits)
         .with_gauge("ratelimit.localcache.missCount", misses)

@@ -196,7 +196,8 @@ fn ms(us: u64) -> String {
 
 /// Formats microseconds as exact milliseconds: `1.5` for 1500.
 pub fn millis(us: u64) -> String {
-    let (whole, rest) = (us / 1000, us % 1000);
+    let whole = us / 1000;
+    let rest = us % 1000;
     let text = format!("{whole}.{rest:03}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -61,7 +61,8 @@ struct Sender {
 /// # Errors
 /// If the thread cannot be spawned.
 pub fn start(stats: Arc<Stats>, options: StatsdOptions) -> io::Result<Sending> {
-    let ((stop, stopped), (running, ended)) = (channel(), channel());
+    let (stop, stopped) = channel();
+    let (running, ended) = channel();
     let times = stats.timers().filter_map(|(name, timer)| Some((name, timer.subscribe()?))).collect();
     let lines = LineWriter::new(options.dialect, options.tags, options.rewrites);
     let mut sender = Sender { stats, times, lines, wire: StatsdWire::new(options.target) };
@@ -101,7 +102,8 @@ impl Sender {
 
     /// Sends pending durations and, if `is_due`, all other statistics.
     fn send(&mut self, is_due: bool) {
-        let (lines, wire) = (&mut self.lines, &mut self.wire);
+        let lines = &mut self.lines;
+        let wire = &mut self.wire;
         if !wire.is_ready(is_due) {
             // Durations have no timestamp: sent later, they would count as new.
             self.times.iter().for_each(|(_, times)| times.try_iter().for_each(drop));

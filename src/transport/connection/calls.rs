@@ -33,7 +33,8 @@ impl<S: Service> Connection<S> {
             depends_on_itself = u32::from_be_bytes([d0, d1, d2, d3]) & frame::MAX_STREAM == head.stream;
             block = rest;
         }
-        let (stream, is_end_of_stream) = (head.stream, head.has(flag::END_STREAM));
+        let stream = head.stream;
+        let is_end_of_stream = head.has(flag::END_STREAM);
         if !head.has(flag::END_HEADERS) {
             let bytes = block.to_vec();
             self.begin_block(PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes })?;
@@ -219,10 +220,12 @@ impl<S: Service> Connection<S> {
     fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         self.decode(block)?;
         let Some(stream) = self.streams.get(&id) else {
-            return match self.forgotten.contains(&id) {
-                true => Ok(()),
-                false if id == self.last_stream => Err(Reason::STREAM_CLOSED.into()),
-                false => Err(Reason::PROTOCOL_ERROR.into()),
+            return if self.forgotten.contains(&id) {
+                Ok(())
+            } else if id == self.last_stream {
+                Err(Reason::STREAM_CLOSED.into())
+            } else {
+                Err(Reason::PROTOCOL_ERROR.into())
             };
         };
         if stream.is_remote_closed() {
@@ -240,7 +243,8 @@ impl<S: Service> Connection<S> {
     }
 
     pub(super) fn data(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
-        let (id, is_end) = (head.stream, head.has(flag::END_STREAM));
+        let id = head.stream;
+        let is_end = head.has(flag::END_STREAM);
         if id == 0 || id > self.last_stream {
             return Err(Reason::PROTOCOL_ERROR.into());
         }

@@ -31,8 +31,9 @@ impl<S: Service> Connection<S> {
         let content_length = self.fields.content_length();
         let route = self.service.route(&self.fields);
         let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
-        if let (true, Route::Unary { head, max_body }) = (is_kept, &route) {
-            let (block, head) = (block.to_vec(), head.clone());
+        if is_kept && let Route::Unary { head, max_body } = &route {
+            let block = block.to_vec();
+            let head = head.clone();
             self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length });
         }
         Ok(Routed::To(route, content_length))

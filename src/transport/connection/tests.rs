@@ -134,7 +134,8 @@ impl TestPeer {
     pub(super) fn of(limits: Limits, budget: Arc<Budget>) -> Self {
         let now = Instant::now();
         let connection = Connection::new(Echo::default(), limits, &budget, now);
-        let (encoder, decoder) = (Encoder::new(), Decoder::new(4096));
+        let encoder = Encoder::new();
+        let decoder = Decoder::new(4096);
         let mut peer = Self { connection, now, budget, encoder, decoder, unread: Vec::new() };
         peer.bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         peer.frame(kind::SETTINGS, 0, 0, &[]);
@@ -167,7 +168,8 @@ impl TestPeer {
     }
 
     pub(super) fn list(&mut self, stream: u32, fields: &[(&str, &str)], is_end: bool) -> Vec<u8> {
-        let (mut bytes, encoder) = (Vec::new(), &mut self.encoder);
+        let mut bytes = Vec::new();
+        let encoder = &mut self.encoder;
         write_block(&mut bytes, if is_end { flag::END_STREAM } else { 0 }, stream, |out| {
             encoder.begin(out);
             fields.iter().for_each(|(name, value)| encoder.field(name.as_bytes(), value.as_bytes(), out));

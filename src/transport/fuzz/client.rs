@@ -92,7 +92,10 @@ impl FuzzClient {
     /// Returns the HEADERS of a new call, with a field that the server inserts into its table.
     pub(super) fn begin(&mut self, behaviour: Behaviour, inserted: &[u8], is_end: bool) -> Vec<u8> {
         self.last_stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
-        let (stream, path, encoder, mut bytes) = (self.last_stream, behaviour.path(), &mut self.encoder, Vec::new());
+        let stream = self.last_stream;
+        let path = behaviour.path();
+        let encoder = &mut self.encoder;
+        let mut bytes = Vec::new();
         frame::write_block(&mut bytes, if is_end { flag::END_STREAM } else { 0 }, stream, |out| {
             encoder.begin(out);
             for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", &path), (":authority", "a|b")] {
@@ -105,7 +108,8 @@ impl FuzzClient {
                 out.extend(inserted.iter().take(usize::from(length & 0x7f)).map(|byte| b'a' + byte % 26));
             }
         });
-        let (window, send_window) = (self.initial_window, 1 << 20);
+        let window = self.initial_window;
+        let send_window = 1 << 20;
         let call = ClientCall {
             behaviour,
             body: Vec::new(),
@@ -178,7 +182,8 @@ impl FuzzClient {
     }
 
     fn setting_frame(name: u16, value: u32) -> Vec<u8> {
-        let ([n0, n1], [v0, v1, v2, v3]) = (name.to_be_bytes(), value.to_be_bytes());
+        let [n0, n1] = name.to_be_bytes();
+        let [v0, v1, v2, v3] = value.to_be_bytes();
         let mut out = Vec::new();
         frame::write(&mut out, kind::SETTINGS, 0, 0, &[n0, n1, v0, v1, v2, v3]);
         out

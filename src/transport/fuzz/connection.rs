@@ -18,7 +18,8 @@ const LAST_OPENINGS: usize = 20;
 /// Runs an input: each step is a byte, followed by its parameters.
 pub fn run(bytes: &[u8]) {
     let mut input = FuzzInput(bytes);
-    let (mut wire, mut client) = (FuzzWire::new(), FuzzClient::new());
+    let mut wire = FuzzWire::new();
+    let mut client = FuzzClient::new();
     wire.send(&FuzzClient::preface());
     client.read(&wire.turn(usize::MAX));
     let mut held = Vec::new();
@@ -61,11 +62,13 @@ fn client_step(step: u8, input: &mut FuzzInput<'_>, client: &mut FuzzClient) -> 
     match step {
         0..=3 => begin(step, input, client),
         4 => {
-            let (stream, length) = (stream(input, client), input.size());
+            let stream = stream(input, client);
+            let length = input.size();
             client.data(stream, length, false)
         }
         5 => {
-            let (stream, length) = (stream(input, client), input.size());
+            let stream = stream(input, client);
+            let length = input.size();
             client.data(stream, length, true)
         }
         6 => {
@@ -93,7 +96,10 @@ fn client_step(step: u8, input: &mut FuzzInput<'_>, client: &mut FuzzClient) -> 
         }
         15 => {
             client.is_wild = true;
-            let (kind, flags, stream, length) = (input.u8() % 12, input.u8(), input.u32() % 64, input.u8());
+            let kind = input.u8() % 12;
+            let flags = input.u8();
+            let stream = input.u32() % 64;
+            let length = input.u8();
             let mut bytes = Vec::new();
             frame::write(&mut bytes, kind, flags, stream, input.bytes(length.into()));
             bytes
@@ -114,7 +120,8 @@ fn begin(step: u8, input: &mut FuzzInput<'_>, client: &mut FuzzClient) -> Vec<u8
         8 => Behaviour::Pieces(input.size()),
         _ => Behaviour::Fail,
     };
-    let (inserted, length) = (input.u8() % 64, input.size());
+    let inserted = input.u8() % 64;
+    let length = input.size();
     let inserted = input.bytes(inserted.into());
     match step {
         0 | 1 => {

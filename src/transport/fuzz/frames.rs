@@ -8,8 +8,10 @@ use super::wire::FuzzWire;
 /// second byte the size of the pieces.
 pub fn run(bytes: &[u8]) {
     let mut input = FuzzInput(bytes);
-    let (begin, piece) = (input.u8(), usize::from(input.u8()).pow(2).max(1));
-    let (mut wire, mut client) = (FuzzWire::new(), FuzzClient::new());
+    let begin = input.u8();
+    let piece = usize::from(input.u8()).pow(2).max(1);
+    let mut wire = FuzzWire::new();
+    let mut client = FuzzClient::new();
     client.is_wild = true;
     if begin % 4 != 0 {
         wire.send(&FuzzClient::preface());

@@ -20,11 +20,13 @@ pub fn run(bytes: &[u8]) {
 /// Decodes blocks, each preceded by its length.
 fn decode(mut input: FuzzInput<'_>) {
     let max = [0, 64, 4096, 65_536][usize::from(input.u8() % 4)];
-    let (mut decoder, mut twin) = (Decoder::new(max), Decoder::new(max));
+    let mut decoder = Decoder::new(max);
+    let mut twin = Decoder::new(max);
     while !input.is_empty() {
         let length = usize::from(input.u16() % 2048);
         let block = input.bytes(length);
-        let (mut fields, mut others) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut others = Vec::new();
         let decoded = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())));
         let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
         assert_eq!((decoded, &fields), (again, &others));
@@ -42,9 +44,12 @@ fn decode(mut input: FuzzInput<'_>) {
 }
 
 fn encode(mut input: FuzzInput<'_>) {
-    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
+    let mut encoder = Encoder::new();
+    let mut decoder = Decoder::new(4096);
     while !input.is_empty() {
-        let (mut block, mut sent, mut received) = (Vec::new(), Vec::new(), Vec::new());
+        let mut block = Vec::new();
+        let mut sent = Vec::new();
+        let mut received = Vec::new();
         for _ in 0..input.u8() % 4 {
             encoder.set_max_table(input.u16().into());
         }
@@ -55,7 +60,8 @@ fn encode(mut input: FuzzInput<'_>) {
                 encoder.repeated(name, value, &mut block);
                 sent.push((name.to_vec(), value.to_vec()));
             } else {
-                let (name, value) = (input.bytes(choice % 16).to_vec(), input.bytes(choice).to_vec());
+                let name = input.bytes(choice % 16).to_vec();
+                let value = input.bytes(choice).to_vec();
                 encoder.field(&name, &value, &mut block);
                 sent.push((name, value));
             }

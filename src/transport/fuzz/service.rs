@@ -127,7 +127,8 @@ impl Service for Scripted {
 
     fn unary(&self, head: Behaviour, mut exchange: Exchange) -> Self::Unary {
         assert!(exchange.answer.is_empty() && exchange.request.len() <= MAX_BODY);
-        let (gate, seen) = (self.0.clone(), self.0.opened());
+        let gate = self.0.clone();
+        let seen = self.0.opened();
         Box::pin(async move {
             match head {
                 Behaviour::Later => drop(poll_fn(|cx| gate.poll(seen, cx)).await),
@@ -143,7 +144,8 @@ impl Service for Scripted {
     }
 
     fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<ServiceScript> {
-        let (behaviour, gate) = (Behaviour::of(request.uri().path().as_bytes()), self.0.clone());
+        let behaviour = Behaviour::of(request.uri().path().as_bytes());
+        let gate = self.0.clone();
         let mut body = request.into_body();
         Box::pin(async move {
             let script = match behaviour {

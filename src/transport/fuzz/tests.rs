@@ -55,7 +55,8 @@ fn a_window_that_is_lowered_is_not_for_what_is_under_way() {
 
 #[test]
 fn an_answer_that_has_begun_is_not_begun_again_when_memory_is_used_up() {
-    let (mut wire, mut client) = (FuzzWire::new(), FuzzClient::new());
+    let mut wire = FuzzWire::new();
+    let mut client = FuzzClient::new();
     wire.send(&[FuzzClient::preface(), client.set_initial_window(0)].concat());
     wire.send(&client.begin(Behaviour::StreamEcho, &[], false));
     client.read(&wire.turn(usize::MAX));

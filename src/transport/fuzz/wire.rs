@@ -38,7 +38,9 @@ pub(super) struct FuzzWire {
 
 impl FuzzWire {
     pub(super) fn new() -> Self {
-        let (gate, now, budget) = (Gate::default(), Instant::now(), Arc::new(Budget::new(BUDGET)));
+        let gate = Gate::default();
+        let now = Instant::now();
+        let budget = Arc::new(Budget::new(BUDGET));
         let connection = Connection::new(Scripted(gate.clone()), LIMITS, &budget, now);
         Self { connection, gate, now, budget, inbox: Vec::new(), partial: Vec::new(), seen: 0 }
     }

@@ -137,7 +137,8 @@ fn busy() -> (Driver<Scripted, Arrived>, usize, Arc<AtomicUsize>) {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     frame::write(&mut bytes, SETTINGS, 0, 0, &[]);
     (0..5_000).for_each(|_| frame::write(&mut bytes, PING, 0, 0, b"whatever"));
-    let (sent, taken) = (bytes.len(), Arc::<AtomicUsize>::default());
+    let sent = bytes.len();
+    let taken = Arc::<AtomicUsize>::default();
     let socket = Arrived { bytes, taken: Arc::clone(&taken) };
     let budget = Arc::new(Budget::new(64 << 20));
     let connection = Connection::new(Scripted(Gate::default()), LIMITS, &budget, now());

@@ -108,7 +108,7 @@ impl TlsFiles {
         let chain = certificates(&self.certificate, &contents.certificate, &mut problems);
         let key = key(&self.key, &contents.key, &mut problems);
         let verifier = self.verifier(contents, &provider, &mut problems);
-        let (Some(chain), Some(key), []) = (chain, key, &*problems) else { return Err(problems) };
+        let Some((chain, key)) = chain.zip(key).filter(|_| problems.is_empty()) else { return Err(problems) };
 
         let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12]);
         let configured = builder.and_then(|builder| {
@@ -136,7 +136,8 @@ impl TlsFiles {
         provider: &Arc<CryptoProvider>,
         problems: &mut Vec<String>,
     ) -> Option<Arc<dyn ClientCertVerifier>> {
-        let (clients, contents) = (self.clients.as_ref()?, contents.authorities.as_ref()?);
+        let clients = self.clients.as_ref()?;
+        let contents = contents.authorities.as_ref()?;
         let mut roots = RootCertStore::empty();
         let trusted = certificates(&clients.authorities, contents, problems)?;
         for certificate in &trusted {

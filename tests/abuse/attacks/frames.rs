@@ -23,7 +23,8 @@ const CALLS: u32 = 20;
 fn flood_of(target: Target, opening: Vec<u8>, one: Vec<u8>) -> BoxFuture<'static, ()> {
     let some = one.repeat(FRAMES);
     let attack = move || {
-        let (opening, some) = (opening.clone(), some.clone());
+        let opening = opening.clone();
+        let some = some.clone();
         async move { flood(connect(target.grpc).await?, &opening, || some.clone()).await }
     };
     async move { crowd(CLIENTS, attack).await }.boxed()

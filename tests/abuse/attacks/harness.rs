@@ -162,7 +162,9 @@ impl Service {
     /// Measures an attack.
     fn withstand(&mut self, attack: &Attack) -> Measured {
         let service = &mut self.tollgate;
-        let (grpc, http, admin) = (service.grpc, service.http, service.admin);
+        let grpc = service.grpc;
+        let http = service.http;
+        let admin = service.admin;
         let target = Target { grpc, http, admin, policies: Arc::clone(&self.policies) };
         let load = Load::beside_another(grpc, questions());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -203,7 +205,8 @@ impl Service {
             Quiet { p99: summary.p99, percent_failed: summary.percent_failed() }
         };
         let first = self.quiet.unwrap_or_else(|| quiet(begun, attacked));
-        let (during, last) = (quiet(attacked, ended), quiet(recovered, Duration::MAX));
+        let during = quiet(attacked, ended);
+        let last = quiet(recovered, Duration::MAX);
         self.quiet = Some(last);
         Measured {
             p99: [first.p99, during.p99, last.p99],

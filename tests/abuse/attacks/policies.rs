@@ -77,7 +77,9 @@ fn reloads(target: Target, text: impl Fn(u64) -> String + Send + Sync + 'static)
     let removed = Removed(target.policies);
     async move {
         let number = AtomicU64::default();
-        let (policies, number, text) = (&removed.0, &number, &text);
+        let policies = &removed.0;
+        let number = &number;
+        let text = &text;
         crowd(2, || reload(admin, policies, || text(number.fetch_add(1, Relaxed)))).await;
     }
     .boxed()

@@ -11,7 +11,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 
 #[tokio::test]
-async fn the_api_is_what_the_service_says_of_it() {
+async fn the_api_reference_matches_the_service() {
     let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
     let document = Web::new(service.admin).get("/api/v1/openapi.json").await.body;
     let document: Value = serde_json::from_str(&document).unwrap();

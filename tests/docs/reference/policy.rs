@@ -61,7 +61,8 @@ fn takes(word: &Value) -> String {
     }
     let types = types(word);
     let is = |name: &str| types.contains(&name);
-    let (choice, items) = (&word["anyOf"][0], &word["items"]);
+    let choice = &word["anyOf"][0];
+    let items = &word["items"];
     let link = |of: &Value| {
         of["$ref"].as_str().map(|name| name.replace("#/$defs/", "")).map(|name| format!("[`{name}`](#{name})"))
     };

@@ -7,7 +7,7 @@ use crate::support::redis::Redis;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_store_that_is_not_there_yet_is_made_up_for_by_on_store_error_and_found_when_it_comes() {
+async fn on_store_error_applies_until_the_store_is_first_available() {
     let redis = Redis::start().await;
     redis.kill();
     let service = Service::begin(&redis.url(), &["--replicas", "2"]).await;
@@ -35,7 +35,7 @@ async fn a_store_that_is_not_there_yet_is_made_up_for_by_on_store_error_and_foun
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn without_a_store_it_is_ready_at_once_where_it_is_told_so() {
+async fn with_the_flag_it_is_ready_without_a_store() {
     let redis = Redis::start().await;
     redis.kill();
     let service = Service::begin(&redis.url(), &["--ready-without-store", "--replicas", "2"]).await;
@@ -45,7 +45,7 @@ async fn without_a_store_it_is_ready_at_once_where_it_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_store_that_goes_is_made_up_for_at_once_and_is_found_when_it_is_back() {
+async fn on_store_error_applies_at_once_until_a_lost_store_is_back() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &["--replicas", "2", "--deny-cache-max", "60s"]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
@@ -71,7 +71,7 @@ async fn a_store_that_goes_is_made_up_for_at_once_and_is_found_when_it_is_back()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn it_ends_when_it_is_told_to_in_whatever_state_the_store_is() {
+async fn it_exits_on_a_signal_in_every_state_of_the_store() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     redis.pause();
@@ -91,7 +91,7 @@ async fn it_ends_when_it_is_told_to_in_whatever_state_the_store_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn half_of_a_limit_is_left_to_each_of_two_replicas_until_the_store_is_back() {
+async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &["--replicas", "2"]).await;
     redis.kill();

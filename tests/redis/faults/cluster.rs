@@ -38,7 +38,8 @@ pub(super) async fn load_of(service: &Service, node: &Node) -> Load {
 async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
     let cluster = Cluster::start_as(layout()).await;
     let service = Service::start(&cluster.url(), &[]).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     let load = load_of(&service, master).await;
     load.go_on(500).await;
     let killed = load.now();
@@ -58,10 +59,11 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_replaced() {
+async fn with_full_coverage_a_killed_master_fails_all_keys_until_it_is_replaced() {
     let cluster = Cluster::start(3, 1).await;
     let service = Service::start(&cluster.url(), &[]).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     let load = load_of(&service, master).await;
     load.go_on(500).await;
     master.redis.kill();
@@ -79,10 +81,11 @@ async fn where_all_slots_are_needed_a_killed_master_fails_all_keys_until_it_is_r
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_master_that_hangs_fails_its_own_keys_until_it_is_replaced_and_follows_when_it_goes_on() {
+async fn a_hanging_master_fails_its_own_keys_until_it_is_replaced_and_becomes_a_replica() {
     let cluster = Cluster::start_as(layout()).await;
     let service = Service::start(&cluster.url(), &[]).await;
-    let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+    let master = cluster.master_of(0).await;
+    let replica = cluster.replica_of(0).await;
     let load = load_of(&service, master).await;
     load.go_on(500).await;
     master.redis.pause();
@@ -108,7 +111,8 @@ async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
     for isolation in [Isolation::FromAll, Isolation::FromNodes] {
         let cluster = Cluster::start_as(Layout { is_wired: true, ..layout() }).await;
         let service = Service::start(&cluster.url(), &[]).await;
-        let (master, replica) = (cluster.master_of(0).await, cluster.replica_of(0).await);
+        let master = cluster.master_of(0).await;
+        let replica = cluster.replica_of(0).await;
         let load = load_of(&service, master).await;
         load.go_on(500).await;
         cluster.isolate(master, isolation);
@@ -147,10 +151,11 @@ async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_cannot_be_taken_back_is_counted() {
+async fn failed_take_backs_are_counted() {
     let cluster = Cluster::start_as(Layout { replicas: 0, ..layout() }).await;
     let service = Service::start(&cluster.url(), &[]).await;
-    let (charged, silent) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let charged = &cluster.nodes[0];
+    let silent = &cluster.nodes[1];
     let (of_charged, _) = split(&service, "user", charged).await;
     let (of_silent, _) = split(&service, "user", silent).await;
     let pair = |number: usize| -> RateLimitRequest {
@@ -161,7 +166,8 @@ async fn what_cannot_be_taken_back_is_counted() {
     // back from is gone.
     silent.redis.pause();
     let client = service.client.clone();
-    let (first, second) = (pair(1), pair(2));
+    let first = pair(1);
+    let second = pair(2);
     let wait = Some(Duration::from_secs(2));
     let asked =
         tokio::spawn(async move { (client.ask_within(first, wait).await, client.ask_within(second, wait).await) });

@@ -23,11 +23,12 @@ const WARNING: &str = "redis is a replica";
 const CONNECTS: &str = "tollgate_store_connects_total";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_replica() {
+async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replica() {
     let pair = Pair::start().await;
     let service = Service::begin_within(TIMEOUT, &pair.url(), &[]).await.started().await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
-    let (mut rounds, connects) = (Vec::new(), service.web.metric(CONNECTS).await);
+    let mut rounds = Vec::new();
+    let connects = service.web.metric(CONNECTS).await;
     for master in [1, 0, 1] {
         let begun = load.go_on(500).await;
         pair.promote(master).await;
@@ -58,7 +59,7 @@ async fn a_name_is_followed_to_the_new_master_when_the_old_one_lives_on_as_a_rep
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_call_fails_for_long_where_the_name_leads_to_the_new_master_before_the_old_one_is_demoted() {
+async fn calls_fail_briefly_if_the_name_resolves_to_the_new_master_before_the_demotion() {
     let pair = Pair::start().await;
     let service = Service::begin_within(TIMEOUT, &pair.url(), &[]).await.started().await;
     let load = service.load(vec![all("user", &values(50))]).await;
@@ -72,7 +73,7 @@ async fn no_call_fails_for_long_where_the_name_leads_to_the_new_master_before_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_replica_that_is_promoted_where_it_is_is_noticed_by_whatever_user_and_server() {
+async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
     for flavor in Flavor::ALL {
         let may = "+evalsha +eval +ping +select +client +time +get +set +del";
         let lines = vec![format!("user app on >first ~* -@all {may}")];
@@ -90,7 +91,7 @@ async fn a_replica_that_is_promoted_where_it_is_is_noticed_by_whatever_user_and_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_replica_at_the_start_is_told_and_waited_out() {
+async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
     let pair = Pair::start().await;
     pair.lead_to(1);
     let mut service = Service::begin(&pair.url(), &[]).await;
@@ -136,7 +137,7 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_replica_of_a_cluster_tells_the_map_and_keeps_its_connection() {
+async fn a_replica_of_a_cluster_returns_the_map_and_keeps_its_connection() {
     let cluster = Cluster::start_as(Layout { node_timeout_ms: 15_000, ..Layout::default() }).await;
     let replica = cluster.replica_of(0).await.redis.address;
     let service = Service::start(&format!("redis-cluster://{replica}"), &[]).await;

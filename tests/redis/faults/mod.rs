@@ -66,7 +66,8 @@ impl Service {
     }
 
     async fn of(tollgate: Tollgate) -> Self {
-        let (client, web) = (Client::connect(tollgate.grpc).await, Web::new(tollgate.http));
+        let client = Client::connect(tollgate.grpc).await;
+        let web = Web::new(tollgate.http);
         Self { tollgate, client, web }
     }
 
@@ -185,7 +186,8 @@ fn unharmed(what: &str, calls: &Calls) {
 
 /// Prints what callers saw, and asserts that decisions resume `within` a time after `since`.
 fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
-    let (summary, within) = (seen(what, calls), within + calls.stalled);
+    let summary = seen(what, calls);
+    let within = within + calls.stalled;
     tell(what, format!("over {:?} after the cause was", summary.over_at().saturating_sub(since)));
     assert!(summary.over_at() <= since + within, "{what}: not over {within:?} after {since:?}: {summary}");
     let after = calls.since(since + within).summary();

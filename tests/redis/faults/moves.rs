@@ -35,7 +35,8 @@ async fn a_planned_failover_fails_few_calls_for_a_moment() {
 async fn slots_that_move_fail_nothing_and_admit_no_more_than_the_limits() {
     let cluster = Cluster::start(3, 0).await;
     let service = Service::start(&cluster.url(), &[]).await;
-    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let from = &cluster.nodes[0];
+    let to = &cluster.nodes[1];
     let (here, _) = split(&service, "few", from).await;
     let moving: Vec<String> = here.into_iter().take(4).collect();
     let slots = slots_of(from, &moving).await;

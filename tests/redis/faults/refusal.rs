@@ -12,7 +12,7 @@ const NO_ROOM: &str = r#"tollgate_store_errors_total{kind="no_room"}"#;
 const UNREADABLE: &str = r#"tollgate_store_errors_total{kind="unreadable"}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn scripts_that_are_forgotten_are_sent_again() {
+async fn flushed_scripts_are_sent_again() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50))]).await;
@@ -25,7 +25,7 @@ async fn scripts_that_are_forgotten_are_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn connections_that_are_cut_fail_only_the_calls_under_way() {
+async fn closed_connections_fail_only_the_calls_in_flight() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50))]).await;
@@ -64,7 +64,7 @@ async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_full_store_refuses_what_it_has_no_room_for_and_says_so() {
+async fn a_full_store_rejects_new_counters_and_is_reported() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let service = Service::start(&redis.url(), &[]).await;
     assert_eq!(service.ask("user", "old").await, Said::Ok);
@@ -103,7 +103,7 @@ async fn a_server_that_became_a_replica_fails_calls_until_it_is_a_master_again()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_key_that_is_none_of_ours_fails_its_own_counter_alone() {
+async fn a_foreign_value_fails_its_own_counter_only() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     for (value, foreign) in [("alice", &b"RPUSH"[..]), ("bob", b"SET")] {
@@ -137,11 +137,12 @@ async fn key_of(redis: &Redis, text: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_wrong_password_is_told_and_a_right_one_taken_when_it_is_there() {
+async fn a_wrong_password_is_reported_and_a_corrected_one_is_used() {
     let redis = Redis::start_as(Setup { password: Some("right"), ..Setup::default() }).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "wrong\n").unwrap();
-    let (url, path) = (format!("redis://{}", redis.address), file.path().to_str().unwrap());
+    let url = format!("redis://{}", redis.address);
+    let path = file.path().to_str().unwrap();
     let mut service = Service::begin(&url, &["--redis-password-file", path]).await;
     is_told(&mut service, "uthentication failed").await;
     std::fs::write(file.path(), "right\n").unwrap();
@@ -151,8 +152,9 @@ async fn a_wrong_password_is_told_and_a_right_one_taken_when_it_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_whose_authority_is_not_ours_is_told_and_not_trusted() {
-    let (own, other) = (Tls::new(Clients::Anyone), Tls::new(Clients::Anyone));
+async fn a_server_of_an_unknown_authority_is_reported_and_refused() {
+    let own = Tls::new(Clients::Anyone);
+    let other = Tls::new(Clients::Anyone);
     let redis = Redis::start_as(Setup { tls: Some(own), ..Setup::default() }).await;
     let authority = other.authority();
     let mut service = Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;

@@ -27,7 +27,7 @@ async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn sentinels_that_do_not_answer_or_are_dead_hide_no_new_master() {
+async fn silent_or_dead_sentinels_do_not_hide_a_new_master() {
     let group = Sentinels::start().await;
     let service = Service::start(&url(&group.addresses()), &[]).await;
     let load = service.load(vec![all("user", &values(50))]).await;

@@ -10,7 +10,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_store_that_hangs_is_not_waited_for_and_is_heard_when_it_goes_on() {
+async fn a_hanging_store_times_out_and_is_used_again_when_it_resumes() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     for (what, pause_ms) in [("hung for 2 s", 2_000), ("hung for 6 s", 6_000)] {
@@ -34,7 +34,7 @@ async fn a_store_that_hangs_is_not_waited_for_and_is_heard_when_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_wire_that_falls_silent_is_not_waited_for_and_is_heard_when_it_is_healed() {
+async fn a_silent_network_times_out_and_is_used_again_when_it_heals() {
     let redis = Redis::start().await;
     let wire = Wire::to(redis.address).await;
     let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
@@ -56,7 +56,7 @@ async fn a_wire_that_falls_silent_is_not_waited_for_and_is_heard_when_it_is_heal
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_stays_silent_is_given_up_and_holds_up_nobody_on_the_next() {
+async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() {
     let redis = Redis::start().await;
     let wire = Wire::to(redis.address).await;
     let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
@@ -75,7 +75,7 @@ async fn a_connection_that_stays_silent_is_given_up_and_holds_up_nobody_on_the_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn callers_who_say_how_long_they_wait_are_answered_by_then() {
+async fn callers_with_a_deadline_are_answered_within_it() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     let timeout = Some(Duration::from_millis(20));
@@ -100,7 +100,7 @@ async fn callers_who_say_how_long_they_wait_are_answered_by_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn callers_who_do_not_wait_spoil_nothing_for_those_who_do() {
+async fn callers_with_short_deadlines_do_not_affect_others() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     let groups = vec![all("user", &values(50))];
@@ -113,7 +113,7 @@ async fn callers_who_do_not_wait_spoil_nothing_for_those_who_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn charges_of_callers_who_went_away_before_the_answer_are_counted() {
+async fn charges_of_callers_that_disconnected_early_are_counted() {
     let redis = Redis::start().await;
     let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
     let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;

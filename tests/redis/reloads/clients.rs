@@ -40,7 +40,8 @@ impl Replica {
         let (service, client) = serve(&policies, store, flags).await;
         let more = join_all((1..CONNECTIONS).map(|_| Client::connect(service.grpc))).await;
         let clients = std::iter::once(client).chain(more).collect();
-        let (http, admin) = (Web::new(service.http), Web::new(service.admin));
+        let http = Web::new(service.http);
+        let admin = Web::new(service.admin);
         let replica = Self { policies, clients, http, admin, _service: service };
         // On a starved machine, a process may be ready before it is connected to all three masters.
         let peek = |rule: &Rule| RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(rule.key, "")]) };
@@ -84,8 +85,9 @@ pub(super) async fn ask_until(
     // Admitted, and not refunded.
     let mut own: Vec<(usize, u32)> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
-        let replica = &replicas[number % replicas.len()];
-        let (mut replica, mut descriptors, mut wanted) = (replica, Vec::new(), Vec::new());
+        let mut replica = &replicas[number % replicas.len()];
+        let mut descriptors = Vec::new();
+        let mut wanted = Vec::new();
         let gives_back = !own.is_empty() && random.percent(REFUNDS);
         if gives_back {
             let (rule, hits) = own.swap_remove(random.below(own.len()));

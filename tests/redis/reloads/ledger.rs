@@ -112,7 +112,8 @@ impl Ledger {
     /// Returns the range of hits that must be left of the highest amount in the end, except lost
     /// hits.
     pub(super) fn unused(&self, rule: usize, lost: u64) -> RangeInclusive<u64> {
-        let (highest, drained) = (u64::from(self.highest), self.drained(rule));
+        let highest = u64::from(self.highest);
+        let drained = self.drained(rule);
         let (admitted, given_back) = self.counters[rule].hits();
         let unused = (highest + given_back).saturating_sub(admitted).min(highest);
         let least = match RULES[rule].counts {
@@ -127,7 +128,8 @@ impl Ledger {
     }
 
     pub(super) fn line(&self, rule: usize) -> String {
-        let ((admitted, given_back), highest) = (self.counters[rule].hits(), self.highest);
+        let (admitted, given_back) = self.counters[rule].hits();
+        let highest = self.highest;
         let most_over = self.counters[rule].most_over.load(Ordering::SeqCst);
         let key = RULES[rule].key;
         format!("{key}: {admitted} admitted, {given_back} given back, of {highest}; {most_over} over at most")

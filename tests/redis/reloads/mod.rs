@@ -42,19 +42,19 @@ const TRIES: usize = 5;
 const ANSWERS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_admits_never_more_than_the_highest_amount() {
+async fn memory_never_admits_more_than_the_highest_amount() {
     runs("memory", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_server_admits_never_more_than_the_highest_amount() {
+async fn one_server_never_admits_more_than_the_highest_amount() {
     let redis = Redis::start().await;
     let totals = runs(&redis.url(), REPLICAS).await;
     assert!(totals.blocks > 0, "no hits were taken in advance");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_admits_never_more_than_the_highest_amount() {
+async fn a_cluster_never_admits_more_than_the_highest_amount() {
     let cluster = cluster().await;
     let totals = runs(&cluster.url(), REPLICAS).await;
     assert!(totals.blocks > 0, "no hits were taken in advance");
@@ -67,7 +67,8 @@ async fn runs(store: &str, replicas: usize) -> Totals {
     let replicas = Arc::new(join_all((0..replicas).map(|number| Replica::start(store, number))).await);
     let mut wrong = Vec::new();
     for run in 0..from_environment("TOLLGATE_RELOAD_RUNS").unwrap_or(1) {
-        let (begun, seed) = (Instant::now(), seed.wrapping_add(run));
+        let begun = Instant::now();
+        let seed = seed.wrapping_add(run);
         let outcome = one_run(&replicas, seed).await;
         let (Ok(told) | Err(told)) = &outcome;
         eprintln!("TOLLGATE_RANDOM_SEED={seed}: {}, {:?}", told.lines().next().unwrap(), begun.elapsed());
@@ -100,9 +101,11 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
 
     tokio::time::sleep(LEASE).await;
     becomes("no lease is held", PATIENCE, || Totals::of(replicas), |totals| totals.outstanding == 0).await;
-    let (most_hits, after) = (ledger.most_hits().into(), Totals::of(replicas).await);
+    let most_hits = ledger.most_hits().into();
+    let after = Totals::of(replicas).await;
     let lost = after.lost(most_hits) - before.lost(most_hits) + ledger.undecided();
-    let (blocks, take_backs) = (after.blocks - before.blocks, after.take_backs - before.take_backs);
+    let blocks = after.blocks - before.blocks;
+    let take_backs = after.take_backs - before.take_backs;
     let told = format!("{told}, {blocks} blocks, {take_backs} take-backs, {lost} hits lost");
     wrong.extend(fill(replicas, &ledger, lost).await);
     if wrong.is_empty() {

@@ -36,7 +36,9 @@ pub(crate) struct Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        let (needs_all_slots, is_wired, setup) = (true, false, Setup::default());
+        let needs_all_slots = true;
+        let is_wired = false;
+        let setup = Setup::default();
         Self { masters: 3, replicas: 1, node_timeout_ms: 1500, needs_all_slots, is_wired, setup }
     }
 }
@@ -68,7 +70,8 @@ impl Cluster {
     /// Starts a cluster, and waits until all nodes serve and all replicas are in sync.
     pub(crate) async fn start_as(layout: Layout) -> Self {
         let count = layout.masters * (1 + layout.replicas);
-        let (mut wires, mut kinds) = (Vec::new(), Vec::new());
+        let mut wires = Vec::new();
+        let mut kinds = Vec::new();
         for index in 0..count {
             wires.push(if layout.is_wired { Some(Wires::listen(index).await) } else { None });
             kinds.push(Kind::Server(layout.lines(wires[index].as_ref())));
@@ -162,8 +165,12 @@ impl Cluster {
                 node.redis.command(&command).await;
             }
             for known in &self.nodes[..index] {
-                let (ip, port, bus) = (known.address.ip(), known.address.port(), known.bus.port());
-                let (ip, port, bus) = (ip.to_string(), port.to_string(), bus.to_string());
+                let ip = known.address.ip();
+                let port = known.address.port();
+                let bus = known.bus.port();
+                let ip = ip.to_string();
+                let port = port.to_string();
+                let bus = bus.to_string();
                 node.redis.command(&["CLUSTER", "MEET", &ip, &port, &bus]).await;
             }
         }
@@ -265,7 +272,8 @@ impl Layout {
             "cluster-announce-ip 127.0.0.1".to_owned(),
         ];
         if let Some(wires) = wires {
-            let (client, bus) = (wires.clients.address.port(), wires.bus.address.port());
+            let client = wires.clients.address.port();
+            let bus = wires.bus.address.port();
             let announced =
                 if self.setup.tls.is_some() { "cluster-announce-tls-port" } else { "cluster-announce-port" };
             lines.extend([format!("{announced} {client}"), format!("cluster-announce-bus-port {bus}")]);
@@ -277,7 +285,8 @@ impl Layout {
 
 /// Returns the slots of one master; all but the last have the same number.
 fn share(index: usize, masters: usize) -> RangeInclusive<u16> {
-    let (index, masters) = (u16::try_from(index).unwrap(), u16::try_from(masters).unwrap());
+    let index = u16::try_from(index).unwrap();
+    let masters = u16::try_from(masters).unwrap();
     let begin = |index: u16| u16::try_from(u32::from(index) * u32::from(SLOTS) / u32::from(masters)).unwrap();
     begin(index)..=begin(index + 1) - 1
 }

@@ -29,10 +29,12 @@ impl Cluster {
 impl Migration<'_> {
     /// Moves at most `most` keys, and returns the number of keys moved.
     pub(crate) async fn move_keys(&self, most: usize) -> usize {
-        let (slot, most) = (self.slot.to_string(), most.to_string());
+        let slot = self.slot.to_string();
+        let most = most.to_string();
         let keys: Vec<Vec<u8>> = self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
         if !keys.is_empty() {
-            let (ip, port) = (self.to.redis.address.ip().to_string(), self.to.redis.address.port().to_string());
+            let ip = self.to.redis.address.ip().to_string();
+            let port = self.to.redis.address.port().to_string();
             let mut command: Vec<&[u8]> = vec![b"MIGRATE", ip.as_bytes(), port.as_bytes(), b"", b"0", b"10000"];
             command.extend(self.to.redis.setup.password.iter().flat_map(|password| [b"AUTH", password.as_bytes()]));
             command.push(b"KEYS");

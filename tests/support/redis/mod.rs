@@ -143,10 +143,12 @@ impl Redis {
 
     async fn start_kind(setup: Setup, kind: Kind) -> Self {
         for _ in 0..10 {
-            let (port, files) = (port::free(), TempDir::new().unwrap());
+            let port = port::free();
+            let files = TempDir::new().unwrap();
             std::fs::write(files.path().join("server.conf"), configuration(&setup, &kind, port, &files)).unwrap();
             let process = Mutex::new(launch(&setup, &kind, &files));
-            let (address, is_paused) = ((Ipv4Addr::LOCALHOST, port).into(), AtomicBool::new(false));
+            let address = (Ipv4Addr::LOCALHOST, port).into();
+            let is_paused = AtomicBool::new(false);
             let redis = Self { address, setup: setup.clone(), kind: kind.clone(), process, is_paused, files };
             if matches!(redis.started().await, Start::Ready) {
                 return redis;

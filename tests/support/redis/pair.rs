@@ -31,7 +31,8 @@ impl Pair {
 
     /// Makes a server the replica of the other one, and waits until it is in sync.
     pub(crate) async fn follow(&self, replica: usize) {
-        let (replica, master) = (&self.servers[replica], self.servers[1 - replica].address);
+        let master = self.servers[1 - replica].address;
+        let replica = &self.servers[replica];
         replica.command(&["REPLICAOF", &master.ip().to_string(), &master.port().to_string()]).await;
         let state = || async { replica.info("replication").await["master_link_status"].clone() };
         becomes("the replica is in step", PATIENCE, state, |state| state == "up").await;

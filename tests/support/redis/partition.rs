@@ -35,7 +35,8 @@ impl Cluster {
         let mut isolated = self.isolated.lock().unwrap();
         isolated.insert(node.wires().source, isolation);
         for node in &self.nodes {
-            let (own, isolated) = (isolated.get(&node.wires().source).copied(), isolated.clone());
+            let own = isolated.get(&node.wires().source).copied();
+            let isolated = isolated.clone();
             node.wires().pass_if(move |source| match own {
                 None => !isolated.contains_key(&source),
                 Some(Isolation::FromNodes) => source == CLIENTS,

@@ -26,7 +26,8 @@ impl Tls {
     /// Creates a CA that only explicitly configured clients trust.
     pub(crate) fn new(clients: Clients) -> Self {
         let tls = Self { clients, files: Arc::new(TempDir::new().unwrap()) };
-        let (key, mut authority) = (KeyPair::generate().unwrap(), named("authority", &[]));
+        let key = KeyPair::generate().unwrap();
+        let mut authority = named("authority", &[]);
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         std::fs::write(tls.authority(), authority.self_signed(&key).unwrap().pem()).unwrap();
@@ -44,7 +45,8 @@ impl Tls {
     /// Creates a certificate that is both CA and server certificate, as `openssl req -x509` does.
     pub(crate) fn of_itself() -> Self {
         let tls = Self::new(Clients::Anyone);
-        let (key, mut itself) = (KeyPair::generate().unwrap(), named("itself", &["127.0.0.1", "localhost"]));
+        let key = KeyPair::generate().unwrap();
+        let mut itself = named("itself", &["127.0.0.1", "localhost"]);
         itself.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = itself.self_signed(&key).unwrap().pem();
         let (place, key_place) = tls.server();

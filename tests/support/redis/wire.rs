@@ -46,8 +46,10 @@ impl Wire {
     /// Creates a wire without a destination.
     pub(super) async fn listen() -> Self {
         let (rule, rules) = watch::channel::<Rule>(Arc::new(|_, _| true));
-        let (end, count) = (Arc::<Mutex<Option<SocketAddr>>>::default(), Arc::<AtomicU64>::default());
-        let (server, counter) = (Arc::clone(&end), Arc::clone(&count));
+        let end = Arc::<Mutex<Option<SocketAddr>>>::default();
+        let count = Arc::<AtomicU64>::default();
+        let server = Arc::clone(&end);
+        let counter = Arc::clone(&count);
         let listening = async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             (listener.local_addr().unwrap(), tokio::spawn(accept(listener, server, rules, counter)))
@@ -113,7 +115,8 @@ async fn connect(
     let server = TcpStream::connect(server).await.ok()?;
     client.set_nodelay(true).ok()?;
     server.set_nodelay(true).ok()?;
-    let ((client_reads, client_writes), (server_reads, server_writes)) = (client.into_split(), server.into_split());
+    let (client_reads, client_writes) = client.into_split();
+    let (server_reads, server_writes) = server.into_split();
     let mut ended = rules.clone();
     tokio::select! {
         _ = pass(client_reads, server_writes, from, rules.clone()) => {}

@@ -140,7 +140,8 @@ impl World {
     }
 
     fn check<'a>(&'a self, limit: &'a Limit, hits: Hits) -> Check<'a> {
-        let (key, lease) = (CounterKey::of("d", &self.key), Some(self.lease));
+        let key = CounterKey::of("d", &self.key);
+        let lease = Some(self.lease);
         Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease }
     }
 
@@ -174,7 +175,8 @@ impl World {
                 self.after(answer_after, WorldEvent::Answered { replica, wanted, at, lent, given_back_after });
             }
             WorldEvent::Answered { replica, wanted, at, lent, given_back_after } => {
-                let (under_way, ttl) = (self.instant(at)..self.instant(self.now), self.lease.ttl);
+                let under_way = self.instant(at)..self.instant(self.now);
+                let ttl = self.lease.ttl;
                 let block = lent.receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, under_way, ttl)));
                 let is_held = self.books[replica].answered(&wanted, Ok(&lent), block.as_ref());
                 let Some(block) = block else { return };
@@ -213,7 +215,9 @@ impl World {
         let found = self.books[step.replica].take(&check, &self.lease, now);
         if let Some(hits) = found.wanted {
             let wanted = OwnedCheck::of(&Check { hits: Hits::Charge(hits), ..check });
-            let (replica, at, given_back_after) = (step.replica, self.now, step.given_back_after);
+            let replica = step.replica;
+            let at = self.now;
+            let given_back_after = step.given_back_after;
             let answer_after = step.delays.1;
             self.after(step.delays.0, WorldEvent::Asked { replica, wanted, at, answer_after, given_back_after });
         }
@@ -225,7 +229,8 @@ impl World {
             }
             (Some(taken), None) => {
                 self.of_blocks += hits;
-                let (by_counter, charged) = (self.look().at, taken.block.receipt(0).at);
+                let by_counter = self.look().at;
+                let charged = taken.block.receipt(0).at;
                 self.admitted.push(Admitted { at: self.now, hits, by_counter, charged });
             }
             (None, _) => {

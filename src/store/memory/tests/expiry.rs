@@ -50,7 +50,8 @@ proptest! {
     #[test]
     fn no_expired_counter_is_overlooked(steps in vec((0..40u32, 1..90u64, 0..300usize, 0..9u64), 1..200)) {
         let bench = bench(1 << 20, 1 << 20);
-        let (mut now, mut expiries) = (START, HashMap::new());
+        let mut now = START;
+        let mut expiries = HashMap::new();
         for (name, period, swept, elapsed) in steps {
             let limit = fixed(1_000_000, period);
             let name = format!("{name} of {period}");

@@ -43,9 +43,12 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         pieces in prop::collection::vec((0usize..20, 0u8..4), 1..6),
     ) {
-        let (mut peer, mut bytes, mut expected) = (TestPeer::new(), Vec::new(), Vec::new());
+        let mut peer = TestPeer::new();
+        let mut bytes = Vec::new();
+        let mut expected = Vec::new();
         for (number, (length, shape)) in pieces.iter().enumerate() {
-            let (stream, body) = (1 + 2 * u32::try_from(number).unwrap(), vec![b'b'; *length]);
+            let stream = 1 + 2 * u32::try_from(number).unwrap();
+            let body = vec![b'b'; *length];
             bytes.extend(peer.headers(stream, "/echo", false));
             match shape {
                 0 => write(&mut bytes, kind::DATA, flag::END_STREAM, stream, &body),

@@ -53,7 +53,8 @@ fn a_client_that_reads_nothing_is_closed() {
 #[test]
 fn a_client_that_does_not_speak_in_time_is_closed() {
     for begun in [&b""[..], b"PRI * HTTP", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let (now, budget) = (Instant::now(), Arc::new(Budget::new(1 << 20)));
+        let now = Instant::now();
+        let budget = Arc::new(Budget::new(1 << 20));
         let mut connection = Connection::new(Echo::default(), LIMITS, &budget, now);
         connection.receive(begun, now);
         connection.on_time(now + Duration::from_secs(10) - MS);

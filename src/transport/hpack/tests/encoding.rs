@@ -112,7 +112,8 @@ fn a_table_of_nothing_makes_every_field_a_literal_until_it_grows_again() {
 
 #[test]
 fn a_smaller_table_evicts_the_oldest_fields_in_both_tables() {
-    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
+    let mut encoder = Encoder::new();
+    let mut decoder = Decoder::new(4096);
     for name in [b"a", b"b", b"c"] {
         decode(&mut decoder, &repeated(&mut encoder, name, b"")).unwrap();
     }

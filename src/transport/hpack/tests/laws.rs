@@ -122,7 +122,9 @@ proptest! {
     fn what_is_encoded_is_decoded_whatever_sizes_the_peer_sends(
         blocks in vec((vec(sizes(), 0..4), vec(written(), 0..8)), 1..20)
     ) {
-        let (mut encoder, mut decoder, mut peer) = (Encoder::new(), Decoder::new(4096), ReferenceDecoder::new(4096));
+        let mut encoder = Encoder::new();
+        let mut decoder = Decoder::new(4096);
+        let mut peer = ReferenceDecoder::new(4096);
         for (sizes, fields) in blocks {
             let limit_before = peer.limit;
             for size in &sizes {
@@ -157,7 +159,8 @@ proptest! {
 
     #[test]
     fn the_decoder_is_the_reference_for_blocks_of_representations(max in maxima(), blocks in vec(steps(), 1..8)) {
-        let (mut decoder, mut reference) = (Decoder::new(max), ReferenceDecoder::new(max));
+        let mut decoder = Decoder::new(max);
+        let mut reference = ReferenceDecoder::new(max);
         for steps in blocks {
             let mut block = Vec::new();
             steps.iter().for_each(|step| step.write(&mut block));
@@ -170,7 +173,8 @@ proptest! {
 
     #[test]
     fn the_decoder_is_the_reference_for_random_bytes(blocks in vec(vec(any::<u8>(), 0..40), 1..20)) {
-        let (mut decoder, mut reference) = (Decoder::new(4096), ReferenceDecoder::new(4096));
+        let mut decoder = Decoder::new(4096);
+        let mut reference = ReferenceDecoder::new(4096);
         for block in blocks {
             if agree(&mut decoder, &mut reference, &block).is_err() {
                 (decoder, reference) = (Decoder::new(4096), ReferenceDecoder::new(4096));
