@@ -293,7 +293,7 @@ impl Limit {
             false if state.is_invalidated_by_reset(receipt) => false,
             false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
                 limit.take_back(counter, receipt, now)
-            })?
+            })?,
         };
         if took {
             state.compact(self, now);

@@ -99,19 +99,16 @@ impl RedisUrl {
         }
         let (user, password) = user_and_password(access)?;
         let mut found = addresses(hosts, PORT)?;
-        let kind = match (scheme.ends_with("-cluster"), found.len()) {
-            (true, _) if database > 0 => return Err("a Cluster supports only database 0".to_owned()),
-            (true, _) => Topology::Cluster(found),
-            (false, 1) => Topology::Single(found.remove(0)),
-            (false, found) => {
-                return Err(format!("expected one host, found {found} (for a Cluster, use `redis-cluster://`)"));
+        let kind = if scheme.ends_with("-cluster") {
+            if database > 0 {
+                return Err("a Cluster supports only database 0".to_owned());
             }
             Topology::Cluster(found)
         } else if found.len() == 1 {
             Topology::Single(found.remove(0))
         } else {
             let found = found.len();
-            return Err(format!("one host is allowed, found {found}; a Cluster is `redis-cluster://`"));
+            return Err(format!("expected one host, found {found} (for a Cluster, use `redis-cluster://`)"));
         };
         Ok(Self { kind, tls, database, user, password })
     }
