@@ -276,7 +276,7 @@ fn everything_that_is_wrong_with_the_files_is_told_at_the_start() {
 #[test]
 fn flags_that_need_each_other_are_told() {
     let all = start_error(&["--grpc-tls-cert", "a", "--grpc-tls-client-san", "envoy"]);
-    for part in ["--grpc-tls-cert: needs --grpc-tls-key", "--grpc-tls-client-san: needs --grpc-tls-client-ca"] {
+    for part in ["--grpc-tls-cert: requires --grpc-tls-key", "--grpc-tls-client-san: requires --grpc-tls-client-ca"] {
         assert!(all.contains(part), "{part} is not in\n{all}");
     }
 }

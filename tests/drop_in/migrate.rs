@@ -67,7 +67,7 @@ fn a_manifest_is_one_page() {
     Settings: 8 variables of container limiter of Deployment ratelimit in /ratelimit.yaml
       the same   USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
                  REDIS_URL, REDIS_AUTH
-      not needed REDIS_POOL_SIZE: requests share one connection per worker and node, and never wait for a connection
+      not needed REDIS_POOL_SIZE: requests share one connection per worker and node, without waiting
       reference  REDIS_AUTH: Secret redis, password; the value is not known here
       unknown    REDIS_ULR: neither service reads it
 
