@@ -84,7 +84,7 @@ async fn a_bad_change_is_reported_and_the_running_policy_stays() {
     let policies = Policies::of(&daily("user", 5));
     let (mut service, client) = serve(&policies).await;
     policies.write("policy.yaml", BROKEN);
-    let parts = ["refused", "policy.yaml:3", "kee"];
+    let parts = ["rejected", "policy.yaml:3", "kee"];
     let reports = |line: &str| parts.iter().all(|part| line.contains(part)).then_some(());
     service.process.wait_for_line("that it refuses, where and why", reports);
     assert_eq!(client.limit("user", "ann").await, Some(5));
@@ -123,7 +123,7 @@ async fn a_missing_directory_is_a_bad_change() {
     policies.write("limits/policy.yaml", &daily("user", 5));
     let mut service = Tollgate::serve(&policies.file("limits"));
     std::fs::rename(policies.file("limits"), policies.file("elsewhere")).unwrap();
-    service.process.wait_for_line("that it refuses", |line| line.contains("refused").then_some(()));
+    service.process.wait_for_line("that it refuses", |line| line.contains("rejected").then_some(()));
     assert_eq!(Client::connect(service.grpc).await.limit("user", "ann").await, Some(5));
 }
 

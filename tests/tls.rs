@@ -293,7 +293,7 @@ fn all_problems_of_the_files_are_reported_at_startup() {
 #[test]
 fn flags_that_require_each_other_are_reported() {
     let all = start_error(&["--grpc-tls-cert", "a", "--grpc-tls-client-san", "envoy"]);
-    for part in ["--grpc-tls-cert: needs --grpc-tls-key", "--grpc-tls-client-san: needs --grpc-tls-client-ca"] {
+    for part in ["--grpc-tls-cert: requires --grpc-tls-key", "--grpc-tls-client-san: requires --grpc-tls-client-ca"] {
         assert!(all.contains(part), "{part} is not in\n{all}");
     }
 }

@@ -72,7 +72,7 @@ struct Ring {
 impl Rates {
     /// Samples the counts of rules, in the order of rule IDs, `elapsed` after the last sample. A
     /// new `generation` means other rules: removed ones are dropped.
-    pub fn look<'a>(
+    pub fn sample<'a>(
         &mut self,
         generation: u64,
         rules: impl Iterator<Item = CounterSnapshot<'a>> + Clone,
@@ -88,12 +88,12 @@ impl Rates {
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.seconds.put(second, true, elapsed_us);
         self.minutes.put(minute, is_new_minute, elapsed_us);
-        for (place, look) in self.rules.iter_mut().zip(rules) {
-            if place.is_none() && look.counts != [0; 4] {
-                *place = Some(Box::new(Ring::new(&look)));
+        for (place, snapshot) in self.rules.iter_mut().zip(rules) {
+            if place.is_none() && snapshot.counts != [0; 4] {
+                *place = Some(Box::new(Ring::new(&snapshot)));
             }
             if let Some(ring) = place {
-                ring.put(second, (minute, is_new_minute), look.counts);
+                ring.put(second, (minute, is_new_minute), snapshot.counts);
             }
         }
     }
@@ -138,7 +138,7 @@ impl Rates {
         let old = std::mem::take(&mut self.rules).into_iter().flatten();
         let mut old: HashMap<_, _> = old.map(|ring| ((ring.domain.clone(), ring.rule.clone()), ring)).collect();
         // A rule without samples costs a pointer, and a lookup here.
-        self.rules = rules.map(|look| old.remove(&(look.domain.into(), look.rule.into()))).collect();
+        self.rules = rules.map(|snapshot| old.remove(&(snapshot.domain.into(), snapshot.rule.into()))).collect();
     }
 }
 
@@ -155,10 +155,10 @@ impl<const N: usize> Lengths<N> {
 }
 
 impl Ring {
-    fn new(look: &CounterSnapshot<'_>) -> Self {
+    fn new(snapshot: &CounterSnapshot<'_>) -> Self {
         Self {
-            domain: look.domain.into(),
-            rule: look.rule.into(),
+            domain: snapshot.domain.into(),
+            rule: snapshot.rule.into(),
             last: [0; 4],
             seconds: [[0; 4]; SECONDS],
             minutes: [[0; 4]; MINUTES],
@@ -209,27 +209,28 @@ mod tests {
         for second in 1..=120u64 {
             // 10 a second for a minute, then 100 a second.
             let allowed = if second <= 60 { second * 10 } else { 600 + (second - 60) * 100 };
-            rates.look(1, [look("r", allowed)].into_iter(), SECOND);
+            rates.sample(1, [look("r", allowed)].into_iter(), SECOND);
         }
         let rate = rates.of(1, 0);
         assert_eq!((rate.second[0], rate.minute[0], rate.quarter[0]), (100.0, 100.0, 55.0));
-        rates.look(1, [look("r", 6_600)].into_iter(), SECOND);
+        rates.sample(1, [look("r", 6_600)].into_iter(), SECOND);
         assert_eq!(rates.of(1, 0).second[0], 0.0);
     }
 
     #[test]
     fn what_is_older_than_a_quarter_of_an_hour_is_gone() {
         let mut rates = Rates::default();
-        (0..16 * 60).for_each(|second| rates.look(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND));
+        (0..16 * 60)
+            .for_each(|second| rates.sample(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND));
         assert_eq!(rates.of(1, 0), Rate { all: [9, 0, 0, 0], ..Rate::default() });
     }
 
     #[test]
     fn a_rule_keeps_its_rate_through_a_reload_and_one_that_is_removed_is_forgotten() {
         let mut rates = Rates::default();
-        rates.look(1, [look("a", 0), look("b", 7), look("c", 3)].into_iter(), SECOND);
+        rates.sample(1, [look("a", 0), look("b", 7), look("c", 3)].into_iter(), SECOND);
         assert_eq!(rates.len(), 2);
-        rates.look(2, [look("new", 0), look("b", 8)].into_iter(), SECOND);
+        rates.sample(2, [look("new", 0), look("b", 8)].into_iter(), SECOND);
         assert_eq!((rates.len(), rates.of(2, 1).second[0], rates.of(2, 1).minute[0]), (1, 1.0, 4.0));
         assert_eq!(rates.of(1, 1), Rate::default(), "of other policies nothing is known");
     }

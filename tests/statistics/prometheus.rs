@@ -92,7 +92,7 @@ async fn a_mapping_file_renames_metrics_and_unsupported_parts_are_reported() {
     let flags = ["--stats-prometheus-listen", "127.0.0.1:0", "--stats-prometheus-mapper", mapper.to_str().unwrap()];
     let mut serving = serve(&flags).await;
     serving.client.hit("user", "ann").await;
-    let warning = "conf.yaml:13: `honor_labels` is not done here and has no effect";
+    let warning = "conf.yaml:13: `honor_labels` is not supported and has no effect";
     serving.service.process.wait_for_line(warning, |line| line.contains(warning).then_some(()));
     let text = Web::new(address(&mut serving.service.process)).get("/metrics").await.body;
     let is_known = |line: &&str| !line.starts_with("# HELP") && !line.starts_with("response_seconds_sum");

@@ -143,12 +143,11 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
         assert!(lines.any(|line| line == name), "the hit number {hits} is told");
         drop(lines);
         drop(stream);
-        let complaints =
-            || serving.service.process.log().iter().filter(|line| line.contains("cannot be reached")).count();
+        let complaints = || serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count();
         eventually("the loss is told", PATIENCE, || (complaints() == hits + 1).then_some(()));
         serving.client.hit("user", "ann").await;
     }
-    let complaints = serving.service.process.log().iter().filter(|line| line.contains("cannot be reached")).count();
+    let complaints = serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count();
     assert_eq!(complaints, 3, "one a loss, however many intervals it lasts");
 }
 

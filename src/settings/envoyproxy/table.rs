@@ -186,7 +186,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("TRACING_SAMPLING_RATE", Float, "1", Part("--trace-sampler --trace-sampler-arg")),
 ];
 
-const POOL: &str = "requests share one connection per worker and node, and never wait for a connection";
+const POOL: &str = "requests share one connection per worker and node, without waiting";
 const PIPELINE: &str = "commands of concurrent requests are sent together";
 const STARTUP: &str = "connecting is retried after 10 ms, doubling up to 1 s";
 /// The statement on memcached, for all its variables.

@@ -19,7 +19,7 @@ const TIMEOUT: &str = "1s";
 /// Maximum median latency if no call waits for its deadline.
 const AT_ONCE: Duration = Duration::from_millis(200);
 /// Message logged once about a replica.
-const WARNING: &str = "redis is a replica";
+const WARNING: &str = "Redis is a read-only replica";
 const CONNECTS: &str = "tollgate_store_connects_total";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
