@@ -143,8 +143,10 @@ pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: R
             let answered = tokio::spawn(async move {
                 let response = answer(next, request).await;
                 let LoggedRequest { peer, method, path } = asked;
-                let (status, done) = (response.status().as_u16(), audit.text());
-                let (who, done) = (&*excerpt(&name, MAX_LOGGED), &*excerpt(&done, MAX_DONE));
+                let status = response.status().as_u16();
+                let done = audit.text();
+                let who = &*excerpt(&name, MAX_LOGGED);
+                let done = &*excerpt(&done, MAX_DONE);
                 info!(target: "audit", who, peer, method, path, status, done, "audit: write");
                 response
             });
@@ -230,12 +232,11 @@ fn is_of_this_machine(host: &str) -> bool {
 fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_json = content.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
-    match is_json || headers.contains_key("x-tollgate") {
-        true => Ok(()),
-        false => {
-            let why = "a write requires `Content-Type: application/json` or a header `X-Tollgate`".to_owned();
-            Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
-        }
+    if is_json || headers.contains_key("x-tollgate") {
+        Ok(())
+    } else {
+        let why = "a write requires `Content-Type: application/json` or a header `X-Tollgate`".to_owned();
+        Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
     }
 }
 

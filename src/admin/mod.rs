@@ -128,7 +128,9 @@ pub async fn serve_stats(
 /// paths, and the API.
 pub async fn serve_admin(listener: TcpListener, administration: Administration, shutdown: impl Future<Output = ()>) {
     let Administration { api, pages, rights, metrics, connections, handshake } = administration;
-    let (list, front, port) = (list_of(&pages), page::AdminPage::new(), HttpPort::Admin);
+    let list = list_of(&pages);
+    let front = page::AdminPage::new();
+    let port = HttpPort::Admin;
     let renderer = Renderer::new(port, Arc::clone(&metrics));
     let facts = Rendering { renderer: renderer.clone(), source: Arc::clone(&api.facts) };
     let mut shown = Router::new().route("/policies", get(policies).with_state(facts));

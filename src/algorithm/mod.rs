@@ -288,12 +288,14 @@ impl Limit {
     /// [`Unreadable`].
     pub fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
-        let took = match receipt.of_grant {
-            true => state.give_back_to_grant(receipt, now),
-            false if state.is_invalidated_by_reset(receipt) => false,
-            false => with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
+        let took = if receipt.of_grant {
+            state.give_back_to_grant(receipt, now)
+        } else if state.is_invalidated_by_reset(receipt) {
+            false
+        } else {
+            with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
                 limit.take_back(counter, receipt, now)
-            })?,
+            })?
         };
         if took {
             state.compact(self, now);

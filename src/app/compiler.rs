@@ -25,7 +25,8 @@ impl PolicyCompiler {
     /// Warns if a second set of the same size does not fit beside the policies in force, as a
     /// change requires.
     pub(super) fn warn_if_nearly_full(&self) {
-        let (held, max) = (self.policies.memory(), self.memory_max);
+        let held = self.policies.memory();
+        let max = self.memory_max;
         if held.saturating_mul(2) > max {
             warn!(
                 "policies use {held} of {max} bytes (--policy-memory-max): a change of all of them would not fit \

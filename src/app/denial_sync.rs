@@ -48,7 +48,9 @@ struct PeerMinute {
 impl DenialSync {
     /// Creates the exchange. `id` must be unique among the processes on the store.
     pub(super) fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService>) -> Self {
-        let (id, journal, service) = (Arc::clone(id), Arc::clone(journal), Arc::clone(service));
+        let id = Arc::clone(id);
+        let journal = Arc::clone(journal);
+        let service = Arc::clone(service);
         Self { id, journal, service, published: Arc::default(), fetched: Arc::default() }
     }
 
@@ -70,7 +72,8 @@ impl DenialSync {
     /// Publishes new denials.
     pub(super) async fn publish(&self) {
         let Some(store) = self.store().filter(|_| self.journal.is_on()) else { return };
-        let (mut published, last) = (self.published.lock().await, *Journal::minutes().end());
+        let mut published = self.published.lock().await;
+        let last = *Journal::minutes().end();
         // The previous minute may have ended after the last publish.
         let minutes = last.saturating_sub(1)..=last;
         published.retain(|minute, _| minutes.contains(minute));
@@ -116,7 +119,8 @@ impl DenialSync {
         if wanted.is_empty() {
             return Ok(());
         }
-        let (at, last) = (Instant::now(), *Journal::minutes().end());
+        let at = Instant::now();
+        let last = *Journal::minutes().end();
         let left = store.fetch_denials(wanted.iter().copied()).await?;
         let own = Arc::clone(&self.id);
         // Parses on a blocking thread: the reply may have megabytes, and this thread serves probes.

@@ -101,7 +101,8 @@ pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<O
     let facts = Arc::clone(&shared.facts);
     let read = installer.begin(prepared.policies);
     let try_out = candidates::begin(&settings.policy, &installer)?;
-    let ((mirroring, is_serving), ended) = (readiness::mirror(&facts, &health).await, CancellationToken::new());
+    let (mirroring, is_serving) = readiness::mirror(&facts, &health).await;
+    let ended = CancellationToken::new();
     let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));

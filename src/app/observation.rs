@@ -31,7 +31,8 @@ impl Observation {
     pub(super) async fn follow(self, policies: Arc<InForce>, metrics: Arc<Metrics>) {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut last, mut reported) = (Instant::now(), Lost::default());
+        let mut last = Instant::now();
+        let mut reported = Lost::default();
         loop {
             ticks.tick().await;
             let now = Instant::now();

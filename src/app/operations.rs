@@ -64,7 +64,8 @@ impl WorkerOperations {
 
 impl Operations for WorkerOperations {
     fn peek(&self, question: TryRequest) -> OperationFuture<Peeked> {
-        let (service, bounds) = (Arc::clone(&self.service), self.bounds);
+        let service = Arc::clone(&self.service);
+        let bounds = self.bounds;
         Box::pin(async move { peek(&service, &question, bounds).await })
     }
 
@@ -85,12 +86,14 @@ impl Operations for WorkerOperations {
         amendment: Amendment,
         audit: AuditEntry,
     ) -> OperationFuture<Changed> {
-        let (service, stores) = (Arc::clone(&self.service), self.stores.clone());
+        let service = Arc::clone(&self.service);
+        let stores = self.stores.clone();
         Box::pin(async move { counters::change(&service, &stores, &domain, &descriptor, amendment, &audit).await })
     }
 
     fn reload(&self) -> OperationFuture<Reloaded> {
-        let (reloads, installer) = (self.reloads.clone(), self.installer.clone());
+        let reloads = self.reloads.clone();
+        let installer = self.installer.clone();
         Box::pin(async move {
             let from_elsewhere = || {
                 ApiError::Conflict("policies come from a control plane and cannot be reloaded on request".to_owned())

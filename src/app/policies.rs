@@ -181,11 +181,13 @@ impl Installer {
         self.policies.install(policies);
         self.compiler.warn_if_nearly_full();
         self.metrics.policy_load(true);
-        let (at, version) = (facts.loaded_at.clone(), facts.version.clone());
+        let at = facts.loaded_at.clone();
+        let version = facts.version.clone();
         self.facts.record_policies(facts);
         let outcome = match (before.as_deref(), self.policies.snapshot().as_deref()) {
             (Some(before), Some(now)) => {
-                let (before, now) = (before.policies(), now.policies());
+                let before = before.policies();
+                let now = now.policies();
                 let changes = text_of(&diff(before, now), MAX_TEXT);
                 LoadOutcome::Changed { before: before.version().to_owned(), changes }
             }
@@ -197,13 +199,16 @@ impl Installer {
     }
 
     pub(super) fn refuse(&self, by: LoadTrigger, report: &impl fmt::Display) {
-        match self.policies.snapshot().is_some() {
-            true => error!("policy change rejected; policies in force unchanged:\n{report}"),
-            false => error!("policies rejected; calls return UNAVAILABLE until valid policies are loaded:\n{report}"),
+        if self.policies.snapshot().is_some() {
+            error!("policy change rejected; policies in force unchanged:\n{report}")
+        } else {
+            error!("policies rejected; calls return UNAVAILABLE until valid policies are loaded:\n{report}")
         }
         self.metrics.policy_load(false);
-        let (report, version) = (report.to_string(), self.facts.policies().version);
-        let (at, outcome) = (jiff::Timestamp::now().to_string(), LoadOutcome::refused(&report));
+        let report = report.to_string();
+        let version = self.facts.policies().version;
+        let at = jiff::Timestamp::now().to_string();
+        let outcome = LoadOutcome::refused(&report);
         self.facts.record_rejection(report);
         self.facts.record_load(PolicyLoad { at, by, version, outcome });
     }

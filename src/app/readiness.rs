@@ -46,7 +46,8 @@ fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
 /// Mirrors the readiness of HTTP in the gRPC health service: once immediately, then on every
 /// change. Returns the task that does so, and a channel with the last state set.
 pub(super) async fn mirror(facts: &ProcessState, health: &Health) -> (JoinHandle<()>, watch::Receiver<bool>) {
-    let (mut readiness, health) = (facts.readiness(), health.clone());
+    let mut readiness = facts.readiness();
+    let health = health.clone();
     let is_ready = readiness.borrow_and_update().is_ready();
     health.set(is_ready).await;
     let (sender, is_serving) = watch::channel(is_ready);

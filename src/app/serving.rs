@@ -101,7 +101,8 @@ impl Serving {
         let ProcessParts { policies, stores, metrics, observation, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
         let limiter = limiter.with_recorder(observation.journal.recorder());
-        let (metrics, style) = (Arc::clone(metrics), self.answers.style.clone());
+        let metrics = Arc::clone(metrics);
+        let style = self.answers.style.clone();
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
         let service = service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
         let service = Arc::new(service.with_request_log(self.request_log.clone()));

@@ -142,7 +142,8 @@ impl Stores {
     /// of restarts, which may lose counters.
     pub(super) async fn poll_servers(self, service: Arc<WorkerService>) {
         let Some(store) = service.limiter().store().redis() else { return };
-        let (mut runs, mut replicas) = (HashMap::<String, String>::new(), HashSet::new());
+        let mut runs = HashMap::<String, String>::new();
+        let mut replicas = HashSet::new();
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -55,12 +55,15 @@ impl CounterArgs {
 }
 
 fn text(changed: &Changed) -> String {
-    let (before, after) = (&changed.before, &changed.after);
+    let before = &changed.before;
+    let after = &changed.after;
     let used = |state: &StateView| -> String {
         let used: Vec<_> = state.windows.iter().map(|window| window.used.to_string()).collect();
         used.join(" and ")
     };
-    let (domain, rule, key) = (escaped(&changed.domain), escaped(&changed.rule), escaped(&changed.key));
+    let domain = escaped(&changed.domain);
+    let rule = escaped(&changed.rule);
+    let key = escaped(&changed.key);
     let rows = [("before", before), ("after", after)];
     let rows = rows.map(|(word, state)| {
         let granted =

@@ -88,9 +88,10 @@ impl Hit {
             let response = client.should_rate_limit(request.clone()).await?;
             over |= response.overall_code == i32::from(Code::OverLimit);
             over |= response.statuses.iter().any(|status| self.is_used_up(status));
-            let text = match self.json {
-                true => format!("{}\n", escaped_json(&json::response_of(&response)?.to_string())),
-                false => self.text(&response),
+            let text = if self.json {
+                format!("{}\n", escaped_json(&json::response_of(&response)?.to_string()))
+            } else {
+                self.text(&response)
             };
             // Standard output is closed: no further requests are needed.
             if try_print(text).is_err() {

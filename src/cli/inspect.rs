@@ -81,25 +81,28 @@ fn grant(hits: u64, state: &StateView) -> (String, String) {
     let Some(current) = &state.grant else {
         return (format!("grant {hits} --for 10m"), format!("adds {hits} hits to the limit for 10 minutes"));
     };
-    let (all, left) = (hits.saturating_add(current.remaining), current.remaining);
+    let all = hits.saturating_add(current.remaining);
+    let left = current.remaining;
     let end = when(&current.until, &state.at);
     let at_ten = state.at.parse::<Timestamp>().ok().and_then(|at| at.checked_add(TEN_MINUTES).ok());
     let is_later = at_ten.zip(current.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
-    match is_later {
-        true => (
+    if is_later {
+        (
             format!("grant {all} --until {}", current.until),
             format!("adds {hits} hits to the {left} remaining of the current grant, until {end} as before"),
-        ),
-        false => (
+        )
+    } else {
+        (
             format!("grant {all} --for 10m"),
             format!("adds {hits} hits to the {left} remaining of the current grant, for 10 minutes from now"),
-        ),
+        )
     }
 }
 
 /// Returns the rows of the output, each with its name.
 fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
-    let (state, now) = (&view.state, &view.state.at);
+    let state = &view.state;
+    let now = &view.state.at;
     let mode = if view.is_shadow { " (shadow mode)" } else { "" };
     let mut rows = vec![
         ("counter", format!("{} in {}", view.key, view.domain)),
@@ -120,7 +123,8 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
         None if view.denials_missing.is_some() => rows.push(("denials", "none recorded".to_owned())),
         None => rows.push(("denials", "none recorded in the last 15 minutes".to_owned())),
         Some(denials) => {
-            let (first, last) = (when(&denials.first, now), when(&denials.last, now));
+            let first = when(&denials.first, now);
+            let last = when(&denials.last, now);
             let callers = match denials.recorded.as_slice() {
                 [] => String::new(),
                 recorded => format!("; recent callers: {}", recorded.join(" ")),

@@ -90,16 +90,14 @@ impl TopArgs {
     }
 
     async fn fetch(&self) -> Result<TopData, String> {
-        let (limit, minutes) = (self.lines.to_string(), self.minutes.to_string());
+        let limit = self.lines.to_string();
+        let minutes = self.minutes.to_string();
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));
         let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
         let top: Vec<_> = [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
         let status: ProcessStatus = self.server.get("status", &[]).await?;
         let rules = self.server.get("rules", &rules).await?;
-        let top = match status.journal.is_on {
-            true => self.server.get("top", &top).await?,
-            false => DenialsView::default(),
-        };
+        let top = if status.journal.is_on { self.server.get("top", &top).await? } else { DenialsView::default() };
         Ok(TopData { status, rules, top })
     }
 
@@ -125,9 +123,10 @@ impl TopArgs {
         if more > 0 {
             text.push_str(&format!("and {}\n", table::counted(more, "more rule")));
         }
-        text.push_str(&match status.journal.is_on {
-            true => format!("\nmost denied keys of the last {}\n", table::counted(self.minutes, "minute")),
-            false => "\ndenials are not recorded: --denial-journal is off\n".to_owned(),
+        text.push_str(&if status.journal.is_on {
+            format!("\nmost denied keys of the last {}\n", table::counted(self.minutes, "minute"))
+        } else {
+            "\ndenials are not recorded: --denial-journal is off\n".to_owned()
         });
         text.push_str(&missing_notice(top));
         text.push_str(&replicas_notice(top));

@@ -64,7 +64,8 @@ impl<S: Store> Rls<S> {
     ) -> Self {
         let latency = metrics.call_latency();
         let budget = large_request::budget_for(&bounds);
-        let (forbidden, invalid) = (LogThrottle::default(), LogThrottle::default());
+        let forbidden = LogThrottle::default();
+        let invalid = LogThrottle::default();
         Self {
             limiter,
             metrics,

@@ -150,7 +150,8 @@ fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
         note(&mut other, "q", user, at(minute) + Micros::from_secs(9));
     }
     let slices = [own.slices(), vec![received(&other, 1).0, received(&other, 2).0]];
-    let (together, as_pages) = (RecentDenials::of(slices, at(15)), read(&[&own, &other], at(15)));
+    let together = RecentDenials::of(slices, at(15));
+    let as_pages = read(&[&own, &other], at(15));
     for span in [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }] {
         assert_eq!(together.find(&span), as_pages.find(&span));
     }

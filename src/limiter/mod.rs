@@ -100,7 +100,8 @@ impl InForce {
     /// Creates an instance without policies.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
-        let (live, candidates) = (ArcSwapOption::empty(), Mutex::default());
+        let live = ArcSwapOption::empty();
+        let candidates = Mutex::default();
         Arc::new(Self { live, candidates, metrics, generations: AtomicU64::new(0) })
     }
 
@@ -298,7 +299,8 @@ impl<S: Store> Limiter<S> {
 
     /// Counts a request that is admitted only because of global shadow mode.
     fn count_shadow(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
-        if let (true, Some(stats)) = (self.modes.shadow, self.policies.metrics.stats())
+        if self.modes.shadow
+            && let Some(stats) = self.policies.metrics.stats()
             && combine(Prior::Open, verdicts(checks, outcomes)) == Overall::Denied
         {
             stats.service.global_shadow_mode.add(1);

@@ -141,10 +141,8 @@ impl Collector {
         }
         let endpoint = Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
         let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
-        let endpoint = match self.endpoint.starts_with("https://") {
-            true => ClientTls::default().on(endpoint)?,
-            false => endpoint,
-        };
+        let endpoint =
+            if self.endpoint.starts_with("https://") { ClientTls::default().on(endpoint)? } else { endpoint };
         Ok(Exporter::Grpc(TraceServiceClient::new(endpoint.connect_lazy())))
     }
 }

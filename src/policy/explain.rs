@@ -54,7 +54,8 @@ fn write_match<'p>(
 }
 
 fn write_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Entry<'_>) -> fmt::Result {
-    let (key, value) = (String::from_utf8_lossy(entry.key), String::from_utf8_lossy(entry.value));
+    let key = String::from_utf8_lossy(entry.key);
+    let value = String::from_utf8_lossy(entry.value);
     writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
     let taken = step.taken.map(|(taken, _)| taken);
     let yes_or_no = |matched| if matched { "yes" } else { "no" };

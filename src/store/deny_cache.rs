@@ -136,7 +136,8 @@ impl DenialTable {
         {
             return;
         }
-        let (key, amounts) = (check.key.into(), amounts_of(check.limit));
+        let key = check.key.into();
+        let amounts = amounts_of(check.limit);
         let until = asked.checked_add(wait).unwrap_or(asked);
         *place = Some(CachedDenial { key, hits, amounts, asked, until, report: outcome.report, answered });
     }
@@ -209,7 +210,8 @@ impl<S: Store> DenyCache<S> {
         if owed.is_empty() {
             return;
         }
-        let (store, count) = (Arc::clone(&self.store), u64::try_from(owed.len()).unwrap_or(u64::MAX));
+        let store = Arc::clone(&self.store);
+        let count = u64::try_from(owed.len()).unwrap_or(u64::MAX);
         let begun = self.owed.spawn(async move {
             let checks: Few<Check<'_>> = owed.iter().map(OwnedCheck::check).collect();
             // The store layer that writes them counts the results.
@@ -257,9 +259,10 @@ impl<S: Store> DenyCache<S> {
         let is_denied = combine(prior, verdicts) == Overall::Denied;
         let rest: Few<Check<'_>> =
             checks.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(check, _)| *check).collect();
-        let answers = match rest.is_empty() {
-            true => Outcomes::new(),
-            false => self.store.decide(&rest, if is_denied { Prior::Denied } else { prior }, deadline).await,
+        let answers = if rest.is_empty() {
+            Outcomes::new()
+        } else {
+            self.store.decide(&rest, if is_denied { Prior::Denied } else { prior }, deadline).await
         };
         self.denials.learn_all(&rest, &answers, asked);
         let mut answers = answers.into_iter();

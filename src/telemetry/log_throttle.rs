@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn the_first_is_told_at_once_and_then_what_came_together() {
-        let (throttle, at) = (LogThrottle::default(), Duration::from_millis);
+        let throttle = LogThrottle::default();
+        let at = Duration::from_millis;
         assert_eq!(throttle.due_after(at(0)), Some(1));
         assert_eq!(throttle.due_after(at(1)), None);
         assert_eq!(throttle.due_after(at(9_999)), None);
@@ -66,7 +67,8 @@ mod tests {
 
     #[test]
     fn a_few_are_told_at_once_and_then_one_in_a_while() {
-        let (throttle, at) = (LogThrottle::new(Duration::from_secs(1), 3), Duration::from_millis);
+        let throttle = LogThrottle::new(Duration::from_secs(1), 3);
+        let at = Duration::from_millis;
         let told = |ms: u64| throttle.due_after(at(ms));
         assert_eq!([told(0), told(1), told(2), told(3)], [Some(1), Some(1), Some(1), None]);
         assert_eq!([told(999), told(1_000), told(1_001)], [None, Some(3), None]);

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn frames_that_carry_nothing_cost_more() {
-        let (begun, mut sent) = (Instant::now(), 0);
+        let begun = Instant::now();
+        let mut sent = 0;
         let mut abuse = AbuseCounters::new(begun);
         while abuse.record_empty(begun).is_ok() {
             sent += 1;

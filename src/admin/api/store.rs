@@ -98,7 +98,8 @@ impl ServerStatus {
 /// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
-    let (unready, lost) = (api.facts.not_ready_reason(), api.journal.lost());
+    let unready = api.facts.not_ready_reason();
+    let lost = api.journal.lost();
     let refused = api.facts.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
     let servers = api.operations.servers();
     let mut degraded: Vec<String> = unready.map(|reason| reason.trim().to_owned()).into_iter().collect();

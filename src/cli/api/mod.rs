@@ -132,13 +132,12 @@ impl ServerArgs {
         let stream = TcpStream::connect(address).await;
         let stream =
             stream.map_err(|error| failed(&format!("{error}; set the address with --admin URL or TOLLGATE_ADMIN")))?;
-        match is_tls {
-            false => exchange(stream, request).await,
-            true => {
-                let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
-                exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request).await
-            }
-        }
+        (if is_tls {
+            let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
+            exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request).await
+        } else {
+            exchange(stream, request).await
+        })
         .map_err(|error| failed(&error))
     }
 

@@ -43,7 +43,8 @@ impl SpanArgs {
         if let Some(early) = until.filter(|until| *until < oldest(now)) {
             // A minute is named by its start.
             let early = self.at.unwrap_or(early);
-            let (when, ago) = (moment(early, now), length(now.duration_since(early)));
+            let when = moment(early, now);
+            let ago = length(now.duration_since(early));
             return Err(format!("{when} is {ago} ago; {kept} (now {})", moment(now, now)));
         }
         if let Some((since, until)) = since.zip(until).filter(|(since, until)| since > until) {

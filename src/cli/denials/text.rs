@@ -72,7 +72,8 @@ fn next(shown: &[DenialView], flags: &str) -> String {
     if first.is_ban {
         return format!("rule `{rule}` is a ban and has no counter: only a policy change can admit these requests\n");
     }
-    let (domain, key) = (quoted(&first.domain), quoted(&first.key));
+    let domain = quoted(&first.domain);
+    let key = quoted(&first.key);
     let key = if is_hashed(&first.key) { "KEY=VALUE,...  (with the original values, not their hashes)" } else { &key };
     let counter = if shown.len() > 1 { "one of these counters" } else { "the counter" };
     format!("to see who used up {counter}, and how to admit requests:\n  tollgate inspect{flags} {domain} {key}\n")

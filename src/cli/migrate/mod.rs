@@ -159,7 +159,9 @@ impl Migrate {
         settings: Option<&PolicySettings>,
     ) -> Result<MigratedPolicies, String> {
         let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
-        if let (Some(plane), true) = (plane, self.policy.is_empty()) {
+        if let Some(plane) = plane
+            && self.policy.is_empty()
+        {
             return Ok(MigratedPolicies::ControlPlane(deployment.reference_of(plane).unwrap_or(plane).to_owned()));
         }
         let Some(settings) = settings else {

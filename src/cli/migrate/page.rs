@@ -130,7 +130,8 @@ impl Page<'_> {
             }
             MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
-                let (files, rules) = (count(files.len(), "file"), count(loaded.policies.rules().count(), "rule"));
+                let files = count(files.len(), "file");
+                let rules = count(loaded.policies.rules().count(), "rule");
                 writeln!(f, "\nPolicies: {files} from {from}, {rules}, {}", count(limits, "limit"))?;
                 line(f, "unchanged", "all rules and limits")?;
                 if let Some(plane) = unused_plane {
@@ -171,7 +172,8 @@ impl Page<'_> {
             return Ok(());
         };
         writeln!(f, "\nGained with one line in a policy")?;
-        let (name, twice) = (format!("{} {}", rule.domain(), rule.path()), u64::from(window.limit()).saturating_mul(2));
+        let name = format!("{} {}", rule.domain(), rule.path());
+        let twice = u64::from(window.limit()).saturating_mul(2);
         let text = format!(
             "defaults: {{algorithm: sliding_window}} admits at most {window} at any time; a fixed window admits up to \
              {twice} around its end ({name})"

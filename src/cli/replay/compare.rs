@@ -29,7 +29,8 @@ pub(super) async fn print(
     first: &DryRun,
     second: Option<&DryRun>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let (mut comparison, mut skipped) = (Comparison::new(second.is_some()), SkippedLines::default());
+    let mut comparison = Comparison::new(second.is_some());
+    let mut skipped = SkippedLines::default();
     let mut without_request = 0u64;
     while let Some(line) = lines.next()? {
         match decide(line, format, first, second, &mut comparison).await {

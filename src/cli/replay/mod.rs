@@ -170,12 +170,11 @@ impl NonEmptyLines<Box<dyn BufRead>> {
     /// The file cannot be opened.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let name = path.display().to_string();
-        let input: Box<dyn BufRead> = match path.as_os_str() == "-" {
-            true => Box::new(io::stdin().lock()),
-            false => {
-                let open = std::fs::File::open(path);
-                Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
-            }
+        let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+            Box::new(io::stdin().lock())
+        } else {
+            let open = std::fs::File::open(path);
+            Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
         };
         Ok(Self { input, name, number: 0, line: Vec::new() })
     }

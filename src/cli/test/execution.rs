@@ -82,7 +82,8 @@ impl PendingTest<'_> {
     fn explain(&self, pairs: &[(String, String)]) -> String {
         let flags = self.policies.iter().map(|path| format!("--policy {} ", path.display()));
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let (flags, pairs) = (flags.collect::<String>(), pairs.join(","));
+        let flags = flags.collect::<String>();
+        let pairs = pairs.join(",");
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
         let pairs = if pairs.chars().all(is_plain) { pairs } else { format!("'{}'", pairs.replace('\'', r"'\''")) };
         format!("tollgate explain {flags}{} {pairs}", self.domain)
@@ -98,7 +99,8 @@ fn descriptor<'s>(pairs: &'s [(String, String)], step: &TestStep) -> Descriptor<
 /// Returns the first mismatch of a decision, with the index of its descriptor. Unless `is_last`,
 /// only the code is compared.
 fn mismatch(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
-    let (statuses, code) = (decision.statuses(), Code::of(decision.is_over_limit()));
+    let statuses = decision.statuses();
+    let code = Code::of(decision.is_over_limit());
     if code != step.expected.code {
         let denying = statuses.iter().position(Status::is_over_limit).unwrap_or_default();
         let details = statuses.get(denying).map_or(String::new(), details);

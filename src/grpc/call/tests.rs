@@ -197,9 +197,10 @@ fn a_compressed_message_is_answered_like_any_other() {
         let answers = [true, false].map(|by_tonic| {
             let context = context(AnswerStyle::default(), DomainRights::All);
             let exchange = Exchange { request: body.clone(), answer: Vec::new() };
-            parts(match by_tonic {
-                true => ready(answer_by_tonic(context, head.clone(), exchange)),
-                false => ready(answer(context, head.clone(), exchange)),
+            parts(if by_tonic {
+                ready(answer_by_tonic(context, head.clone(), exchange))
+            } else {
+                ready(answer(context, head.clone(), exchange))
             })
         });
         assert_eq!(answers[0], answers[1]);

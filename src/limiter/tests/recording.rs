@@ -22,7 +22,8 @@ fn noted(journal: &Journal) -> Vec<(String, String, [u64; 3])> {
 
 #[test]
 fn denials_are_taken_down_with_whether_the_request_passed() {
-    let (mut bench, journal) = (bench(RULES), Journal::new(1 << 20, 1));
+    let mut bench = bench(RULES);
+    let journal = Journal::new(1 << 20, 1);
     bench.limiter = bench.limiter.with_recorder(journal.recorder());
     assert_eq!(bench.ask(&[hits("a=1", Hits::Charge(3)), take("a=2")]), "OVER: OVER 0");
     assert_eq!(bench.ask(&[take("s=1"), take("q=1"), take("r=1")]), "OK: 0 OVER 8");

@@ -32,7 +32,10 @@ pub(super) fn give(
         report(warning.note(why).note(way));
     }
     let written = layers.option(|options| &options.lease).filter(|option| option.own);
-    if let (Some(written), Some(lease), Imposes::Limit(limit)) = (written, &terms.lease, &terms.imposes) {
+    if let Some(written) = written
+        && let Some(lease) = &terms.lease
+        && let Imposes::Limit(limit) = &terms.imposes
+    {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
         of_lease(written.span, lease, limit, is_vote).into_iter().for_each(report);
     }
@@ -47,7 +50,8 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
         return Some(useless.note("a ban (`requests_per_unit: 0`) has no hits to lease"));
     }
     if lease.of(limit).largest(limit).is_none() {
-        let (most, wanted) = (limit.at_once(), lease.of(limit).hits);
+        let most = limit.at_once();
+        let wanted = lease.of(limit).hits;
         let why = format!("a lease has at least {LEAST} hits and at most 1/{NEAR} of the remaining hits");
         let found = format!("the size of this lease is {wanted}, and at most {most} hits remain");
         return Some(useless.note(why).note(found));

@@ -39,7 +39,9 @@ pub(super) struct CompiledLimit {
 
 impl Default for CompiledLimit {
     fn default() -> Self {
-        let (name, record, hashes_values) = (None, Box::default(), false);
+        let name = None;
+        let record = Box::default();
+        let hashes_values = false;
         let inherits_override = false;
         Self { imposes: Imposes::Nothing, algorithm: "", inherits_override, name, record, hashes_values, lease: None }
     }
@@ -328,7 +330,9 @@ impl<'w> LimitCompiler<'w, '_> {
             }
             Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => None,
         };
-        if let (Some(reason), true) = (reason, option.own) {
+        if let Some(reason) = reason
+            && option.own
+        {
             self.error(option.span, format!("`override: inherit` is not possible: {reason}"), "remove `override`");
         }
         reason.is_none()
@@ -345,7 +349,8 @@ impl<'w> LimitCompiler<'w, '_> {
 
     fn lease(&mut self) -> Option<RuleLease> {
         let written = self.resolver.any(|options| &options.lease)?.value;
-        let (size, ttl) = (written.size.as_ref()?, written.ttl.as_ref()?);
+        let size = written.size.as_ref()?;
+        let ttl = written.ttl.as_ref()?;
         let good_size = units::lease_size(&size.value);
         if good_size.is_none() {
             let message = format!("invalid lease size `{}`", shown(&size.value));

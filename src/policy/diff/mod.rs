@@ -93,7 +93,8 @@ type RulePosition<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
 /// Compares two policy sets. Returns the differences by domain, then in the order in which the
 /// rules are written; removed rules come last.
 pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
-    let (before, after) = (placed(old), placed(new));
+    let before = placed(old);
+    let after = placed(new);
     let old_rules: HashMap<_, _> = before.iter().map(|rule| (rule.position(), rule)).collect();
     let new_rules: HashMap<_, _> = after.iter().map(|rule| (rule.position(), rule)).collect();
     let mut gone: HashMap<_, Vec<_>> = HashMap::new();

@@ -208,7 +208,8 @@ impl DocumentReader<'_> {
         let limit = self.section(fields, "rate_limit", DocumentLevel::Limit).map(|found| self.limit(&found));
         let candidate = self.section(fields, "candidate", DocumentLevel::Candidate).map(|found| self.limit(&found));
         let switches = self.switches(fields);
-        let (metadata, layer) = (self.metadata(fields), self.options_in_metadata(fields));
+        let metadata = self.metadata(fields);
+        let layer = self.options_in_metadata(fields);
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
         Some(WrittenRule { key: key?, value, limit, candidate, switches, metadata, layer, children })
     }

@@ -194,9 +194,10 @@ fn stats(reader: &mut VariableReader<'_>) {
         rewrites(reader);
     }
     for (name, value) in reader.map("EXTRA_TAGS") {
-        match name.is_empty() || value.is_empty() {
-            true => reader.note("EXTRA_TAGS", &format!("`{name}:{value}` is ignored: a tag needs a name and a value")),
-            false => reader.put("--stats-tag", format!("{name}={value}")),
+        if name.is_empty() || value.is_empty() {
+            reader.note("EXTRA_TAGS", &format!("`{name}:{value}` is ignored: a tag needs a name and a value"))
+        } else {
+            reader.put("--stats-tag", format!("{name}={value}"))
         }
     }
     if reader.boolean("USE_PROMETHEUS") {
@@ -216,9 +217,10 @@ fn rewrites(reader: &mut VariableReader<'_>) {
         let name = |part| format!("DOG_STATSD_MOGRIFIER_{rewrite}_{part}");
         let value = |part| reader.variables.get(&name(part)).cloned().unwrap_or_default();
         let values = ["PATTERN", "NAME", "TAGS"].map(value);
-        match values.first().is_some_and(String::is_empty) {
-            true => reader.problem(&name("PATTERN"), "must be set, since USE_DOG_STATSD_MOGRIFIERS lists it"),
-            false => reader.translation.flags.push(Flag { name: "--statsd-rewrite", values: values.into() }),
+        if values.first().is_some_and(String::is_empty) {
+            reader.problem(&name("PATTERN"), "must be set, since USE_DOG_STATSD_MOGRIFIERS lists it")
+        } else {
+            reader.translation.flags.push(Flag { name: "--statsd-rewrite", values: values.into() })
         }
     }
 }

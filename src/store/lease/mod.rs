@@ -121,7 +121,9 @@ impl<S: Lender> Leases<S> {
         let remaining = &mut taken.outcome.report.remaining;
         *remaining = remaining.saturating_add(hits.into());
         if !taken.block.put_back(hits.into()) {
-            let (table, block, owned) = (Arc::clone(&self.table), Arc::clone(&taken.block), OwnedCheck::of(check));
+            let table = Arc::clone(&self.table);
+            let block = Arc::clone(&taken.block);
+            let owned = OwnedCheck::of(check);
             let begun = self.under_way.spawn(async move { table.give_back(&owned, &block, hits.into()).await });
             if !begun {
                 self.table.metrics.leases.lost.inc_by(hits.into());
@@ -145,7 +147,9 @@ impl<S: Lender> LeaseTable<S> {
         let receipt = lent.as_ref().ok().and_then(|lent| lent.receipt);
         let block = receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, asked..Instant::now(), ttl)));
         let is_held = self.book.lock().answered(&wanted, lent.as_ref(), block.as_ref());
-        if let (Err(StoreError::Late | StoreError::Lost), Hits::Charge(hits)) = (&lent, wanted.hits) {
+        if let Err(StoreError::Late | StoreError::Lost) = &lent
+            && let Hits::Charge(hits) = wanted.hits
+        {
             self.metrics.leases.lost.inc_by(hits.into());
         }
         let Some(block) = block else { return };
@@ -170,7 +174,9 @@ impl<S: Lender> LeaseTable<S> {
         if hits == 0 || block.is_gone(Instant::now()) {
             return;
         }
-        let (check, receipt, deadline) = (check.check(), block.receipt(hits), within(PATIENCE));
+        let check = check.check();
+        let receipt = block.receipt(hits);
+        let deadline = within(PATIENCE);
         if until_sent(deadline, || self.store.take_back(&check, receipt, deadline)).await.is_err() {
             self.metrics.leases.lost.inc_by(hits);
         }

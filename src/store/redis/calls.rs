@@ -81,7 +81,8 @@ impl Core {
     /// Stores the offset of the servers' clock from this process's. With an offset of a day or
     /// more, each request about a calendar would otherwise be sent twice.
     fn set_now(&self, servers: Timestamp) {
-        let (servers, own) = (servers.as_micros(), SystemClock.now().as_micros());
+        let servers = servers.as_micros();
+        let own = SystemClock.now().as_micros();
         let ahead = i128::from(servers).saturating_sub(i128::from(own));
         self.clock_ahead_us.store(i64::try_from(ahead).unwrap_or_default(), Ordering::Relaxed);
     }
@@ -178,7 +179,8 @@ impl Core {
         first: Reply,
         deadline: Instant,
     ) -> Reply {
-        let (mut first, mut again) = (Some(first), AGAIN);
+        let mut first = Some(first);
+        let mut again = AGAIN;
         let mut instants: Few<Timestamp> = Few::new();
         for _ in 0..ATTEMPTS {
             let reply = match first.take() {

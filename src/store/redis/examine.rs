@@ -124,13 +124,14 @@ impl ServerFindings<'_> {
         let mut numbers = version.split('.').filter_map(|number| number.parse::<u32>().ok());
         let is_old = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) < OLDEST;
         let (major, minor) = OLDEST;
-        match is_old {
-            true => self.add(
+        if is_old {
+            self.add(
                 "version",
                 Grade::Warning,
                 format!("{name} {version}, older than the oldest tested version {major}.{minor}"),
-            ),
-            false => self.add("version", Grade::Good, format!("{name} {version}")),
+            )
+        } else {
+            self.add("version", Grade::Good, format!("{name} {version}"))
         }
     }
 
@@ -204,9 +205,10 @@ impl ServerFindings<'_> {
         if !core.by_slot {
             return self.add("keys", Grade::Good, "all keys are on this server");
         }
-        let text = match self.node.refuses_foreign_keys() {
-            true => "one call covers all slots of the server",
-            false => "each slot takes a separate call: there is one server, or it does not refuse foreign keys",
+        let text = if self.node.refuses_foreign_keys() {
+            "one call covers all slots of the server"
+        } else {
+            "each slot takes a separate call: there is one server, or it does not refuse foreign keys"
         };
         self.add("keys", Grade::Good, text);
     }

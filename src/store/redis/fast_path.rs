@@ -159,7 +159,9 @@ impl ScriptRequest {
 
     /// Appends the parameters of a rate.
     fn rate(&mut self, algorithm: &Gcra, window: &Window, hits: u32) {
-        let (constants, burst, limit) = (algorithm.constants(), algorithm.burst(), u64::from(window.limit()));
+        let constants = algorithm.constants();
+        let burst = algorithm.burst();
+        let limit = u64::from(window.limit());
         let Backlog { whole, part } = constants.one;
         let of_hits = algorithm.cost(hits.into());
         self.put(limit, 4);

@@ -197,7 +197,8 @@ impl RedisStore {
         for core in self.cores() {
             loop {
                 let masters = core.routes.masters();
-                let (one, tried) = (|node: &Arc<Node>| node.is_connected(), |node: &Arc<Node>| node.is_tried());
+                let one = |node: &Arc<Node>| node.is_connected();
+                let tried = |node: &Arc<Node>| node.is_tried();
                 if masters.iter().any(one) && masters.iter().all(tried) {
                     break;
                 }

@@ -192,7 +192,8 @@ impl Node {
 
     /// Sends one command that does not belong to a request.
     pub(super) async fn call(&self, command: &Cmd, deadline: Instant) -> Result<Value, CallFailure> {
-        let (link, begun) = (self.link(deadline).await?, Instant::now());
+        let link = self.link(deadline).await?;
+        let begun = Instant::now();
         let mut handle = link.handle();
         let Ok(answer) = timeout_at(deadline, handle.req_packed_command(command)).await else {
             self.record_timeout(begun);
@@ -342,7 +343,8 @@ impl Node {
 async fn keep(node: Weak<Node>, connector: Connector) {
     let address = connector.address.to_string();
     // The last error that was logged: it is logged again only if it changes.
-    let (mut wait, mut complaint) = (FIRST_WAIT, None);
+    let mut wait = FIRST_WAIT;
+    let mut complaint = None;
     while node.strong_count() > 0 {
         match connector.connect().await {
             Ok(link) => {

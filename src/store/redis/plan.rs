@@ -34,7 +34,8 @@ impl Group {
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Vec<Group> {
     let place = |(number, check): (usize, &Check<'_>)| {
         let own = of_a_second.filter(|_| check.limit.is_of_a_second());
-        let (per_second, core) = (own.is_some(), own.unwrap_or(core));
+        let per_second = own.is_some();
+        let core = own.unwrap_or(core);
         // Behind a proxy that shards keys, checks of one key are sorted next to each other.
         let key = if core.is_sharded() { check.key.hash() } else { 0 };
         (per_second, core.slot(&check.key), key, number)

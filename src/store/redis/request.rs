@@ -105,8 +105,10 @@ impl RedisStore {
         question: ScriptRequest,
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
-        let (core, question) = (Arc::clone(self.core_of(group)), Arc::new(question));
-        let (slot, charges) = (group.slot, group.charges(checks));
+        let core = Arc::clone(self.core_of(group));
+        let question = Arc::new(question);
+        let slot = group.slot;
+        let charges = group.charges(checks);
         async move { core.ask_to_charge(slot, question, charges, deadline).await }
     }
 
@@ -162,7 +164,8 @@ impl RedisStore {
         let of_them = numbers.iter().filter_map(|number| checks.get(*number));
         let of_them: Few<Check<'_>> = of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
         for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior)) {
-            if let (Some(place), Ok(outcome)) = (judged.get_mut(*number), outcome)
+            if let Some(place) = judged.get_mut(*number)
+                && let Ok(outcome) = outcome
                 && let Some(Err(error)) = place.replace(Ok(outcome))
             {
                 // Outcomes no longer show this error.
@@ -221,7 +224,8 @@ impl PendingRequest<'_> {
 
     /// Returns the context of the next round of calls; `more` if another round follows.
     fn context(&self, groups: &[Group], more: bool) -> Context {
-        let (checks, judged) = (self.checks, &self.progress.judged);
+        let checks = self.checks;
+        let judged = &self.progress.judged;
         // The only call of the last round decides the request, unless a vote has passed, or this
         // process decides a check after it.
         let is_partial = more
@@ -238,7 +242,8 @@ impl PendingRequest<'_> {
         let is_local = |check: &Check<'_>| check.limit.on_store_error() == OnStoreError::Local;
         let may_fall_back = context.has_fallback && self.checks.iter().any(is_local);
         self.progress.is_decided_there = !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
-        let (store, checks) = (self.store, self.checks);
+        let store = self.store;
+        let checks = self.checks;
         let in_general = |group: Group| {
             let reply = store.ask_group(checks, &group, context, deadline);
             SlotCall { group, reply: maybe_done(reply.boxed()) }
