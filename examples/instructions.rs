@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-//!     target/smoke/examples/instructions one 10000
+//!     target/release/examples/instructions one 10000
 //! ```
 //!
 //! The difference of two runs excludes the start-up. `tests/speed.rs` runs this and has the bounds.

@@ -3,14 +3,14 @@
 //!
 //! Margins are wide, since other tests run at the same time: a factor of two is detected, ten
 //! percent are not. `cargo bench --bench compare` on an idle machine gives exact figures. Both are
-//! built with `[profile.smoke]`, by `tests/run` beforehand.
+//! built with `[profile.release]`, by `tests/run` beforehand.
 
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::support::load::alone;
-use crate::support::smoke::{artifact, smoke};
+use crate::support::release::{artifact, release};
 
 /// Upper bounds: the case and the figure of `benches/compare`, and the maximum.
 const MOST: [(&str, &str, f64); 5] = [
@@ -60,7 +60,7 @@ fn tollgate_stays_near_the_ceiling() {
 /// Returns the figures that exceed their bounds.
 fn compare(cases: &[&str]) -> Vec<String> {
     let few = ["--json", "--rounds", "3", "--seconds", "0.7"];
-    let told = smoke(&["bench", "--bench", "compare", "--"], &[cases, &few].concat());
+    let told = release(&["bench", "--bench", "compare", "--"], &[cases, &few].concat());
     let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(told.len(), cases.len(), "{told:?}");
     let mut exceeded = Vec::new();
@@ -80,7 +80,7 @@ fn compare(cases: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_decision_takes_no_more_instructions_than_it_did() {
-    smoke(&["build", "--example", "instructions"], &[]);
+    release(&["build", "--example", "instructions"], &[]);
     let mut exceeded = Vec::new();
     for (subject, most, decisions) in MOST_INSTRUCTIONS {
         let [few, many] = decisions.map(|count| instructions(subject, count));

@@ -14,6 +14,7 @@
 //! subtracts whole microseconds and needs no division.
 
 use super::Receipt;
+use super::parameter::{Parameter, Parameters};
 use super::quota::{MAX_HITS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
 
@@ -144,6 +145,12 @@ impl Gcra {
     /// Returns the maximum number of hits past the limit.
     pub fn max_debt(&self) -> u64 {
         self.max_debt
+    }
+
+    pub(super) fn parameters(&self) -> Parameters {
+        let burst = Parameter::amount("burst", self.burst.into());
+        let max_debt = Parameter::amount("max_debt", self.max_debt);
+        [Some(burst), Some(max_debt)]
     }
 
     /// Returns the constants for a script.

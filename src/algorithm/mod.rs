@@ -5,6 +5,7 @@
 //! | file | contents |
 //! |---|---|
 //! | [`time`] | instants and durations in microseconds |
+//! | [`parameter`] | what else an algorithm is configured with |
 //! | [`quota`] | windows, their bounds, and the choice of the binding window |
 //! | [`calendar`] | windows that begin at local midnight |
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each |
@@ -25,6 +26,8 @@ pub mod judge;
 #[cfg(test)]
 mod laws;
 pub mod lease;
+mod mode;
+pub mod parameter;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -37,10 +40,13 @@ use std::num::NonZeroU32;
 use amend::Extended;
 use fixed_window::FixedWindow;
 use gcra::Gcra;
+use parameter::Parameter;
 use quota::{QuotaError, Report, Window};
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
 use time::{Micros, Timestamp};
+
+pub use self::mode::{Charge, OnStoreError};
 
 /// The counting algorithm of a limit, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,33 +56,6 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
     Gcra(Gcra),
-}
-
-/// The condition under which the hits of a request are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Charge {
-    /// If the whole request is admitted and this limit allows it: denied requests cost nothing.
-    Admitted,
-    /// If the request is admitted, or if this limit itself denies the hits.
-    Blamed,
-    /// Always: a client that keeps retrying stays denied.
-    Always,
-    /// Always, and a peek passes only if one more hit fits: for costs known after the response.
-    Afterwards,
-}
-
-/// The failure mode of a limit: its decision if the store cannot decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnStoreError {
-    /// Fails the call, so that the caller's own failure mode decides.
-    #[default]
-    Error,
-    /// Returns OK without the remaining hits.
-    Allow,
-    /// Returns OVER_LIMIT.
-    Deny,
-    /// Decides in this process alone, by its share of the limit.
-    Local,
 }
 
 /// The limit of a rule: an algorithm with its parameters, a charge mode, and a failure mode.
@@ -349,6 +328,16 @@ impl Algorithm {
             Self::SlidingLog(algorithm) => algorithm.windows(),
             Self::Gcra(algorithm) => algorithm.windows(),
         }
+    }
+
+    /// Returns the parameters besides the windows, shape first.
+    pub fn parameters(&self) -> impl Iterator<Item = Parameter> {
+        let parameters = match self {
+            Self::FixedWindow(_) | Self::SlidingLog(_) => [None, None],
+            Self::SlidingWindow(algorithm) => algorithm.parameters(),
+            Self::Gcra(algorithm) => algorithm.parameters(),
+        };
+        parameters.into_iter().flatten()
     }
 }
 

@@ -9,6 +9,7 @@
 //! Example, L = 3 per minute, B = 6 (b = 10 s): hits at 0:05, 0:15 and 0:25 are admitted; at 0:30
 //! the next one is denied. It is admitted when bucket 0 expires, at (0 + 6 + 1) * 10 s = 1:10.
 
+use super::parameter::{Parameter, ParameterValue, Parameters};
 use super::quota::{MAX_BUCKETS, MAX_HITS, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
 use super::{Receipt, growth_of};
@@ -21,6 +22,16 @@ pub enum Estimate {
     Strict,
     /// The part that is still in the period: closer to the limit, sometimes above it.
     Weighted,
+}
+
+impl Estimate {
+    /// Returns the word of policies.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Weighted => "weighted",
+        }
+    }
 }
 
 /// The parameters: one or more windows, all of which must allow the hits.
@@ -104,6 +115,12 @@ impl SlidingWindow {
 
     pub(super) fn windows(&self) -> &[Window] {
         &self.windows
+    }
+
+    pub(super) fn parameters(&self) -> Parameters {
+        let buckets = ParameterValue::Number(self.buckets.into());
+        let estimate = ParameterValue::Word(self.estimate.word());
+        [Some(Parameter::shape("buckets", buckets)), Some(Parameter::shape("estimate", estimate))]
     }
 
     pub(super) fn unused(&self) -> State {

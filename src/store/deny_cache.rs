@@ -20,7 +20,7 @@
 //! counter (an inheriting override, a changed policy), and to an operator who inspects the counter.
 //! If the limit records callers, these hits are written in the background.
 
-use std::hash::{BuildHasher as _, Hasher as _};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -339,14 +339,7 @@ fn is_vote(check: &Check<'_>) -> bool {
 fn amounts_of(limit: &Limit) -> u64 {
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
     limit.windows().iter().for_each(|window| hasher.write_u32(window.limit()));
-    match limit.algorithm() {
-        Algorithm::Gcra(gcra) => {
-            hasher.write_u32(gcra.burst());
-            hasher.write_u64(gcra.max_debt());
-        }
-        // All of their amounts are in the windows.
-        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
-    }
+    limit.algorithm().parameters().for_each(|parameter| parameter.value.hash(&mut hasher));
     hasher.finish()
 }
 

@@ -6,8 +6,8 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::algorithm::sliding_window::Estimate;
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::Limit;
+use crate::algorithm::parameter::ParameterKind;
 use crate::descriptor::Identity;
 use crate::policy::document::{step, written};
 use crate::policy::rule::{Imposes, LeaseSize, Rule, RuleModes};
@@ -89,17 +89,8 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
         shape.push(calendar.map_or(String::new(), |calendar| calendar.unit().word().to_owned()));
         shape.push(calendar.map_or(String::new(), |calendar| calendar.zone_name().to_owned()));
     }
-    match limit.algorithm() {
-        Algorithm::SlidingWindow(window) => {
-            let estimate = match window.estimate() {
-                Estimate::Strict => "strict",
-                Estimate::Weighted => "weighted",
-            };
-            shape.extend([window.buckets().to_string(), estimate.to_owned()]);
-        }
-        // The name and the windows are their whole shape.
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {}
-    }
+    let parameters = limit.algorithm().parameters().filter(|parameter| parameter.kind == ParameterKind::Shape);
+    shape.extend(parameters.map(|parameter| parameter.value.to_string()));
     shape
 }
 
@@ -173,10 +164,10 @@ impl Version {
 
     fn amounts(&mut self, limit: &Limit) {
         self.list(limit.windows().iter().map(|window| window.limit().to_string()));
-        match limit.algorithm() {
-            Algorithm::Gcra(gcra) => self.add(&format!("{}/{}", gcra.burst(), gcra.max_debt())),
-            // They have no amounts besides those of the windows.
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
+        let parameters = limit.algorithm().parameters().filter(|parameter| parameter.kind == ParameterKind::Amount);
+        let amounts: Vec<_> = parameters.map(|parameter| parameter.value.to_string()).collect();
+        if !amounts.is_empty() {
+            self.add(&amounts.join("/"));
         }
         self.add(written::word_of(&written::CHARGES, &limit.charge_mode()));
         self.add(written::word_of(&written::ON_STORE_ERROR, &limit.on_store_error()));

@@ -1,9 +1,9 @@
 //! The only list of the settings in which two rules at one path can differ, under their names in a
 //! policy.
 
+use crate::algorithm::Limit;
 use crate::algorithm::quota::Window;
-use crate::algorithm::{Algorithm, Limit};
-use crate::policy::document::written::{CHARGES, ESTIMATES, ON_STORE_ERROR, word_of};
+use crate::policy::document::written::{CHARGES, ON_STORE_ERROR, word_of};
 use crate::policy::rule::{Imposes, LeaseSize, Rule};
 
 /// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
@@ -63,16 +63,8 @@ pub(super) fn limit_of(rule: &Rule) -> String {
 fn of_limit(limit: &Limit, algorithm: &str, add: &mut impl FnMut(&'static str, Option<String>)) {
     add("limit", Some(amounts(limit)));
     add("algorithm", Some(algorithm.to_owned()));
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) => {}
-        Algorithm::SlidingWindow(window) => {
-            add("buckets", Some(window.buckets().to_string()));
-            add("estimate", Some(word_of(&ESTIMATES, &window.estimate()).to_owned()));
-        }
-        Algorithm::Gcra(gcra) => {
-            add("burst", Some(gcra.burst().to_string()));
-            add("max_debt", Some(gcra.max_debt().to_string()));
-        }
+    for parameter in limit.algorithm().parameters() {
+        add(parameter.name, Some(parameter.value.to_string()));
     }
     add("charge", Some(word_of(&CHARGES, &limit.charge_mode()).to_owned()));
     add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error()).to_owned()));

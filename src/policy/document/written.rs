@@ -147,7 +147,7 @@ pub(in crate::policy) const ALGORITHMS: [(&str, AlgorithmWord); 5] = [
 ];
 
 pub(in crate::policy) const ESTIMATES: [(&str, Estimate); 2] =
-    [("strict", Estimate::Strict), ("weighted", Estimate::Weighted)];
+    [(Estimate::Strict.word(), Estimate::Strict), (Estimate::Weighted.word(), Estimate::Weighted)];
 
 pub(in crate::policy) const CHARGES: [(&str, Charge); 4] = [
     ("admitted", Charge::Admitted),

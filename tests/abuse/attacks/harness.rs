@@ -11,8 +11,8 @@ use tokio::runtime::Builder;
 use crate::support::becomes;
 use crate::support::load::{Load, Questions, alone};
 use crate::support::policy::Policies;
+use crate::support::release::{artifact, release};
 use crate::support::rls::{descriptor, request};
-use crate::support::smoke::{artifact, smoke};
 use crate::support::tollgate::{Tollgate, command_of};
 use crate::support::web::Web;
 
@@ -58,7 +58,7 @@ const ATTEMPTS: usize = 3;
 
 /// The binary, built once.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    smoke(&["build", "--bin", "tollgate"], &[]);
+    release(&["build", "--bin", "tollgate"], &[]);
     artifact("tollgate")
 });
 

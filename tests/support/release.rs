@@ -1,11 +1,11 @@
-//! Programs in the profile `smoke`: nearly as fast as a release, for tests that measure.
+//! Programs in the profile `release`, for tests that measure.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Runs a cargo command in this profile and returns its standard output. `tests/run` builds
 /// beforehand what the tests need, so this finds everything up to date.
-pub(crate) fn smoke(command: &[&str], arguments: &[&str]) -> String {
+pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     // Variables that cargo sets for this test would change the inputs of build scripts, and trigger
     // a full rebuild.
@@ -14,7 +14,7 @@ pub(crate) fn smoke(command: &[&str], arguments: &[&str]) -> String {
     for (name, _) in std::env::vars().filter(|(name, _)| is_set_by_cargo(name)) {
         cargo.env_remove(name);
     }
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(&command[..1]).args(["--locked", "--profile", "smoke"]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(&command[..1]).args(["--locked", "--profile", "release"]);
     let Output { status, stdout, stderr } = cargo.args(&command[1..]).args(arguments).output().unwrap();
     assert!(status.success(), "{command:?} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
@@ -22,5 +22,5 @@ pub(crate) fn smoke(command: &[&str], arguments: &[&str]) -> String {
 
 /// Returns the path of a program built in this profile.
 pub(crate) fn artifact(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("smoke").join(name)
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release").join(name)
 }
