@@ -6,6 +6,7 @@
 
 mod fates;
 mod flags;
+mod redis;
 mod table;
 mod words;
 
@@ -226,6 +227,12 @@ impl<'v> VariableReader<'v> {
     /// Returns `true` if a variable is set and not empty.
     fn has(&self, name: &str) -> bool {
         self.variables.get(name).is_some_and(|text| !text.is_empty())
+    }
+
+    /// Returns `true` if a variable of OpenTelemetry sets the endpoint for spans.
+    fn has_otlp_endpoint(&self) -> bool {
+        let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+        endpoints.iter().any(|name| self.variables.contains_key(*name))
     }
 
     // Values that cannot be parsed have been reported by `check`.

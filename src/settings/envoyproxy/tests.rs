@@ -216,6 +216,31 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
 }
 
 #[test]
+fn an_address_of_a_redis_that_does_not_fit_is_told_with_its_reason() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems.join("\n");
+    let not_set = "REDIS_SOCKET_TYPE, REDIS_URL: REDIS_SOCKET_TYPE is not set, which means `unix`, and `redis:6379` is not \
+                   the path of a socket; set REDIS_SOCKET_TYPE=tcp for host:port";
+    assert_eq!(problems(&[("REDIS_URL", "redis:6379")]), not_set);
+    let set = problems(&[("REDIS_SOCKET_TYPE", "unix"), ("REDIS_URL", "redis:6379"), ("REDIS_TLS_CACERT", "/a")]);
+    assert!(set.contains("REDIS_SOCKET_TYPE is `unix`, and") && set.lines().count() == 1, "{set}");
+    for kind in ["SINGLE", "CLUSTER", "SENTINEL"] {
+        let empty = problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TYPE", kind), ("REDIS_URL", "")]);
+        assert_eq!(empty, "REDIS_URL: expected the address of a Redis, such as redis:6379, found an empty text");
+    }
+    let second = problems(&[("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_URL", "h:1")]);
+    assert!(second.starts_with("REDIS_PERSECOND_SOCKET_TYPE, REDIS_PERSECOND_URL: "), "{second}");
+}
+
+#[test]
+fn two_listeners_on_one_port_are_a_problem() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems;
+    assert_eq!(problems(&[("PORT", "8081")]), ["GRPC_PORT, PORT: expected different ports, found 8081 in both"]);
+    assert_eq!(problems(&[("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")]), Vec::<String>::new());
+    let hosts = [("PORT", "8081"), ("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.2")];
+    assert_eq!(problems(&hosts), Vec::<String>::new());
+}
+
+#[test]
 fn what_comes_about_otherwise_is_noted() {
     let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
     assert_eq!(
@@ -224,6 +249,9 @@ fn what_comes_about_otherwise_is_noted() {
     );
     assert_eq!(notes(&[("EXTRA_TAGS", "a:"), ("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_SAN", "s")]).len(), 2);
     assert_eq!(notes(&[("REDIS_STARTUP_MAX_ELAPSED_TIME", "1m"), ("MEMCACHE_SRV", "x")]).len(), 2);
+    assert_eq!(notes(&[("USE_DOG_STATSD", "true")]).len(), 0);
+    let both = notes(&[("USE_DOG_STATSD", "true"), ("USE_STATSD", "true")]);
+    assert!(both.iter().any(|note| note.starts_with("USE_DOG_STATSD, USE_STATSD: DogStatsD is used")), "{both:?}");
 }
 
 #[test]
