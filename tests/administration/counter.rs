@@ -226,6 +226,7 @@ async fn from_a_denial_to_letting_through_each_command_says_the_next() {
     let [grant, reset] = next.as_slice() else { panic!("{told}") };
     let granted = by_shell(grant);
     assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
+    assert!(said(&granted).contains("note: remaining is the maximum for one request"), "{}", said(&granted));
     assert!(client.hit("user", ANN_ONEIL).await);
     let room = by_shell(inspect);
     assert!(

@@ -106,5 +106,5 @@ fn a_service_that_nobody_answers_for_is_exit_2() {
     let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
     let http = service.http.to_string();
     let (status, page, complaints) = migrate(&["--live", &http, "--against", &http, path(&trace)]);
-    assert!(status == 2 && complaints.contains("no answer"), "a port without gRPC: {page}{complaints}");
+    assert!(status == 2 && complaints.contains("no response"), "a port without gRPC: {page}{complaints}");
 }

@@ -207,7 +207,7 @@ fn what_a_flag_does_not_take_ends_it_too() {
         ("REDIS_URL", "redis:port", "REDIS_URL: "),
         ("PROMETHEUS_ADDR", "nowhere", "PROMETHEUS_ADDR: expected"),
         ("LIMIT_LIMIT_HEADER", "a b", "LIMIT_LIMIT_HEADER: "),
-        ("GRPC_SERVER_TLS_CERT", "/nowhere.crt", "GRPC_SERVER_TLS_KEY: is missing"),
+        ("GRPC_SERVER_TLS_CERT", "/nowhere.crt", "GRPC_SERVER_TLS_KEY: must be set"),
         ("GRPC_UDS", "/nowhere/ratelimit.sock", "grpc-listen"),
     ] {
         let usual = [

@@ -185,6 +185,7 @@ fn stats(reader: &mut VariableReader<'_>) {
     if reader.boolean("DISABLE_STATS") {
         return;
     }
+    reader.switch("--stats-page", true);
     let (dog, plain) = (reader.boolean("USE_DOG_STATSD"), reader.boolean("USE_STATSD"));
     if dog || plain {
         let protocol = if dog || reader.text("STATSD_PROTOCOL") == "udp" { "udp" } else { "tcp" };

@@ -67,6 +67,11 @@ pub fn translate(variables: &Variables) -> Translation {
     reader.translation
 }
 
+/// Returns the variables that set a flag: only those that have a value, or all of them if none has.
+pub fn variables_of(variables: &Variables, flag: &str) -> String {
+    VariableReader { variables, translation: Translation::default() }.variables_of(flag)
+}
+
 /// Returns the variables that a problem names.
 pub fn named(problem: &str) -> impl Iterator<Item = &str> {
     problem.split(": ").next().unwrap_or_default().split(", ")

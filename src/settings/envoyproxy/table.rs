@@ -106,7 +106,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("STATSD_PORT", Int, "8125", Part("--statsd")),
     v("EXTRA_TAGS", Map, "", Part("--stats-tag")).but(has_prometheus, "labels for Prometheus; that service appends them to the names of series, as in `…_total_hits___env_prod`"),
     v("STATS_FLUSH_INTERVAL", Duration, "10s", Part("--stats-interval")),
-    v("DISABLE_STATS", Bool, "false", Part("--statsd --stats-prometheus-listen")),
+    v("DISABLE_STATS", Bool, "false", Part("--stats-page --statsd --stats-prometheus-listen")),
     v("USE_PROMETHEUS", Bool, "false", Part("--stats-prometheus-listen")),
     v("PROMETHEUS_ADDR", Text, ":9090", Part("--stats-prometheus-listen")),
     v("PROMETHEUS_PATH", Text, "/metrics", Part("--stats-prometheus-path")),

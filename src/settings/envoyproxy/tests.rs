@@ -37,6 +37,7 @@ fn nothing_set_is_that_services_defaults() {
     --start-without-policy
     --ready-without-policy
     --near-limit-ratio 0.8
+    --stats-page
     --statsd tcp://localhost:8125
     --statsd-dialect plain
     --stats-interval 10s
@@ -68,7 +69,7 @@ const CASES: &[(&str, &str)] = &[
     ("USE_STATSD=false USE_DOG_STATSD=true STATSD_HOST=::1 STATSD_PORT=1", "--statsd udp://[::1]:1 + --statsd-dialect dogstatsd"),
     ("USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A DOG_STATSD_MOGRIFIER_A_PATTERN=^x\\.(.*)$ DOG_STATSD_MOGRIFIER_A_NAME=y DOG_STATSD_MOGRIFIER_A_TAGS=k:$1", "--statsd udp://localhost:8125 + --statsd-dialect dogstatsd + --statsd-rewrite ^x\\.(.*)$ y k:$1"),
     ("EXTRA_TAGS=a:b,c:d STATS_FLUSH_INTERVAL=1s", "--stats-interval 1s + --stats-tag a=b + --stats-tag c=d"),
-    ("DISABLE_STATS=true USE_PROMETHEUS=true", "no --statsd + no --statsd-dialect + no --stats-interval"),
+    ("DISABLE_STATS=true USE_PROMETHEUS=true", "no --stats-page + no --statsd + no --statsd-dialect + no --stats-interval"),
     ("USE_STATSD=false USE_PROMETHEUS=true PROMETHEUS_ADDR=:19001", "--stats-prometheus-listen :19001 + --stats-prometheus-path /metrics + no --statsd + no --statsd-dialect + no --stats-interval"),
     ("USE_PROMETHEUS=true PROMETHEUS_PATH=/m PROMETHEUS_MAPPER_YAML=/f PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true", "--stats-prometheus-listen :9090 + --stats-prometheus-path /m + --stats-prometheus-mapper /f + --stats-milliseconds"),
     ("NEAR_LIMIT_RATIO=0.5", "--near-limit-ratio 0.5"),
