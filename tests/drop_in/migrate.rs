@@ -104,7 +104,8 @@ fn a_manifest_is_one_page() {
     Next
       1. start it beside the old service, in a Deployment of its own with the same variables and
          volumes
-      2. compare the responses: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
+      2. compare the responses:
+         tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
       3. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's
          own format
     ");

@@ -23,22 +23,38 @@ const PORTS: [Port; 4] = [
     Port { variable: "PROMETHEUS_ADDR", flag: "--stats-prometheus-listen", beside: 9091, exported: 9092 },
 ];
 
+/// A step, with the shell commands that it consists of.
+pub(super) struct Step {
+    pub(super) text: String,
+    pub(super) commands: Vec<String>,
+}
+
+impl Step {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), commands: Vec::new() }
+    }
+
+    fn with(text: impl Into<String>, command: String) -> Self {
+        Self { text: text.into(), commands: vec![command] }
+    }
+}
+
 impl Page<'_> {
     /// Returns the next steps, in order.
-    pub(super) fn steps(&self) -> Vec<String> {
+    pub(super) fn steps(&self) -> Vec<Step> {
         let mut steps = self.written.map(|written| written.steps(self.translation)).unwrap_or_default();
         if !self.deployment.is_read() {
-            steps.insert(0, "check each `not read` line above: this report does not cover it".to_owned());
+            steps.insert(0, Step::new("check each `not read` line above: this report does not cover it"));
         }
         if self.written.is_none() {
             steps.push(start(self.deployment, self.translation));
         }
         let live = self.addresses();
-        steps.push(format!("compare the responses: tollgate migrate {live} --peek TRACE"));
+        steps.push(Step::with("compare the responses:", format!("tollgate migrate {live} --peek TRACE")));
         if self.written.is_none() {
             let text =
                 "replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own";
-            steps.push(format!("{text} format"));
+            steps.push(Step::new(format!("{text} format")));
         }
         steps
     }
@@ -63,11 +79,12 @@ fn free(translation: &Translation, port: &Port) -> u16 {
 
 /// Returns the step that starts the service beside the old one, on the same machine: every variable
 /// of a port must change.
-fn start(deployment: &Deployment, translation: &Translation) -> String {
+fn start(deployment: &Deployment, translation: &Translation) -> Step {
     let file = match deployment.source {
         DeploymentSource::Manifest => {
-            return "start it beside the old service, in a Deployment of its own with the same variables and volumes"
-                .to_owned();
+            return Step::new(
+                "start it beside the old service, in a Deployment of its own with the same variables and volumes",
+            );
         }
         DeploymentSource::EnvFile if deployment.from.contains('/') => {
             format!("set -a; . {}; ", quoted(&deployment.from))
@@ -86,7 +103,8 @@ fn start(deployment: &Deployment, translation: &Translation) -> String {
         changes.push(format!("{}={colon}{free}", port.variable));
     }
     let changes = changes.join(" ");
-    format!("start it beside the old service, on other ports: ({file}{changes}; tollgate serve --envoyproxy-env)")
+    let command = format!("({file}{changes}; tollgate serve --envoyproxy-env)");
+    Step::with("start it beside the old service, on other ports:", command)
 }
 
 /// Returns the flags that put the listeners on other ports.
@@ -110,24 +128,28 @@ fn port_of(translation: &Translation, port: &Port) -> Option<u16> {
 }
 
 impl ExportedFiles {
-    fn steps(&self, translation: &Translation) -> Vec<String> {
+    fn steps(&self, translation: &Translation) -> Vec<Step> {
         let mut steps = Vec::new();
         let variables = self.variables.display();
         if self.open > 0 {
-            steps.push(format!("fill in {} in {variables}", count(self.open, "value")));
+            steps.push(Step::new(format!("fill in {} in {variables}", count(self.open, "value"))));
         }
         let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
         if let (Some(policies), false) = (&policies, self.is_native) {
             let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
-            steps.push(format!("remove the keys named in the warnings from {policies}; {set}"));
+            steps.push(Step::new(format!("remove the keys named in the warnings from {policies}; {set}")));
         }
         let and = policies.map(|policies| format!(" and {policies}")).unwrap_or_default();
         let file = quoted(&variables.to_string());
-        steps.push(format!(
-            "start the service with {variables}{and}: (set -a; . {file}; tollgate serve). Beside the old service, on \
-             other ports: (set -a; . {file}; tollgate serve{})",
-            other_ports(translation)
-        ));
+        steps.push(Step {
+            text: format!(
+                "start the service with {variables}{and}. The second command has ports that are free beside it:"
+            ),
+            commands: vec![
+                format!("(set -a; . {file}; tollgate serve)"),
+                format!("(set -a; . {file}; tollgate serve{})", other_ports(translation)),
+            ],
+        });
         steps
     }
 }

@@ -17,6 +17,8 @@ const WIDTH: usize = 100;
 const MAX_SHOWN: usize = 10;
 /// Column at which texts begin.
 const INDENT: usize = 13;
+/// Column at which the texts of steps begin.
+const STEP_INDENT: usize = 5;
 
 /// Differences that do not depend on variables.
 const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
@@ -211,7 +213,12 @@ impl Page<'_> {
             return writeln!(f, "  1. fix the problems above and run this command again");
         }
         let steps = self.steps();
-        steps.iter().zip(1..).try_for_each(|(step, number)| wrapped(f, &format!("  {number}. "), 5, step))
+        for (step, number) in steps.iter().zip(1..) {
+            wrapped(f, &format!("  {number}. "), STEP_INDENT, &step.text)?;
+            // In one piece, so that a shell reads a copy of it as one command.
+            step.commands.iter().try_for_each(|command| writeln!(f, "{:STEP_INDENT$}{command}", ""))?;
+        }
+        Ok(())
     }
 }
 

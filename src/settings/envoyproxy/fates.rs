@@ -1,6 +1,6 @@
 //! The effect of each variable that is set, as `tollgate migrate` prints it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use clap::CommandFactory as _;
@@ -116,6 +116,27 @@ pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVaria
         carried.push(OwnVariable { name: name.clone(), flag: "", value: (!is_secret).then(|| value.clone()) });
     }
     carried
+}
+
+/// Returns the flags that have the effect of variables of Tollgate and OpenTelemetry, by variable.
+/// Left out are those that the flags of the translation override, that this process has in its own
+/// environment, and secrets, which errors would contain.
+pub(super) fn carried_flags(variables: &Variables, translation: &Translation) -> BTreeMap<String, String> {
+    let command = EnvServe::command();
+    let is_own = |name: &str, value: &str| std::env::var_os(name).is_some_and(|own| own == value);
+    let mut flags = BTreeMap::new();
+    for OwnVariable { name, value, .. } in carried(variables, translation) {
+        let (Some(argument), Some(value)) = (argument_of(&command, &name), value) else { continue };
+        let Some(long) = argument.get_long() else { continue };
+        let takes_one = argument.get_num_args().is_none_or(|number| number.max_values() <= 1);
+        match argument.get_action() {
+            clap::ArgAction::Set | clap::ArgAction::Append if takes_one && !is_own(&name, &value) => {
+                flags.insert(name, format!("--{long}={value}"));
+            }
+            _ => {}
+        }
+    }
+    flags
 }
 
 /// Returns the variables of Tollgate and OpenTelemetry that those of envoyproxy/ratelimit override,

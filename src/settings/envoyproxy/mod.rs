@@ -87,17 +87,22 @@ struct EnvServe {
 /// Returns the problems of the flags, named by the variables that set them.
 fn resolved(reader: &VariableReader<'_>) -> Vec<String> {
     let flags = reader.translation.flags.iter().flat_map(Flag::words);
-    match <EnvServe as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)) {
+    let own = fates::carried_flags(reader.variables, &reader.translation);
+    let words = std::iter::once("tollgate".to_owned()).chain(flags).chain(own.values().cloned());
+    // A variable of Tollgate is named itself.
+    let name =
+        |flag: &str| own.iter().find(|(_, word)| word.split('=').next() == Some(flag)).map(|(name, _)| name.clone());
+    let named = |flag: &str| name(flag).unwrap_or_else(|| reader.variables_of(flag));
+    match <EnvServe as clap::Parser>::try_parse_from(words) {
         Ok(serve) => {
             let problems = serve.flags.resolve().1;
-            problems.iter().map(|problem| format!("{}: {}", reader.variables_of(problem.flag), problem.what)).collect()
+            problems.iter().map(|problem| format!("{}: {}", named(problem.flag), problem.what)).collect()
         }
         Err(error) => {
             let text = error.to_string();
             let said = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-            let named = said.split_whitespace().map(|word| word.trim_matches('\''));
-            let named = named.filter(|word| word.starts_with("--"));
-            let names: Vec<_> = named.map(|flag| reader.variables_of(flag)).collect();
+            let words = said.split_whitespace().map(|word| word.trim_matches('\''));
+            let names: Vec<_> = words.filter(|word| word.starts_with("--")).map(named).collect();
             vec![format!("{}: {}", names.join(", "), said.split_whitespace().collect::<Vec<_>>().join(" "))]
         }
     }

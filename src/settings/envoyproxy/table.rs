@@ -104,7 +104,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("STATSD_PROTOCOL", Text, "tcp", Part("--statsd")),
     v("STATSD_HOST", Text, "localhost", Part("--statsd")),
     v("STATSD_PORT", Int, "8125", Part("--statsd")),
-    v("EXTRA_TAGS", Map, "", Part("--stats-tag")).but(has_prometheus, "labels for Prometheus; that service appends them to the names of series, as in `…_total_hits___env_prod`"),
+    v("EXTRA_TAGS", Map, "", Part("--stats-tag")).but(has_prometheus, "labels for Prometheus; that service appends them to names, as in `…_total_hits___env_prod`, or drops them"),
     v("STATS_FLUSH_INTERVAL", Duration, "10s", Part("--stats-interval")),
     v("DISABLE_STATS", Bool, "false", Part("--stats-page --statsd --stats-prometheus-listen")),
     v("USE_PROMETHEUS", Bool, "false", Part("--stats-prometheus-listen")),

@@ -233,6 +233,15 @@ fn an_address_of_a_redis_that_does_not_fit_is_told_with_its_reason() {
 }
 
 #[test]
+fn variables_of_tollgate_itself_are_checked_too() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems;
+    let drain = problems(&[("TOLLGATE_DRAIN_DELAY", "soon")]);
+    assert_eq!(drain, ["TOLLGATE_DRAIN_DELAY: expected a duration such as 500ms or 10s, found `soon`"]);
+    let own = [("TOLLGATE_DRAIN_DELAY", "1s"), ("TOLLGATE_SHADOW_MODE", "true"), ("TOLLGATE_NEAR_LIMIT_RATIO", "x")];
+    assert_eq!(problems(&own), [""; 0]);
+}
+
+#[test]
 fn two_listeners_on_one_port_are_a_problem() {
     let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems;
     assert_eq!(problems(&[("PORT", "8081")]), ["GRPC_PORT, PORT: expected different ports, found 8081 in both"]);
