@@ -14,7 +14,7 @@ use super::listener::{self, BACKLOG, Bound, Listener};
 use super::policies::First;
 use super::rights::Admission;
 use super::{readiness, statistics};
-use crate::settings::{Endpoint, ListenSettings, Settings};
+use crate::settings::{Endpoint, ListenSettings, Settings, program_name};
 
 /// Everything that must be ready before the service can run.
 pub struct Prepared {
@@ -64,7 +64,7 @@ impl Public {
         announce("http", http.local_addr());
         self.admin.into_iter().for_each(|address| announce("admin", Ok(address)));
         if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
-            let (program, port) = (program(), address.port());
+            let (program, port) = (program_name(), address.port());
             info!(
                 "serving the examples in config/policies; try: \
                  {program} hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
@@ -72,12 +72,6 @@ impl Public {
         }
         Ok((grpc, http))
     }
-}
-
-/// Returns the name by which this program was called: a path if it is not on the PATH.
-fn program() -> String {
-    let name = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
-    name.filter(|name| !name.is_empty()).unwrap_or_else(|| env!("CARGO_PKG_NAME").to_owned())
 }
 
 /// All errors that prevent the service from starting.

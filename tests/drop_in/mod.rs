@@ -11,7 +11,7 @@
 //! | `migrate` | `tollgate migrate`: the report, and its files |
 //! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
 //! | `migrate_manifest` | `tollgate migrate`: what is lost, overridden or not read |
-//! | `migrate_report` | `tollgate migrate`: differences, values that cannot be, and the next steps |
+//! | `migrate_report` | `tollgate migrate`: differences, invalid values, the next steps |
 //! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |
 //! | `defects` | defects of that service that this one does not have |
 //!

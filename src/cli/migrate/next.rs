@@ -8,7 +8,7 @@ use crate::settings::envoyproxy::Translation;
 
 /// A listener: the variable of its port, the flag, and ports that are free beside a running
 /// envoyproxy/ratelimit: for the same variables, and for the exported ones.
-struct Port {
+struct ListenerPort {
     variable: &'static str,
     flag: &'static str,
     beside: u16,
@@ -16,11 +16,11 @@ struct Port {
 }
 
 /// The listeners, gRPC first.
-const PORTS: [Port; 4] = [
-    Port { variable: "GRPC_PORT", flag: "--grpc-listen", beside: 9081, exported: 8091 },
-    Port { variable: "PORT", flag: "--http-listen", beside: 9080, exported: 8090 },
-    Port { variable: "DEBUG_PORT", flag: "--admin-listen", beside: 9070, exported: 6071 },
-    Port { variable: "PROMETHEUS_ADDR", flag: "--stats-prometheus-listen", beside: 9091, exported: 9092 },
+const PORTS: [ListenerPort; 4] = [
+    ListenerPort { variable: "GRPC_PORT", flag: "--grpc-listen", beside: 9081, exported: 8091 },
+    ListenerPort { variable: "PORT", flag: "--http-listen", beside: 9080, exported: 8090 },
+    ListenerPort { variable: "DEBUG_PORT", flag: "--admin-listen", beside: 9070, exported: 6071 },
+    ListenerPort { variable: "PROMETHEUS_ADDR", flag: "--stats-prometheus-listen", beside: 9091, exported: 9092 },
 ];
 
 /// A step, with the shell commands that it consists of.
@@ -72,7 +72,7 @@ impl Page<'_> {
 }
 
 /// Returns a port that the service can have beside the old one.
-fn free(translation: &Translation, port: &Port) -> u16 {
+fn free(translation: &Translation, port: &ListenerPort) -> u16 {
     let is_taken = PORTS.iter().any(|other| port_of(translation, other) == Some(port.beside));
     if is_taken { port.exported } else { port.beside }
 }
@@ -118,12 +118,12 @@ fn other_ports(translation: &Translation) -> String {
 }
 
 /// Returns the value of a listener's flag.
-fn text_of<'t>(translation: &'t Translation, port: &Port) -> Option<&'t str> {
+fn text_of<'t>(translation: &'t Translation, port: &ListenerPort) -> Option<&'t str> {
     let flag = translation.flags.iter().find(|flag| flag.name == port.flag)?;
     Some(flag.values.first()?.as_str())
 }
 
-fn port_of(translation: &Translation, port: &Port) -> Option<u16> {
+fn port_of(translation: &Translation, port: &ListenerPort) -> Option<u16> {
     text_of(translation, port)?.rsplit_once(':')?.1.parse().ok()
 }
 

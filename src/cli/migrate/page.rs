@@ -1,7 +1,6 @@
 //! The migration page: what stays the same, what differs, what is gained, and the next steps.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
@@ -9,7 +8,9 @@ use super::{MigratedPolicies, rejected};
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::report::Severity;
 use crate::policy::{Imposes, Loaded, Rule};
-use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, overridden, read_by};
+use crate::settings::envoyproxy::{
+    Fate, ReadBy, Translation, fates, has_public_admin, is_carried, named, overridden, read_by,
+};
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
@@ -167,19 +168,13 @@ impl Page<'_> {
         }
     }
 
-    /// Returns `true` if clients of the admin port need a token: those of other machines can reach it.
-    fn needs_token(&self) -> bool {
-        let listen = self.translation.flags.iter().find(|flag| flag.name == "--admin-listen");
-        let address = listen.and_then(|flag| flag.values.first()?.parse::<SocketAddr>().ok());
-        address.is_some_and(|address| !address.ip().is_loopback())
-    }
-
     /// Writes the gains, with the first limit that would benefit as an example.
     fn gains(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nGained immediately")?;
         line(f, "exactness", "a request is checked and charged atomically: concurrent requests cannot exceed a limit")?;
         let insight = "`tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why";
-        let token = if self.needs_token() { "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE" } else { "" };
+        let token =
+            if has_public_admin(self.translation) { "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE" } else { "" };
         line(f, "insight", &format!("{insight}{token}. `tollgate explain` shows which rule a descriptor matches"))?;
         let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
         let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {

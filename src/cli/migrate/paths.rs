@@ -18,8 +18,7 @@ const FILES: [&str; 10] = [
     "--stats-prometheus-mapper",
 ];
 
-/// Returns a note for each missing file. The paths may be those of a container, so that these are no
-/// problems.
+/// Returns a note for each missing file: no problem, as a path may be that of a container.
 pub(super) fn missing(variables: &Variables, translation: &Translation) -> Vec<String> {
     let flags = translation.flags.iter().filter(|flag| FILES.contains(&flag.name));
     let paths = flags.filter_map(|flag| Some((flag, flag.values.first()?)));

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
-use super::{Flag, RESOURCE_ATTRIBUTES, VariableReader, redis, words};
+use super::{Flag, RESOURCE_ATTRIBUTES, Translation, VariableReader, redis, words};
 
 pub(super) fn put(reader: &mut VariableReader<'_>) {
     listen(reader);
@@ -51,6 +51,13 @@ fn listen(reader: &mut VariableReader<'_>) {
         }
         None => {}
     }
+}
+
+/// Returns `true` if other machines can reach the admin port, whose clients then need a token.
+pub fn has_public_admin(translation: &Translation) -> bool {
+    let listen = translation.flags.iter().find(|flag| flag.name == "--admin-listen");
+    let address = listen.and_then(|flag| flag.values.first()?.parse::<SocketAddr>().ok());
+    address.is_some_and(|address| !address.ip().is_loopback())
 }
 
 /// Reports listeners with the same port: only one of them could be opened.

@@ -16,6 +16,7 @@ use std::fmt;
 pub use self::fates::{
     Fate, OwnVariable, ReadBy, carried, fates, is_carried, overridden, own_names, own_variables, policies, read_by,
 };
+pub use self::flags::has_public_admin;
 use crate::store::redis::without_password;
 use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, Worth};
 
