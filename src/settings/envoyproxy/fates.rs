@@ -129,11 +129,9 @@ pub(super) fn carried_flags(variables: &Variables, translation: &Translation) ->
         let (Some(argument), Some(value)) = (argument_of(&command, &name), value) else { continue };
         let Some(long) = argument.get_long() else { continue };
         let takes_one = argument.get_num_args().is_none_or(|number| number.max_values() <= 1);
-        match argument.get_action() {
-            clap::ArgAction::Set | clap::ArgAction::Append if takes_one && !is_own(&name, &value) => {
-                flags.insert(name, format!("--{long}={value}"));
-            }
-            _ => {}
+        let takes_value = matches!(argument.get_action(), clap::ArgAction::Set | clap::ArgAction::Append);
+        if takes_value && takes_one && !is_own(&name, &value) {
+            flags.insert(name, format!("--{long}={value}"));
         }
     }
     flags
