@@ -14,7 +14,7 @@ use super::listener::{self, BACKLOG, Bound, Listener};
 use super::policies::First;
 use super::rights::Admission;
 use super::{readiness, statistics};
-use crate::settings::{Endpoint, ListenSettings, Settings};
+use crate::settings::{Endpoint, ListenSettings, Settings, program_name};
 
 /// Everything that must be ready before the service can run.
 pub struct Prepared {
@@ -63,11 +63,11 @@ impl Public {
         announce("grpc", grpc.endpoint());
         announce("http", http.local_addr());
         self.admin.into_iter().for_each(|address| announce("admin", Ok(address)));
-        if are_examples && let Ok(Endpoint::Tcp(address)) = grpc.endpoint() {
-            let port = address.port();
+        if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
+            let (program, port) = (program_name(), address.port());
             info!(
                 "serving the examples in config/policies; try: \
-                 tollgate hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
+                 {program} hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"
             );
         }
         Ok((grpc, http))

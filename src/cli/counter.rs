@@ -9,6 +9,10 @@ use super::{block_on, table};
 use crate::admin::api::counter::{Changed, StateView};
 use crate::printable::escaped;
 
+/// Explains the number of remaining hits beside a grant.
+const REMAINING_WITH_GRANT: &str = "note: remaining is the maximum for one request, which uses the limit or the grant, \
+                                    not both; several requests can use both\n";
+
 /// The counter to select, and the service to query.
 #[derive(Debug, clap::Args)]
 pub(super) struct CounterArgs {
@@ -71,8 +75,11 @@ fn text(changed: &Changed) -> String {
         [word.to_owned(), used(state), granted.unwrap_or_else(|| "none".to_owned()), state.remaining.to_string()]
     });
     let table = table::of(["", "used", "granted", "remaining"], rows.into_iter());
+    // A request is charged to the limit or to the grant, so they do not add up.
+    let has_grant = before.grant.is_some() || after.grant.is_some();
+    let limit_or_grant = if has_grant { REMAINING_WITH_GRANT } else { "" };
     let notes: String = changed.notes.iter().map(|note| format!("note: {}\n", escaped(note))).collect();
-    format!("{key}, rule {rule} in {domain}\n{table}{notes}note: {}\n", changed.elsewhere)
+    format!("{key}, rule {rule} in {domain}\n{table}{limit_or_grant}{notes}note: {}\n", changed.elsewhere)
 }
 
 /// Formats an instant as a time of day in UTC, with the date if it differs from that of `now`.

@@ -31,7 +31,7 @@ pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
 pub use self::memory::{BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables};
 pub use self::observation::ObservationSettings;
-pub use self::policy::{PolicySettings, ReadingFlags};
+pub use self::policy::{PolicySettings, ReadingFlags, program_name};
 pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
 pub use self::shutdown::ShutdownSettings;

@@ -101,6 +101,12 @@ pub struct PolicySettings {
     pub candidates: PolicyLocations,
 }
 
+/// Returns the name by which this program was called: a path if it is not on the PATH.
+pub fn program_name() -> String {
+    let name = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| env!("CARGO_PKG_NAME").to_owned())
+}
+
 impl Flags {
     /// Resolves the flags. `elsewhere` is set if policies come from a control plane.
     pub(super) fn resolve(self, elsewhere: bool, problems: &mut Problems) -> PolicySettings {

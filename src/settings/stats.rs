@@ -45,6 +45,10 @@ pub(super) struct Flags {
     /// Share of a limit above which hits count as near_limit.
     #[arg(long, env = "TOLLGATE_NEAR_LIMIT_RATIO", value_name = "RATIO", default_value = "0.8")]
     near_limit_ratio: String,
+    /// Count the statistics and show them on the admin port's /stats, even if they are neither
+    /// exposed nor sent.
+    #[arg(long, env = "TOLLGATE_STATS_PAGE")]
+    stats_page: bool,
     /// Maximum number of series that requests may create through detailed_metric, value_to_metric
     /// and limits of their own; further ones are counted as `other`.
     #[arg(long, env = "TOLLGATE_STATS_MAX_SERIES", value_name = "N", default_value = "10000")]
@@ -56,6 +60,8 @@ pub(super) struct Flags {
 pub struct StatsSettings {
     /// Options of the statistics.
     pub options: stats::StatsOptions,
+    /// Set to count the statistics for the admin port even without an endpoint or a target.
+    pub page: bool,
     /// Endpoint for Prometheus, if any.
     pub prometheus: Option<PrometheusSettings>,
     /// Target of StatsD, if any.
@@ -78,9 +84,9 @@ pub struct PrometheusSettings {
 }
 
 impl StatsSettings {
-    /// Returns `true` if statistics are exposed or sent.
+    /// Returns `true` if statistics are counted.
     pub fn are_on(&self) -> bool {
-        self.prometheus.is_some() || self.statsd.is_some()
+        self.page || self.prometheus.is_some() || self.statsd.is_some()
     }
 }
 
@@ -100,6 +106,7 @@ impl Flags {
                 near_limit_ratio: problems.read("--near-limit-ratio", &self.near_limit_ratio, ratio),
                 max_series: problems.read("--stats-max-series", &self.stats_max_series, number),
             },
+            page: self.stats_page,
             prometheus,
             statsd: self.statsd(&tags, problems),
             tags,

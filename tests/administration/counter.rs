@@ -231,6 +231,7 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     let [grant, reset] = next.as_slice() else { panic!("{told}") };
     let granted = by_shell(grant);
     assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
+    assert!(said(&granted).contains("note: remaining is the maximum for one request"), "{}", said(&granted));
     assert!(client.hit("user", ANN_ONEIL).await);
     let room = by_shell(inspect);
     assert!(

@@ -64,10 +64,11 @@ fn a_manifest_gives_one_page() {
     assert_eq!((status, complaints.as_str()), (0, ""));
     let page = page.replace(path(files.path()), "");
     insta::assert_snapshot!(page, @r"
-    Settings: 8 variables from container limiter of Deployment ratelimit in /ratelimit.yaml
+    Settings: 9 variables from container limiter of Deployment ratelimit in /ratelimit.yaml
       unchanged  USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
                  REDIS_URL, REDIS_AUTH
-      not needed REDIS_POOL_SIZE: requests share one connection per worker and node, and never wait for a connection
+      not needed REDIS_POOL_SIZE: requests share one connection per worker and node, and never wait for
+                 a connection
       reference  REDIS_AUTH: Secret redis, password; value not in the manifest
       unknown    REDIS_ULR: read by neither service
 
@@ -82,13 +83,17 @@ fn a_manifest_gives_one_page() {
       Redis user needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is
                  missing
       errors     INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN
-      health     NOT_SERVING while Redis is unreachable; after SIGTERM, requests are served for 3s more
-                 (--drain-delay)
+      health     the ports open within 1 s and report NOT_SERVING until Redis was reached once; that
+                 service opens no port until then. Later, as there, a lost Redis counts only with
+                 REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true. NOT_SERVING also while Redis is a read-only
+                 replica or denies commands
+      shutdown   after SIGTERM, requests are served for 3s more (--drain-delay)
 
     Gained immediately
       exactness  a request is checked and charged atomically: concurrent requests cannot exceed a limit
-      insight    `tollgate top`, `denials`, `explain` and `inspect` show who is denied, by which rule,
-                 and why
+      insight    `tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why;
+                 they need a token: TOLLGATE_ADMIN_TOKEN_FILE. `tollgate explain` shows which rule a
+                 descriptor matches
 
     Gained with one line in a policy
       smoothness defaults: {algorithm: sliding_window} admits at most 2 hits in 365d at any time; a
@@ -97,9 +102,12 @@ fn a_manifest_gives_one_page() {
                  counted
 
     Next
-      1. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's
+      1. start it beside the old service, in a Deployment of its own with the same variables and
+         volumes
+      2. compare the responses:
+         tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
+      3. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's
          own format
-      2. compare the responses: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
     ");
 }
 
@@ -169,6 +177,7 @@ async fn written_files_are_served_and_decide_the_same() {
     TOLLGATE_LOG=warn
     TOLLGATE_START_WITHOUT_POLICY=true
     TOLLGATE_READY_WITHOUT_POLICY=true
+    TOLLGATE_STATS_PAGE=true
     TOLLGATE_STORE=redis://REDIS
     TOLLGATE_STORE_TIMEOUT=1s
     TOLLGATE_DENY_CACHE_MAX=0s
@@ -282,7 +291,7 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
     let settings = page.split("\nAlways different").next().unwrap();
     insta::assert_snapshot!(settings.replace(path(files.path()), ""), @r"
-    Settings: 7 variables from container ratelimit of Deployment one in /all.yaml
+    Settings: 10 variables from container ratelimit of Deployment one in /all.yaml
       unchanged  STATSD_HOST, RUNTIME_WATCH_ROOT, CACHE_KEY_PREFIX, REDIS_SOCKET_TYPE, REDIS_URL
       kept       TOLLGATE_DRAIN_DELAY: read under the same name
       no effect  OTEL_BSP_SCHEDULE_DELAY: read only by a library of envoyproxy/ratelimit
@@ -292,8 +301,8 @@ fn each_source_of_variables_and_files_is_read_or_named() {
       not read   files mounted at /other: ConfigMap other is not in the manifest
       reference  PORT: ConfigMap ports, http; value not in the manifest
       reference  REDIS_TLS: Secret redis, tls; value not in the manifest
-      reference  CACHE_KEY_PREFIX: $(POD), which is not set earlier in the manifest; value not in
-                 the manifest
+      reference  CACHE_KEY_PREFIX: $(POD), which is not set earlier in the manifest; value not in the
+                 manifest
       unknown    REDIS_HOST: read by neither service
 
     Policies: 1 file from /srv/runtime_data/current/config, 0 rules, 0 limits
@@ -312,6 +321,7 @@ fn each_source_of_variables_and_files_is_read_or_named() {
     TOLLGATE_LOG=warn
     TOLLGATE_START_WITHOUT_POLICY=true
     TOLLGATE_READY_WITHOUT_POLICY=true
+    TOLLGATE_STATS_PAGE=true
     TOLLGATE_STATSD=tcp://redis-statsd:8125
     TOLLGATE_STORE_TIMEOUT=1s
     TOLLGATE_DENY_CACHE_MAX=0s

@@ -11,7 +11,8 @@
 //! | `migrate` | `tollgate migrate`: the report, and its files |
 //! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
 //! | `migrate_manifest` | `tollgate migrate`: what is lost, overridden or not read |
-//! | `statistics` | hits of one request that cross a limit |
+//! | `migrate_report` | `tollgate migrate`: differences, invalid values, the next steps |
+//! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |
 //! | `defects` | defects of that service that this one does not have |
 //!
 //! More defects are tested in `requests`, `answers`, `drain`, `statistics` and `tls`.
@@ -22,6 +23,7 @@ mod logs;
 mod migrate;
 mod migrate_live;
 mod migrate_manifest;
+mod migrate_report;
 mod plain;
 mod redis;
 mod statistics;

@@ -63,3 +63,14 @@ async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit_if_denials
     // Hits that were not written count as if they had been there before.
     assert_eq!(counts(&service, "third").await, [95, 95, 10 + 5, 0]);
 }
+
+/// Its own integration tests read these counters in the process, whatever the sinks.
+#[tokio::test]
+async fn the_page_has_the_counters_without_a_sink_unless_they_are_disabled() {
+    let istio = Istio::with(&policy(&RULES)).await;
+    for (disabled, expected) in [("false", [7, 7, 0, 0]), ("true", [0; 4])] {
+        let mut service = istio.serve(&[("DISABLE_STATS", disabled), ("CACHE_KEY_PREFIX", disabled)]).await;
+        take(&service.client().await, vec![taking(7, "one")]).await;
+        assert_eq!(counts(&service, "one").await, expected, "DISABLE_STATS={disabled}");
+    }
+}

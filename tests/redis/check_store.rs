@@ -68,11 +68,18 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
     let told = text(&told);
     let (grade, rights) = line(&told, "rights");
     assert!(grade == "problem" && rights.contains("ACL SETUSER old +evalsha +eval +time +set +del"), "{rights}");
+    // The command grants all permissions, those of features other than decisions as well.
+    let (_, command) = rights.split_once("run ").unwrap();
+    redis.command(&command.split(' ').collect::<Vec<_>>()).await;
+    assert_eq!(line(&text(&check(&format!("redis://old:first@{}", redis.address))), "rights").0, "ok");
     let told = check(&format!("redis://new:first@{}", redis.address));
     assert_eq!(told.status.code(), Some(0));
     let told = text(&told);
     let (grade, rights) = line(&told, "rights");
     assert!(grade == "warning" && rights.contains("hgetall (denials of all replicas)"), "{rights}");
+    let (_, command) = rights.split_once("run ").unwrap();
+    redis.command(&command.split(' ').collect::<Vec<_>>()).await;
+    assert_eq!(line(&text(&check(&format!("redis://new:first@{}", redis.address))), "rights").0, "ok");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

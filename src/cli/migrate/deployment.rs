@@ -2,11 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use super::env_file;
+use super::env_file::{self, EnvFile};
+use super::manifest;
 use crate::cli::settings::variables;
 use crate::policy::Source;
 use crate::policy::source::files::PolicyLocations;
 use crate::settings::envoyproxy::{Translation, Variables, named, translate};
+
+/// The kind of source of a deployment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum DeploymentSource {
+    /// An environment, which also has variables of other programs.
+    Environment,
+    EnvFile,
+    #[default]
+    Manifest,
+}
 
 /// A deployment of envoyproxy/ratelimit: its variables, its mounted files, and the parts that could
 /// not be read.
@@ -18,8 +29,8 @@ pub(super) struct Deployment {
     /// Variables set by reference, such as to a Secret, with the reference. Placeholders replace
     /// their values.
     pub(super) references: Vec<(String, String)>,
-    /// Set for an environment, which also has variables of other programs.
-    pub(super) is_environment: bool,
+    /// The kind of the source.
+    pub(super) source: DeploymentSource,
     /// Files that are mounted into the container, with their paths there.
     pub(super) mounts: Vec<(PathBuf, Source)>,
     /// Sources of variables that are not in the manifest, each with the reason.
@@ -42,6 +53,13 @@ impl Deployment {
     pub(super) fn set(&mut self, name: &str, value: String) {
         self.references.retain(|(other, _)| other != name);
         self.variables.insert(name.to_owned(), value);
+    }
+
+    /// Sets the variables of an env file.
+    fn merge(&mut self, file: EnvFile) {
+        let repeated = file.repeated.iter();
+        self.notes.extend(repeated.map(|name| format!("{name}: set on several lines; the last value applies")));
+        file.variables.into_iter().for_each(|(name, value)| self.set(&name, value));
     }
 
     /// Keeps the secrets that a value contains by `$(NAME)`, to mask them.
@@ -123,7 +141,7 @@ pub(super) fn of_environment() -> Deployment {
     Deployment {
         from: "this environment".to_owned(),
         variables: variables(),
-        is_environment: true,
+        source: DeploymentSource::Environment,
         ..Deployment::default()
     }
 }
@@ -133,9 +151,27 @@ pub(super) fn of_environment() -> Deployment {
 /// # Errors
 /// The file cannot be read, or a line is invalid.
 pub(super) fn of_env_file(path: &Path) -> Result<Deployment, String> {
+    let (name, file) = read_env_file(path)?;
+    let mut deployment = Deployment { from: name, source: DeploymentSource::EnvFile, ..Deployment::default() };
+    deployment.merge(file);
+    Ok(deployment)
+}
+
+/// Reads a manifest, and an env file whose variables take precedence.
+///
+/// # Errors
+/// A file cannot be read, or is invalid.
+pub(super) fn of_both(manifest: &Path, container: Option<&str>, path: &Path) -> Result<Deployment, String> {
+    let mut deployment = manifest::read(manifest, container)?;
+    let (name, file) = read_env_file(path)?;
+    deployment.from = format!("{} and {name}", deployment.from);
+    deployment.merge(file);
+    Ok(deployment)
+}
+
+fn read_env_file(path: &Path) -> Result<(String, EnvFile), String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let file = env_file::parse(&text).map_err(|error| format!("{name}:{error}"))?;
-    let notes = file.repeated.iter().map(|name| format!("{name}: set on several lines; the last value applies"));
-    Ok(Deployment { from: name, variables: file.variables, notes: notes.collect(), ..Deployment::default() })
+    Ok((name, file))
 }

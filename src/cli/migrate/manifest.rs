@@ -1,6 +1,7 @@
 //! A deployment in a Kubernetes manifest: the variables of its container, and the ConfigMaps that
 //! it mounts.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -44,8 +45,10 @@ impl<'m> Container<'m> {
 /// # Errors
 /// The manifest cannot be read, or the container of the service cannot be identified.
 pub(super) fn read(path: &Path, container: Option<&str>) -> Result<Deployment, String> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let is_input = path == Path::new("-");
+    let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
+    let text = if is_input { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    let text = text.map_err(|error| format!("{name}: {error}"))?;
     let documents = yaml_documents(&Source { name: name.clone(), text }).map_err(|report| report.to_string())?;
     let objects: Vec<&Value> = documents.iter().flat_map(objects).collect();
     let maps = ConfigMaps::among(&objects);

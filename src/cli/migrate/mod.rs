@@ -8,14 +8,17 @@ mod env_file;
 mod export;
 mod live;
 mod manifest;
+mod next;
 mod page;
+mod paths;
+mod rejected;
 mod responses;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use self::deployment::Deployment;
+use self::deployment::{Deployment, DeploymentSource};
 use self::page::Page;
 use super::client_tls::ClientTlsFlags;
 use super::output::{report_error, try_print};
@@ -42,16 +45,19 @@ Examples:
   tollgate migrate --env-file ratelimit.env --policy runtime/config
   # Also write tollgate.env and policies/
   tollgate migrate --manifest ratelimit.yaml --output tollgate/
+  # Report on the Deployment that runs now
+  kubectl get deployment,configmap -o yaml | tollgate migrate --manifest - --container ratelimit
   # Send the same requests to both services and compare the responses
   tollgate migrate --live old:8081 --against new:8081 trace.jsonl
   # The same, without charging hits
   tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl"
 )]
 pub struct Migrate {
-    /// Env file of envoyproxy/ratelimit, one NAME=VALUE per line, instead of this environment
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["manifest", "live"])]
+    /// Env file of envoyproxy/ratelimit, one NAME=VALUE per line, instead of this environment. With
+    /// --manifest, its variables are added to those of the container and take precedence
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
     env_file: Option<PathBuf>,
-    /// Kubernetes manifest with its Deployment and ConfigMaps
+    /// Kubernetes manifest with its Deployment and ConfigMaps. `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     manifest: Option<PathBuf>,
     /// Container in the manifest, if it cannot be detected. `WORKLOAD/NAME` if the name is not
@@ -128,6 +134,9 @@ impl Migrate {
     fn page(&self) -> Result<(String, bool), String> {
         let mut deployment = self.deployment()?;
         let translation = deployment.translate();
+        if deployment.source != DeploymentSource::Manifest {
+            deployment.notes.extend(paths::missing(&deployment.variables, &translation));
+        }
         let settings = envoyproxy::policies(&translation);
         let policies = self.policies(&deployment, &translation, settings.as_ref())?;
         let is_whole = translation.problems.is_empty()
@@ -146,7 +155,8 @@ impl Migrate {
 
     fn deployment(&self) -> Result<Deployment, String> {
         match (&self.env_file, &self.manifest) {
-            (Some(path), _) => deployment::of_env_file(path),
+            (Some(path), None) => deployment::of_env_file(path),
+            (Some(path), Some(manifest)) => deployment::of_both(manifest, self.container.as_deref(), path),
             (None, Some(path)) => manifest::read(path, self.container.as_deref()),
             (None, None) => Ok(deployment::of_environment()),
         }

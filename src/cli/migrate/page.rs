@@ -2,13 +2,15 @@
 
 use std::fmt;
 
-use super::MigratedPolicies;
-use super::deployment::Deployment;
+use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
+use super::{MigratedPolicies, rejected};
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::report::Severity;
 use crate::policy::{Imposes, Loaded, Rule};
-use crate::settings::envoyproxy::{Fate, ReadBy, Translation, fates, is_carried, named, overridden, read_by};
+use crate::settings::envoyproxy::{
+    Fate, ReadBy, Translation, fates, has_public_admin, is_carried, named, overridden, read_by,
+};
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
@@ -16,6 +18,8 @@ const WIDTH: usize = 100;
 const MAX_SHOWN: usize = 10;
 /// Column at which texts begin.
 const INDENT: usize = 13;
+/// Column at which the texts of steps begin.
+const STEP_INDENT: usize = 5;
 
 /// Differences that do not depend on variables.
 const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
@@ -27,8 +31,11 @@ const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
     ("errors", "INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN"),
     (
         "health",
-        "NOT_SERVING while Redis is unreachable; after SIGTERM, requests are served for 3s more (--drain-delay)",
+        "the ports open within 1 s and report NOT_SERVING until Redis was reached once; that service opens no port until \
+         then. Later, as there, a lost Redis counts only with REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true. NOT_SERVING \
+         also while Redis is a read-only replica or denies commands",
     ),
+    ("shutdown", "after SIGTERM, requests are served for 3s more (--drain-delay)"),
 ];
 
 /// The migration page.
@@ -56,7 +63,8 @@ impl Page<'_> {
         // References without a usable placeholder have no fate.
         let unset =
             self.deployment.references.iter().filter(|(name, _)| !self.deployment.variables.contains_key(name)).count();
-        let number = fates.len().saturating_add(unset);
+        let set = self.deployment.variables.keys().filter(|name| self.is_listed(name)).count();
+        let number = set.saturating_add(unset);
         writeln!(f, "Settings: {} from {}", count(number, "variable"), self.deployment.from)?;
         let is_problem =
             |name: &str| self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name));
@@ -109,10 +117,16 @@ impl Page<'_> {
             "reference",
             references.map(|(name, reference)| format!("{name}: {reference}; value not in the manifest")),
         )?;
-        // An environment also has variables of other programs.
-        let is_listed = |name: &&String| !deployment.is_environment || name.starts_with("TOLLGATE_");
-        let unknown = by(ReadBy::Neither).filter(is_listed);
+        let unknown = by(ReadBy::Neither).filter(|name| self.is_listed(name));
         bounded(f, "unknown", unknown.map(|name| format!("{name}: read by neither service")))
+    }
+
+    /// Returns `true` if the page contains a variable: an environment also has those of other
+    /// programs.
+    fn is_listed(&self, name: &str) -> bool {
+        self.deployment.source != DeploymentSource::Environment
+            || name.starts_with("TOLLGATE_")
+            || read_by(name) != ReadBy::Neither
     }
 
     fn policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,12 +142,15 @@ impl Page<'_> {
                 writeln!(f, "\nPolicies: invalid, {least}{}\n", count(errors, "error"))?;
                 write!(f, "{report}")
             }
-            MigratedPolicies::Loaded { files, loaded, from, unused_plane } => {
+            MigratedPolicies::Loaded { files: sources, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
-                let files = count(files.len(), "file");
-                let rules = count(loaded.policies.rules().count(), "rule");
+                let (files, rules) = (count(sources.len(), "file"), count(loaded.policies.rules().count(), "rule"));
                 writeln!(f, "\nPolicies: {files} from {from}, {rules}, {}", count(limits, "limit"))?;
-                line(f, "unchanged", "all rules and limits")?;
+                let rejected = rejected::in_files(sources);
+                match rejected.as_slice() {
+                    [] => line(f, "unchanged", "all rules and limits")?,
+                    rejected => bounded(f, "differs", rejected.iter().cloned())?,
+                }
                 if let Some(plane) = unused_plane {
                     let text =
                         format!("read from --policy instead of the control plane at {plane}, which --output omits");
@@ -155,11 +172,10 @@ impl Page<'_> {
     fn gains(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nGained immediately")?;
         line(f, "exactness", "a request is checked and charged atomically: concurrent requests cannot exceed a limit")?;
-        line(
-            f,
-            "insight",
-            "`tollgate top`, `denials`, `explain` and `inspect` show who is denied, by which rule, and why",
-        )?;
+        let insight = "`tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why";
+        let token =
+            if has_public_admin(self.translation) { "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE" } else { "" };
+        line(f, "insight", &format!("{insight}{token}. `tollgate explain` shows which rule a descriptor matches"))?;
         let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
         let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {
             Algorithm::FixedWindow(_) => true,
@@ -192,35 +208,13 @@ impl Page<'_> {
         if !self.translation.problems.is_empty() || !self.deployment.problems.is_empty() || !has_policies {
             return writeln!(f, "  1. fix the problems above and run this command again");
         }
-        let swap =
-            "replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own format";
-        let mut steps = self.written.map_or_else(|| vec![swap.to_owned()], ExportedFiles::steps);
-        if !self.deployment.is_read() {
-            steps.insert(0, "check each `not read` line above: this report does not cover it".to_owned());
+        let steps = self.steps();
+        for (step, number) in steps.iter().zip(1..) {
+            wrapped(f, &format!("  {number}. "), STEP_INDENT, &step.text)?;
+            // In one piece, so that a shell reads a copy of it as one command.
+            step.commands.iter().try_for_each(|command| writeln!(f, "{:STEP_INDENT$}{command}", ""))?;
         }
-        steps
-            .push("compare the responses: tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE".to_owned());
-        steps.iter().zip(1..).try_for_each(|(step, number)| wrapped(f, &format!("  {number}. "), 5, step))
-    }
-}
-
-impl ExportedFiles {
-    fn steps(&self) -> Vec<String> {
-        let mut steps = Vec::new();
-        let variables = self.variables.display();
-        if self.open > 0 {
-            steps.push(format!("fill in {} in {variables}", count(self.open, "value")));
-        }
-        let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
-        if let Some(policies) = &policies
-            && !self.is_native
-        {
-            let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
-            steps.push(format!("remove the keys named in the warnings from {policies}; {set}"));
-        }
-        let and = policies.map(|policies| format!(" and {policies}")).unwrap_or_default();
-        steps.push(format!("start the service with {variables}{and}: set -a; . {variables}; tollgate serve"));
-        steps
+        Ok(())
     }
 }
 
@@ -232,7 +226,7 @@ fn limits(loaded: &Loaded) -> impl Iterator<Item = (&Rule, &Limit)> {
 }
 
 /// Returns `1 file` or `7 files`.
-fn count(number: usize, noun: &str) -> String {
+pub(super) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -1,6 +1,6 @@
 //! The effect of each variable that is set, as `tollgate migrate` prints it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use clap::CommandFactory as _;
@@ -27,11 +27,11 @@ pub fn fates(variables: &Variables) -> Vec<(&'static str, Fate)> {
     let reader = VariableReader { variables, translation: Translation::default() };
     let is_refused = |variable: &Variable| matches!(variable.worth, Worth::Refused(_)) && reader.is_memcached();
     let set = VARIABLES.iter().filter(|variable| !is_refused(variable));
-    set.filter_map(|variable| Some((variable.name, fate(variable, reader.set(variable)?)))).collect()
+    set.filter_map(|variable| Some((variable.name, fate(&reader, variable, reader.set(variable)?)))).collect()
 }
 
-fn fate(variable: &Variable, text: &str) -> Fate {
-    match (variable.difference.filter(|difference| (difference.applies)(text)), variable.worth) {
+fn fate(reader: &VariableReader<'_>, variable: &Variable, text: &str) -> Fate {
+    match (variable.difference.filter(|difference| (difference.applies)(reader, text)), variable.worth) {
         (Some(difference), _) => Fate::Differs(difference.text),
         (None, Worth::NeedNot(why)) => Fate::NotNeeded(why),
         (None, Worth::Instead(what)) if text != variable.default && !is_off(variable, text) => Fate::Differs(what),
@@ -116,6 +116,25 @@ pub fn carried(variables: &Variables, translation: &Translation) -> Vec<OwnVaria
         carried.push(OwnVariable { name: name.clone(), flag: "", value: (!is_secret).then(|| value.clone()) });
     }
     carried
+}
+
+/// Returns the flags that have the effect of variables of Tollgate and OpenTelemetry, by variable.
+/// Left out are those that the flags of the translation override, that this process has in its own
+/// environment, and secrets, which errors would contain.
+pub(super) fn carried_flags(variables: &Variables, translation: &Translation) -> BTreeMap<String, String> {
+    let command = EnvServe::command();
+    let is_own = |name: &str, value: &str| std::env::var_os(name).is_some_and(|own| own == value);
+    let mut flags = BTreeMap::new();
+    for OwnVariable { name, value, .. } in carried(variables, translation) {
+        let (Some(argument), Some(value)) = (argument_of(&command, &name), value) else { continue };
+        let Some(long) = argument.get_long() else { continue };
+        let takes_one = argument.get_num_args().is_none_or(|number| number.max_values() <= 1);
+        let takes_value = matches!(argument.get_action(), clap::ArgAction::Set | clap::ArgAction::Append);
+        if takes_value && takes_one && !is_own(&name, &value) {
+            flags.insert(name, format!("--{long}={value}"));
+        }
+    }
+    flags
 }
 
 /// Returns the variables of Tollgate and OpenTelemetry that those of envoyproxy/ratelimit override,
@@ -207,6 +226,26 @@ mod tests {
         assert!(kinds[2].starts_with("LOCAL_CACHE_SIZE_IN_BYTES Differs"), "{kinds:?}");
         assert!(kinds[3].starts_with("REDIS_POOL_SIZE NotNeeded") && kinds[4].starts_with("MEMCACHE_SRV NotNeeded"));
         assert_eq!(kinds.len(), 5);
+    }
+
+    #[test]
+    fn a_difference_that_depends_on_another_variable_is_shown_only_with_it() {
+        let differing = |pairs: &[(&str, &str)]| {
+            let fates = fates(&variables(pairs)).into_iter();
+            let differing = fates.filter(|(_, fate)| matches!(fate, Fate::Differs(_))).map(|(name, _)| name);
+            differing.collect::<Vec<_>>()
+        };
+        assert_eq!(differing(&[("GRPC_CLIENT_TLS_CACERT", "/a"), ("GRPC_SERVER_TLS_CA_CERT", "/a")]), [""; 0]);
+        let tls = ("GRPC_SERVER_USE_TLS", "true");
+        assert_eq!(differing(&[("GRPC_CLIENT_TLS_CACERT", "/a"), tls]), ["GRPC_CLIENT_TLS_CACERT"]);
+        assert_eq!(differing(&[("GRPC_SERVER_TLS_CA_CERT", "/a"), tls]), ["GRPC_SERVER_TLS_CA_CERT"]);
+        assert_eq!(differing(&[("TRACING_ENABLED", "false")]), [""; 0]);
+        assert_eq!(differing(&[("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:1")]), [""; 0]);
+        assert_eq!(differing(&[("TRACING_ENABLED", "true")]), ["TRACING_ENABLED"]);
+        assert_eq!(differing(&[("EXTRA_TAGS", "env:prod")]), [""; 0]);
+        let prometheus = [("EXTRA_TAGS", "env:prod"), ("USE_PROMETHEUS", "true")];
+        assert_eq!(differing(&prometheus), ["EXTRA_TAGS"]);
+        assert_eq!(differing(&[&prometheus[..], &[("DISABLE_STATS", "true")]].concat()), [""; 0]);
     }
 
     /// Users look up a difference in either place.

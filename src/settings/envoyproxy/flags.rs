@@ -2,17 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
-use super::table::{MEMCACHE, VARIABLES, Variable, Worth};
-use super::{Flag, RESOURCE_ATTRIBUTES, VariableReader, words};
-use crate::store::redis::without_password;
-
-/// Timeout of a decision for callers that set none, which in envoyproxy/ratelimit wait without
-/// limit. Envoy always sets one.
-const STORE_TIMEOUT: &str = "1s";
-
-/// Maximum time to cache a denial. envoyproxy/ratelimit caches it until the window ends, regardless
-/// of refunds.
-const DENY_CACHE_MAX: &str = "60s";
+use super::{Flag, RESOURCE_ATTRIBUTES, Translation, VariableReader, redis, words};
 
 pub(super) fn put(reader: &mut VariableReader<'_>) {
     listen(reader);
@@ -20,8 +10,8 @@ pub(super) fn put(reader: &mut VariableReader<'_>) {
     policies(reader);
     stats(reader);
     answers(reader);
-    store(reader);
-    per_second(reader);
+    redis::store(reader);
+    redis::per_second(reader);
     tracing(reader);
 }
 
@@ -30,9 +20,9 @@ fn listen(reader: &mut VariableReader<'_>) {
         "" => address(reader, "GRPC_HOST", "GRPC_PORT"),
         path => format!("unix:{path}"),
     };
+    let (http, admin) = (address(reader, "HOST", "PORT"), address(reader, "DEBUG_HOST", "DEBUG_PORT"));
+    distinct_ports(reader, [("GRPC_PORT", &grpc), ("PORT", &http), ("DEBUG_PORT", &admin)]);
     reader.put("--grpc-listen", grpc);
-    let http = address(reader, "HOST", "PORT");
-    let admin = address(reader, "DEBUG_HOST", "DEBUG_PORT");
     reader.put("--http-listen", http);
     reader.put("--admin-listen", admin);
     // The debug port of that service serves its pages without authentication.
@@ -61,6 +51,30 @@ fn listen(reader: &mut VariableReader<'_>) {
             reader.note("GRPC_CLIENT_TLS_SAN", "has no effect without GRPC_CLIENT_TLS_CACERT");
         }
         None => {}
+    }
+}
+
+/// Returns `true` if other machines can reach the admin port, whose clients then need a token.
+pub fn has_public_admin(translation: &Translation) -> bool {
+    let listen = translation.flags.iter().find(|flag| flag.name == "--admin-listen");
+    let address = listen.and_then(|flag| flag.values.first()?.parse::<SocketAddr>().ok());
+    address.is_some_and(|address| !address.ip().is_loopback())
+}
+
+/// Reports listeners with the same port: only one of them could be opened.
+fn distinct_ports(reader: &mut VariableReader<'_>, listeners: [(&'static str, &str); 3]) {
+    let addresses = listeners.map(|(name, text)| (name, text.parse::<SocketAddr>().ok()));
+    for (number, (name, address)) in addresses.iter().enumerate() {
+        let Some(address) = address.filter(|address| address.port() != 0) else { continue };
+        let is_taken = |other: SocketAddr| {
+            let overlaps = other.ip() == address.ip() || other.ip().is_unspecified() || address.ip().is_unspecified();
+            other.port() == address.port() && overlaps
+        };
+        let earlier = addresses.iter().take(number).find(|(_, other)| other.is_some_and(is_taken));
+        if let Some((other, _)) = earlier {
+            let what = format!("expected different ports, found {} in both", address.port());
+            reader.problem(&format!("{other}, {name}"), &what);
+        }
     }
 }
 
@@ -179,8 +193,8 @@ fn stats(reader: &mut VariableReader<'_>) {
     if reader.boolean("DISABLE_STATS") {
         return;
     }
-    let dog = reader.boolean("USE_DOG_STATSD");
-    let plain = reader.boolean("USE_STATSD");
+    reader.switch("--stats-page", true);
+    let (dog, plain) = (reader.boolean("USE_DOG_STATSD"), reader.boolean("USE_STATSD"));
     if dog || plain {
         let protocol = if dog || reader.text("STATSD_PROTOCOL") == "udp" { "udp" } else { "tcp" };
         let host = reader.text("STATSD_HOST");
@@ -189,6 +203,10 @@ fn stats(reader: &mut VariableReader<'_>) {
         reader.put("--statsd", format!("{protocol}://{host}:{port}"));
         reader.put("--statsd-dialect", if dog { "dogstatsd" } else { "plain" });
         reader.put("--stats-interval", reader.duration("STATS_FLUSH_INTERVAL"));
+    }
+    if dog && reader.has("USE_STATSD") && plain {
+        let text = "DogStatsD is used, and plain StatsD is not; that service does not start with both";
+        reader.note("USE_DOG_STATSD, USE_STATSD", text);
     }
     if dog {
         rewrites(reader);
@@ -237,108 +255,8 @@ fn answers(reader: &mut VariableReader<'_>) {
     reader.switch("--dynamic-metadata", reader.boolean("RESPONSE_DYNAMIC_METADATA"));
 }
 
-fn store(reader: &mut VariableReader<'_>) {
-    match reader.text("BACKEND_TYPE") {
-        "redis" | "" => {}
-        "memcache" => {
-            let is_refused = |variable: &&Variable| matches!(variable.worth, Worth::Refused(_));
-            let set = VARIABLES.iter().filter(is_refused).filter(|variable| reader.set(variable).is_some());
-            let names: Vec<_> = std::iter::once("BACKEND_TYPE").chain(set.map(|variable| variable.name)).collect();
-            return reader.problem(&names.join(", "), MEMCACHE);
-        }
-        other => return reader.problem("BACKEND_TYPE", &format!("expected redis, found `{other}`")),
-    }
-    let names = RedisVariables { url: "REDIS_URL", socket: "REDIS_SOCKET_TYPE", kind: "REDIS_TYPE", tls: "REDIS_TLS" };
-    url(reader, "--store", &names);
-    login(reader, "REDIS_AUTH", "--redis-user", "--redis-password");
-    login(reader, "REDIS_SENTINEL_AUTH", "--sentinel-user", "--sentinel-password");
-    texts(reader, &[("--redis-cert", "REDIS_TLS_CLIENT_CERT"), ("--redis-key", "REDIS_TLS_CLIENT_KEY")]);
-    texts(reader, &[("--redis-ca", "REDIS_TLS_CACERT"), ("--redis-prefix", "CACHE_KEY_PREFIX")]);
-    reader.switch("--redis-system-roots", reader.has("REDIS_TLS_CACERT"));
-    reader.switch("--redis-any-hostname", reader.boolean("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"));
-    if reader.has("REDIS_TIMEOUT") {
-        reader.put("--redis-connect-timeout", reader.duration("REDIS_TIMEOUT"));
-    }
-    reader.switch("--ready-while-store", reader.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"));
-    reader.put("--store-timeout", STORE_TIMEOUT);
-    let remembers = reader.integer("LOCAL_CACHE_SIZE_IN_BYTES") > 0;
-    reader.put("--deny-cache-max", if remembers { DENY_CACHE_MAX } else { "0s" });
-}
-
-fn per_second(reader: &mut VariableReader<'_>) {
-    if !reader.boolean("REDIS_PERSECOND") {
-        return;
-    }
-    let names = RedisVariables {
-        url: "REDIS_PERSECOND_URL",
-        socket: "REDIS_PERSECOND_SOCKET_TYPE",
-        kind: "REDIS_PERSECOND_TYPE",
-        tls: "REDIS_PERSECOND_TLS",
-    };
-    url(reader, "--per-second-store", &names);
-    login(reader, "REDIS_PERSECOND_AUTH", "--per-second-user", "--per-second-password");
-    login(reader, "REDIS_PERSECOND_SENTINEL_AUTH", "--per-second-sentinel-user", "--per-second-sentinel-password");
-}
-
-/// The variables that locate a Redis.
-struct RedisVariables {
-    url: &'static str,
-    socket: &'static str,
-    kind: &'static str,
-    tls: &'static str,
-}
-
-fn url(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariables) {
-    let written = reader.text(names.url);
-    let tls = reader.boolean(names.tls);
-    let scheme = |kind: &str| format!("{}{kind}://", if tls { "rediss" } else { "redis" });
-    let bare = |text: &str| text.trim().trim_start_matches("redis://").trim_start_matches("rediss://").to_owned();
-    match reader.text(names.kind).to_uppercase().as_str() {
-        "SINGLE" => match (written.contains("://"), reader.text(names.socket)) {
-            (true, _) => reader.put(flag, if tls { format!("rediss://{}", bare(written)) } else { written.to_owned() }),
-            (false, "unix") => reader.put(flag, format!("redis+unix://{written}")),
-            (false, "tcp") => reader.put(flag, format!("{}{written}", scheme(""))),
-            (false, other) => reader.problem(names.socket, &format!("expected unix or tcp, found `{other}`")),
-        },
-        "CLUSTER" => {
-            let hosts: Vec<_> = words::list(written).into_iter().map(bare).collect();
-            reader.put(flag, format!("{}{}", scheme("-cluster"), hosts.join(",")));
-        }
-        "SENTINEL" => match words::list(written).as_slice() {
-            [master, hosts @ ..] if !hosts.is_empty() => {
-                let hosts: Vec<_> = hosts.iter().copied().map(bare).collect();
-                reader.put(flag, format!("{}{}@{}", scheme("-sentinel"), escaped(master), hosts.join(",")));
-            }
-            _ => reader.problem(
-                names.url,
-                &format!("expected master,host:port,host:port, found `{}`", without_password(written)),
-            ),
-        },
-        other => reader.problem(names.kind, &format!("expected SINGLE, SENTINEL or CLUSTER, found `{other}`")),
-    }
-}
-
-/// Escapes a name for a URL.
-fn escaped(name: &str) -> String {
-    name.trim().replace('%', "%25").replace('@', "%40").replace('/', "%2F").replace(':', "%3A")
-}
-
-/// Parses `password` or `user:password`.
-fn login(reader: &mut VariableReader<'_>, name: &'static str, user: &'static str, password: &'static str) {
-    match reader.text(name).split_once(':') {
-        Some((who, secret)) => {
-            if !who.is_empty() {
-                reader.put(user, who);
-            }
-            reader.put(password, secret);
-        }
-        None if reader.has(name) => reader.put(password, reader.text(name)),
-        None => {}
-    }
-}
-
 /// Sets flags to the text of variables that are not empty.
-fn texts(reader: &mut VariableReader<'_>, pairs: &[(&'static str, &'static str)]) {
+pub(super) fn texts(reader: &mut VariableReader<'_>, pairs: &[(&'static str, &'static str)]) {
     for (flag, name) in pairs {
         let text = reader.text(name);
         if !text.is_empty() {
@@ -350,8 +268,7 @@ fn texts(reader: &mut VariableReader<'_>, pairs: &[(&'static str, &'static str)]
 /// Sets up the export of spans. The endpoint comes from OpenTelemetry's own variables, as in that
 /// service.
 fn tracing(reader: &mut VariableReader<'_>) {
-    let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-    let has_endpoint = endpoints.iter().any(|name| reader.variables.contains_key(*name));
+    let has_endpoint = reader.has_otlp_endpoint();
     if !reader.boolean("TRACING_ENABLED") {
         return reader.switch("--no-spans", has_endpoint);
     }

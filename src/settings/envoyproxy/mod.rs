@@ -6,6 +6,7 @@
 
 mod fates;
 mod flags;
+mod redis;
 mod table;
 mod words;
 
@@ -15,6 +16,7 @@ use std::fmt;
 pub use self::fates::{
     Fate, OwnVariable, ReadBy, carried, fates, is_carried, overridden, own_names, own_variables, policies, read_by,
 };
+pub use self::flags::has_public_admin;
 use crate::store::redis::without_password;
 use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, Worth};
 
@@ -66,6 +68,11 @@ pub fn translate(variables: &Variables) -> Translation {
     reader.translation
 }
 
+/// Returns the variables that set a flag: only those that have a value, or all of them if none has.
+pub fn variables_of(variables: &Variables, flag: &str) -> String {
+    VariableReader { variables, translation: Translation::default() }.variables_of(flag)
+}
+
 /// Returns the variables that a problem names.
 pub fn named(problem: &str) -> impl Iterator<Item = &str> {
     problem.split(": ").next().unwrap_or_default().split(", ")
@@ -81,17 +88,22 @@ struct EnvServe {
 /// Returns the problems of the flags, named by the variables that set them.
 fn resolved(reader: &VariableReader<'_>) -> Vec<String> {
     let flags = reader.translation.flags.iter().flat_map(Flag::words);
-    match <EnvServe as clap::Parser>::try_parse_from(std::iter::once("tollgate".to_owned()).chain(flags)) {
+    let own = fates::carried_flags(reader.variables, &reader.translation);
+    let words = std::iter::once("tollgate".to_owned()).chain(flags).chain(own.values().cloned());
+    // A variable of Tollgate is named itself.
+    let name =
+        |flag: &str| own.iter().find(|(_, word)| word.split('=').next() == Some(flag)).map(|(name, _)| name.clone());
+    let named = |flag: &str| name(flag).unwrap_or_else(|| reader.variables_of(flag));
+    match <EnvServe as clap::Parser>::try_parse_from(words) {
         Ok(serve) => {
             let problems = serve.flags.resolve().1;
-            problems.iter().map(|problem| format!("{}: {}", reader.variables_of(problem.flag), problem.what)).collect()
+            problems.iter().map(|problem| format!("{}: {}", named(problem.flag), problem.what)).collect()
         }
         Err(error) => {
             let text = error.to_string();
             let said = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-            let named = said.split_whitespace().map(|word| word.trim_matches('\''));
-            let named = named.filter(|word| word.starts_with("--"));
-            let names: Vec<_> = named.map(|flag| reader.variables_of(flag)).collect();
+            let words = said.split_whitespace().map(|word| word.trim_matches('\''));
+            let names: Vec<_> = words.filter(|word| word.starts_with("--")).map(named).collect();
             vec![format!("{}: {}", names.join(", "), said.split_whitespace().collect::<Vec<_>>().join(" "))]
         }
     }
@@ -227,6 +239,12 @@ impl<'v> VariableReader<'v> {
     /// Returns `true` if a variable is set and not empty.
     fn has(&self, name: &str) -> bool {
         self.variables.get(name).is_some_and(|text| !text.is_empty())
+    }
+
+    /// Returns `true` if a variable of OpenTelemetry sets the endpoint for spans.
+    fn has_otlp_endpoint(&self) -> bool {
+        let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+        endpoints.iter().any(|name| self.variables.contains_key(*name))
     }
 
     // Values that cannot be parsed have been reported by `check`.

@@ -4,7 +4,7 @@
 use VariableKind::{Bool, Duration, Float, Int, List, Map, Text};
 use Worth::{Instead, NeedNot, Part, Refused};
 
-use super::words;
+use super::{VariableReader, words};
 
 /// The type of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +48,13 @@ pub(super) struct Variable {
     pub(super) difference: Option<VariableDifference>,
 }
 
+type AppliesTo = fn(&VariableReader<'_>, &str) -> bool;
+
 /// A difference in effect between the services.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VariableDifference {
-    /// Returns `true` for values that have a different effect.
-    pub(super) applies: fn(&str) -> bool,
+    /// Returns `true` for values that have a different effect, beside the other variables.
+    pub(super) applies: AppliesTo,
     /// The effect here, beside the effect there.
     pub(super) text: &'static str,
 }
@@ -72,8 +74,8 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("GRPC_SERVER_USE_TLS", Bool, "false", Part("--grpc-tls-cert --grpc-tls-key --grpc-tls-client-ca")),
     v("GRPC_SERVER_TLS_CERT", Text, "", Part("--grpc-tls-cert")),
     v("GRPC_SERVER_TLS_KEY", Text, "", Part("--grpc-tls-key")),
-    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "only this CA is trusted, not those of the system"),
-    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")).but(always, "that service ignores it; here clients must present a certificate of this CA"),
+    v("GRPC_CLIENT_TLS_CACERT", Text, "", Part("--grpc-tls-client-ca")).but(has_tls, "only this CA is trusted, not those of the system"),
+    v("GRPC_SERVER_TLS_CA_CERT", Text, "", Part("--grpc-tls-client-ca")).but(is_the_only_ca, "that service ignores it; here clients must present a certificate of this CA"),
     v("GRPC_CLIENT_TLS_SAN", Text, "", Part("--grpc-tls-client-san")),
     v("LOG_LEVEL", Text, "WARN", Part("--log")).but(is_debug, "one line per descriptor, for at most 100 requests per second"),
     v("LOG_FORMAT", Text, "text", Part("--log-format")),
@@ -102,9 +104,9 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("STATSD_PROTOCOL", Text, "tcp", Part("--statsd")),
     v("STATSD_HOST", Text, "localhost", Part("--statsd")),
     v("STATSD_PORT", Int, "8125", Part("--statsd")),
-    v("EXTRA_TAGS", Map, "", Part("--stats-tag")),
+    v("EXTRA_TAGS", Map, "", Part("--stats-tag")).but(has_prometheus, "labels for Prometheus; that service appends them to names, as in `…_total_hits___env_prod`, or drops them"),
     v("STATS_FLUSH_INTERVAL", Duration, "10s", Part("--stats-interval")),
-    v("DISABLE_STATS", Bool, "false", Part("--statsd --stats-prometheus-listen")),
+    v("DISABLE_STATS", Bool, "false", Part("--stats-page --statsd --stats-prometheus-listen")),
     v("USE_PROMETHEUS", Bool, "false", Part("--stats-prometheus-listen")),
     v("PROMETHEUS_ADDR", Text, ":9090", Part("--stats-prometheus-listen")),
     v("PROMETHEUS_PATH", Text, "/metrics", Part("--stats-prometheus-path")),
@@ -178,7 +180,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     v("MEMCACHE_TLS_CACERT", Text, "", Refused(MEMCACHE)),
     v("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Bool, "false", Refused(MEMCACHE)),
 
-    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --otlp-protocol --trace-sampler --trace-sampler-arg")).but(is_true, "without OTEL_EXPORTER_OTLP_ENDPOINT, spans go to http://localhost:4318, not to https"),
+    v("TRACING_ENABLED", Bool, "false", Part("--no-spans --otlp-endpoint --otlp-protocol --trace-sampler --trace-sampler-arg")).but(exports_to_default, "without OTEL_EXPORTER_OTLP_ENDPOINT, spans go to http://localhost:4318, or 4317 by gRPC, not to https"),
     v("TRACING_SERVICE_NAME", Text, "RateLimit", Part("--service-name")),
     v("TRACING_SERVICE_NAMESPACE", Text, "", Part("--resource-attribute")),
     v("TRACING_SERVICE_INSTANCE_ID", Text, "", Part("--resource-attribute")),
@@ -201,23 +203,39 @@ const fn v(name: &'static str, kind: VariableKind, default: &'static str, worth:
 
 impl Variable {
     /// Returns the variable with a difference for some of its values.
-    const fn but(self, applies: fn(&str) -> bool, text: &'static str) -> Self {
+    const fn but(self, applies: AppliesTo, text: &'static str) -> Self {
         Self { difference: Some(VariableDifference { applies, text }), ..self }
     }
 }
 
-fn always(_: &str) -> bool {
+fn always(_: &VariableReader<'_>, _: &str) -> bool {
     true
 }
 
-fn is_true(text: &str) -> bool {
+fn is_true(_: &VariableReader<'_>, text: &str) -> bool {
     words::boolean(text) == Ok(true)
 }
 
-fn is_positive(text: &str) -> bool {
+fn is_positive(_: &VariableReader<'_>, text: &str) -> bool {
     words::integer(text).is_ok_and(|number| number > 0)
 }
 
-fn is_debug(text: &str) -> bool {
+fn is_debug(_: &VariableReader<'_>, text: &str) -> bool {
     ["debug", "trace"].iter().any(|level| text.eq_ignore_ascii_case(level))
+}
+
+fn has_tls(reader: &VariableReader<'_>, text: &str) -> bool {
+    !text.is_empty() && reader.boolean("GRPC_SERVER_USE_TLS")
+}
+
+fn is_the_only_ca(reader: &VariableReader<'_>, text: &str) -> bool {
+    has_tls(reader, text) && !reader.has("GRPC_CLIENT_TLS_CACERT")
+}
+
+fn exports_to_default(reader: &VariableReader<'_>, text: &str) -> bool {
+    is_true(reader, text) && !reader.has_otlp_endpoint()
+}
+
+fn has_prometheus(reader: &VariableReader<'_>, text: &str) -> bool {
+    !text.is_empty() && reader.boolean("USE_PROMETHEUS") && !reader.boolean("DISABLE_STATS")
 }

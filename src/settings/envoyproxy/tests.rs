@@ -38,6 +38,7 @@ fn nothing_set_is_that_services_defaults() {
     --start-without-policy
     --ready-without-policy
     --near-limit-ratio 0.8
+    --stats-page
     --statsd tcp://localhost:8125
     --statsd-dialect plain
     --stats-interval 10s
@@ -69,7 +70,7 @@ const CASES: &[(&str, &str)] = &[
     ("USE_STATSD=false USE_DOG_STATSD=true STATSD_HOST=::1 STATSD_PORT=1", "--statsd udp://[::1]:1 + --statsd-dialect dogstatsd"),
     ("USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A DOG_STATSD_MOGRIFIER_A_PATTERN=^x\\.(.*)$ DOG_STATSD_MOGRIFIER_A_NAME=y DOG_STATSD_MOGRIFIER_A_TAGS=k:$1", "--statsd udp://localhost:8125 + --statsd-dialect dogstatsd + --statsd-rewrite ^x\\.(.*)$ y k:$1"),
     ("EXTRA_TAGS=a:b,c:d STATS_FLUSH_INTERVAL=1s", "--stats-interval 1s + --stats-tag a=b + --stats-tag c=d"),
-    ("DISABLE_STATS=true USE_PROMETHEUS=true", "no --statsd + no --statsd-dialect + no --stats-interval"),
+    ("DISABLE_STATS=true USE_PROMETHEUS=true", "no --stats-page + no --statsd + no --statsd-dialect + no --stats-interval"),
     ("USE_STATSD=false USE_PROMETHEUS=true PROMETHEUS_ADDR=:19001", "--stats-prometheus-listen :19001 + --stats-prometheus-path /metrics + no --statsd + no --statsd-dialect + no --stats-interval"),
     ("USE_PROMETHEUS=true PROMETHEUS_PATH=/m PROMETHEUS_MAPPER_YAML=/f PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true", "--stats-prometheus-listen :9090 + --stats-prometheus-path /m + --stats-prometheus-mapper /f + --stats-milliseconds"),
     ("NEAR_LIMIT_RATIO=0.5", "--near-limit-ratio 0.5"),
@@ -217,6 +218,40 @@ fn what_only_the_flags_find_is_said_of_the_variables() {
 }
 
 #[test]
+fn an_address_of_a_redis_that_does_not_fit_is_told_with_its_reason() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems.join("\n");
+    let not_set = "REDIS_SOCKET_TYPE, REDIS_URL: REDIS_SOCKET_TYPE is not set, which means `unix`, and `redis:6379` is not \
+                   the path of a socket; set REDIS_SOCKET_TYPE=tcp for host:port";
+    assert_eq!(problems(&[("REDIS_URL", "redis:6379")]), not_set);
+    let set = problems(&[("REDIS_SOCKET_TYPE", "unix"), ("REDIS_URL", "redis:6379"), ("REDIS_TLS_CACERT", "/a")]);
+    assert!(set.contains("REDIS_SOCKET_TYPE is `unix`, and") && set.lines().count() == 1, "{set}");
+    for kind in ["SINGLE", "CLUSTER", "SENTINEL"] {
+        let empty = problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TYPE", kind), ("REDIS_URL", "")]);
+        assert_eq!(empty, "REDIS_URL: expected the address of a Redis, such as redis:6379, found an empty text");
+    }
+    let second = problems(&[("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_URL", "h:1")]);
+    assert!(second.starts_with("REDIS_PERSECOND_SOCKET_TYPE, REDIS_PERSECOND_URL: "), "{second}");
+}
+
+#[test]
+fn variables_of_tollgate_itself_are_checked_too() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems;
+    let drain = problems(&[("TOLLGATE_DRAIN_DELAY", "soon")]);
+    assert_eq!(drain, ["TOLLGATE_DRAIN_DELAY: expected a duration such as 500ms or 10s, found `soon`"]);
+    let own = [("TOLLGATE_DRAIN_DELAY", "1s"), ("TOLLGATE_SHADOW_MODE", "true"), ("TOLLGATE_NEAR_LIMIT_RATIO", "x")];
+    assert_eq!(problems(&own), [""; 0]);
+}
+
+#[test]
+fn two_listeners_on_one_port_are_a_problem() {
+    let problems = |pairs: &[(&str, &str)]| translate(&variables(pairs)).problems;
+    assert_eq!(problems(&[("PORT", "8081")]), ["GRPC_PORT, PORT: expected different ports, found 8081 in both"]);
+    assert_eq!(problems(&[("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")]), Vec::<String>::new());
+    let hosts = [("PORT", "8081"), ("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.2")];
+    assert_eq!(problems(&hosts), Vec::<String>::new());
+}
+
+#[test]
 fn what_comes_about_otherwise_is_noted() {
     let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
     assert_eq!(
@@ -225,6 +260,9 @@ fn what_comes_about_otherwise_is_noted() {
     );
     assert_eq!(notes(&[("EXTRA_TAGS", "a:"), ("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_SAN", "s")]).len(), 2);
     assert_eq!(notes(&[("REDIS_STARTUP_MAX_ELAPSED_TIME", "1m"), ("MEMCACHE_SRV", "x")]).len(), 2);
+    assert_eq!(notes(&[("USE_DOG_STATSD", "true")]).len(), 0);
+    let both = notes(&[("USE_DOG_STATSD", "true"), ("USE_STATSD", "true")]);
+    assert!(both.iter().any(|note| note.starts_with("USE_DOG_STATSD, USE_STATSD: DogStatsD is used")), "{both:?}");
 }
 
 #[test]

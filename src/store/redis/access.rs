@@ -63,8 +63,14 @@ pub(super) enum ConnectError {
     Late(Duration),
     #[error("server is a read-only replica")]
     Replica,
-    #[error("{}", super::rights::advice(.user.as_deref(), .commands))]
-    Forbidden { user: Option<String>, commands: Vec<&'static str> },
+    #[error("{}", super::rights::advice(.user.as_deref(), .commands, .extras))]
+    Forbidden {
+        user: Option<String>,
+        /// Commands that decisions need.
+        commands: Vec<&'static str>,
+        /// Commands that other features need.
+        extras: Vec<&'static str>,
+    },
 }
 
 impl Access {

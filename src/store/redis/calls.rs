@@ -56,6 +56,8 @@ impl Drop for UnknownCharges<'_> {
 pub(super) struct Core {
     pub(super) routes: Arc<Routes>,
     pub(super) prefix: Vec<u8>,
+    /// The user of the connections, if one is configured.
+    pub(super) user: Option<String>,
     pub(super) by_slot: bool,
     pub(super) time: Time,
     /// Microseconds by which the servers' clock is ahead of this process's, if they were found far

@@ -113,7 +113,8 @@ impl Connector {
         };
         let Proved { is_replica, is_sharded, forbidden } = proof.ask(connection.clone()).await?;
         if !forbidden.is_empty() {
-            return Err(ConnectError::Forbidden { user: self.access.user.clone(), commands: forbidden });
+            let extras = proof.forbidden_extras(connection).await?;
+            return Err(ConnectError::Forbidden { user: self.access.user.clone(), commands: forbidden, extras });
         }
         match self.role {
             RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),

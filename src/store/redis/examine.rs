@@ -8,6 +8,7 @@ use super::calls::{Core, within};
 use super::check_up::{eviction_policy, info_field, setting};
 use super::failure::CallFailure;
 use super::node::Node;
+use super::rights::{EXTRAS, acl_setuser};
 use crate::store::StoreError;
 
 /// Timeout for one command.
@@ -18,16 +19,6 @@ const PINGS: usize = 20;
 const SLOW: Duration = Duration::from_millis(5);
 /// The oldest tested version, as `major.minor`.
 const OLDEST: (u32, u32) = (6, 2);
-/// Commands needed for features other than decisions, in forms that change nothing, with the
-/// feature that fails without each. `KEY` is a key that is never written.
-const EXTRAS: [(&[&str], &str); 6] = [
-    (&["HGETALL", "KEY"], "denials of all replicas"),
-    (&["PEXPIRE", "KEY", "1"], "denials of all replicas"),
-    (&["ZCARD", "KEY"], "number of replicas for on_store_error: local"),
-    (&["ZREMRANGEBYSCORE", "KEY", "1", "0"], "number of replicas for on_store_error: local"),
-    (&["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
-    (&["INFO", "server"], "startup warnings, /api/v1/store, clocks of replicas"),
-];
 
 /// A finding about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,21 +169,22 @@ impl ServerFindings<'_> {
     async fn rights(&mut self, core: &Core) {
         let key = probe_key(core);
         let mut missing = Vec::new();
-        for (command, purpose) in EXTRAS {
-            let command: Vec<&str> = command.iter().map(|part| if *part == "KEY" { &key } else { *part }).collect();
-            if let Err(CallFailure::Forbidden(_)) = self.call(&command).await
-                && let Some(name) = command.first()
-            {
-                missing.push(format!("{} ({purpose})", name.to_lowercase()));
+        for extra in &EXTRAS {
+            if let Err(CallFailure::Forbidden(_)) = self.call(&extra.command(&key)).await {
+                missing.push(extra);
             }
         }
-        match missing.as_slice() {
-            [] => self.add("rights", Grade::Good, "the user has all permissions"),
-            missing => {
-                let text = format!("decisions work, but the user has no permission for {}", missing.join(", "));
-                self.add("rights", Grade::Warning, text);
-            }
+        if missing.is_empty() {
+            return self.add("rights", Grade::Good, "the user has all permissions");
         }
+        let listed: Vec<_> = missing.iter().map(|extra| format!("{} ({})", extra.name, extra.purpose)).collect();
+        let names: Vec<_> = missing.iter().map(|extra| extra.name).collect();
+        let text = format!(
+            "decisions work, but the user has no permission for {}; to grant it, run {}",
+            listed.join(", "),
+            acl_setuser(core.user.as_deref(), &names)
+        );
+        self.add("rights", Grade::Warning, text);
     }
 
     /// Examines how many calls are needed for keys of several servers and slots.

@@ -141,6 +141,7 @@ impl RedisStore {
         let proof = Proof::new(&options.prefix, !by_slot);
         let role = if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
         let seed_role = if by_slot { role.clone() } else { RequiredRole::Sentinel };
+        let user = access.user.clone();
         let routes = Routes::new(Arc::clone(&access), role, Arc::clone(&metrics));
         let start =
             |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), seed_role.clone(), Arc::clone(&metrics));
@@ -159,6 +160,7 @@ impl RedisStore {
         Arc::new(Core {
             routes,
             prefix: options.prefix,
+            user,
             by_slot,
             time,
             clock_ahead_us: AtomicI64::new(0),

@@ -30,11 +30,49 @@ const IDENTITIES: usize = 24;
 /// Commands that decisions need, in the order of [`Proof::new`].
 const COMMANDS: [&str; 6] = ["evalsha", "eval", "time", "get", "set", "del"];
 
+/// Commands needed for features other than decisions, in forms that change nothing.
+pub(super) const EXTRAS: [Extra; 8] = [
+    Extra::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS),
+    Extra::new("hgetall", &["HGETALL", "KEY"], DENIALS),
+    Extra::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS),
+    Extra::new("zadd", &["ZADD", "KEY", "NX", "XX", "1", "a"], REPLICAS),
+    Extra::new("zcard", &["ZCARD", "KEY"], REPLICAS),
+    Extra::new("zremrangebyscore", &["ZREMRANGEBYSCORE", "KEY", "1", "0"], REPLICAS),
+    Extra::new("exists", &["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
+    Extra::new("info", &["INFO", "server"], "startup warnings, /api/v1/store, clocks of replicas"),
+];
+const DENIALS: &str = "denials of all replicas";
+const REPLICAS: &str = "number of replicas for on_store_error: local";
+
+/// A command that a feature other than decisions needs.
+#[derive(Debug)]
+pub(super) struct Extra {
+    /// The name in an ACL.
+    pub(super) name: &'static str,
+    /// The command; `KEY` is a key that is never written.
+    words: &'static [&'static str],
+    /// The feature that fails without it.
+    pub(super) purpose: &'static str,
+}
+
+impl Extra {
+    const fn new(name: &'static str, words: &'static [&'static str], purpose: &'static str) -> Self {
+        Self { name, words, purpose }
+    }
+
+    /// Returns the words of the command, with `key` as the key.
+    pub(super) fn command<'a>(&'a self, key: &'a str) -> Vec<&'a str> {
+        self.words.iter().map(|word| if *word == "KEY" { key } else { *word }).collect()
+    }
+}
+
 /// Commands that verify a user's permissions.
 #[derive(Clone, Debug)]
 pub(super) struct Proof {
     commands: Pipeline,
     length: usize,
+    /// The commands of [`EXTRAS`], sent only if others are forbidden, for a complete error.
+    extras: Pipeline,
     /// Deletes a key that is never written. A replica refuses it.
     write: Cmd,
 }
@@ -69,7 +107,31 @@ impl Proof {
             let key = [&key, format!(":{number}").as_bytes()].concat();
             pipeline.cmd("EVAL").arg(IDENTITY).arg(1).arg(key);
         }
-        Self { length: pipeline.len(), commands: pipeline, write }
+        let probe = String::from_utf8_lossy(&key);
+        let mut extras = Pipeline::with_capacity(EXTRAS.len());
+        for extra in &EXTRAS {
+            let mut command = Cmd::new();
+            extra.command(&probe).into_iter().for_each(|word| _ = command.arg(word));
+            extras.add_command(command);
+        }
+        Self { length: pipeline.len(), commands: pipeline, extras, write }
+    }
+
+    /// Returns the commands of [`EXTRAS`] that the user may not run.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub(super) async fn forbidden_extras(
+        &self,
+        mut connection: MultiplexedConnection,
+    ) -> Result<Vec<&'static str>, RedisError> {
+        let replies = connection.req_packed_commands(&self.extras, 0, EXTRAS.len()).await?;
+        let is_forbidden = |reply: Value| {
+            let failure = reply.extract_error().err().map(|error| CallFailure::of(&error));
+            matches!(failure, Some(CallFailure::Forbidden(text)) if text.contains(OF_COMMANDS))
+        };
+        let replies = EXTRAS.iter().zip(replies);
+        Ok(replies.filter_map(|(extra, reply)| is_forbidden(reply).then_some(extra.name)).collect())
     }
 
     /// Returns `true` if the server is a replica.
@@ -109,15 +171,22 @@ impl Proof {
     }
 }
 
-/// Returns an error message with the command that grants these permissions.
-pub(super) fn advice(user: Option<&str>, forbidden: &[&str]) -> String {
-    let user = user.unwrap_or("default");
-    let commands: Vec<String> = forbidden.iter().map(|command| format!("+{command}")).collect();
-    format!(
-        "user `{user}` has no permission for {}; to grant it, run ACL SETUSER {user} {}",
-        forbidden.join(", "),
-        commands.join(" ")
-    )
+/// Returns an error message with the command that grants all of these permissions: those that
+/// decisions need, and those that other features need.
+pub(super) fn advice(user: Option<&str>, forbidden: &[&str], extras: &[&str]) -> String {
+    let name = user.unwrap_or("default");
+    let others = match extras {
+        [] => String::new(),
+        extras => format!(", nor, for other features, for {}", extras.join(", ")),
+    };
+    let command = acl_setuser(user, &[forbidden, extras].concat());
+    format!("user `{name}` has no permission for {}{others}; to grant it, run {command}", forbidden.join(", "))
+}
+
+/// Returns the Redis command that permits a user to run these commands.
+pub(super) fn acl_setuser(user: Option<&str>, commands: &[&str]) -> String {
+    let commands: Vec<String> = commands.iter().map(|command| format!("+{command}")).collect();
+    format!("ACL SETUSER {} {}", user.unwrap_or("default"), commands.join(" "))
 }
 
 #[cfg(test)]
@@ -127,9 +196,13 @@ mod tests {
     #[test]
     fn the_advice_is_a_command_that_can_be_sent() {
         assert_eq!(
-            advice(Some("app"), &["evalsha", "eval"]),
+            advice(Some("app"), &["evalsha", "eval"], &[]),
             "user `app` has no permission for evalsha, eval; to grant it, run ACL SETUSER app +evalsha +eval"
         );
-        assert!(advice(None, &["del"]).contains("ACL SETUSER default +del"));
+        assert_eq!(
+            advice(None, &["del"], &["hset", "info"]),
+            "user `default` has no permission for del, nor, for other features, for hset, info; \
+             to grant it, run ACL SETUSER default +del +hset +info"
+        );
     }
 }
