@@ -36,7 +36,7 @@ const NO_NAMES: [&str; 8] = ["utils", "common", "types", "helpers", "manager", "
 /// Maximum lines per file.
 const MAX_LINES: usize = 400;
 /// Maximum number of tuple-packed `let`s in all files: those of true pairs.
-const MAX_PACKED: usize = 14;
+const MAX_PACKED: usize = 10;
 /// Folders with the Rust files of the project.
 const ALL: [&str; 6] = ["src", "tests", "benches", "examples", "fuzz/fuzz_targets", "fuzz/targets"];
 

@@ -63,8 +63,9 @@ impl Public {
         announce("grpc", grpc.endpoint());
         announce("http", http.local_addr());
         self.admin.into_iter().for_each(|address| announce("admin", Ok(address)));
-        if let (true, Ok(Endpoint::Tcp(address))) = (are_examples, grpc.endpoint()) {
-            let (program, port) = (program_name(), address.port());
+        if are_examples && let Ok(Endpoint::Tcp(address)) = grpc.endpoint() {
+            let program = program_name();
+            let port = address.port();
             info!(
                 "serving the examples in config/policies; try: \
                  {program} hit 127.0.0.1:{port} gateway remote_address=203.0.113.7"

@@ -78,7 +78,9 @@ impl Header {
     pub fn add_to_http(&self, headers: &mut http::HeaderMap) {
         let name = http::HeaderName::from_bytes(self.name.as_str().as_bytes());
         let value = http::HeaderValue::from_bytes(self.value.as_bytes());
-        if let (Ok(name), Ok(mut value)) = (name, value) {
+        if let Ok(name) = name
+            && let Ok(mut value) = value
+        {
             value.set_sensitive(true);
             headers.insert(name, value);
         }

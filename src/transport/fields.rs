@@ -197,7 +197,9 @@ impl HeaderFields {
     pub(super) fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in self.iter().filter(|(name, _)| name.first() != Some(&b':')) {
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            if let Ok(name) = HeaderName::from_bytes(name)
+                && let Ok(value) = HeaderValue::from_bytes(value)
+            {
                 // Fails above 32,768 fields, far beyond what the bound on the list's size admits.
                 let _ = map.try_append(name, value);
             }

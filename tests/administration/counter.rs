@@ -300,7 +300,7 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
     }
     assert_eq!(output(["hit", &grpc, "test", "banned=x"]).status.code(), Some(1));
     let ban = said(&output(["denials", "--admin", &admin, "--key", "banned"]));
-    assert!(ban.contains("only another policy") && commands(&ban).is_empty(), "{ban}");
+    assert!(ban.contains("only a policy change") && commands(&ban).is_empty(), "{ban}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ const REDIS: &str = "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n";
 fn of_env(variables: &str, policy: &str) -> (i32, String) {
     let files = Policies::of(policy);
     files.write("a.env", variables);
-    let (env, policy) = (files.file("a.env"), files.file("policy.yaml"));
+    let env = files.file("a.env");
+    let policy = files.file("policy.yaml");
     let (status, page, complaints) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!(complaints, "", "{page}");
     (status, joined(&page).replace(path(files.path()), ""))
@@ -55,7 +56,9 @@ fn the_next_steps_start_it_on_other_ports_with_a_command_that_cargo_installs() {
 fn the_exported_settings_are_started_on_other_ports_too() {
     let files = Policies::of(&yearly("user", 2));
     files.write("a.env", &format!("{REDIS}USE_STATSD=false\nUSE_PROMETHEUS=true\n"));
-    let (env, policy, output) = (files.file("a.env"), files.file("policy.yaml"), files.file("own"));
+    let env = files.file("a.env");
+    let policy = files.file("policy.yaml");
+    let output = files.file("own");
     let arguments = ["--env-file", path(&env), "--policy", path(&policy), "--output", path(&output)];
     let page = joined(&migrate(&arguments).1);
     has(&page, "--grpc-listen 0.0.0.0:8091 --http-listen 0.0.0.0:8090 --admin-listen 0.0.0.0:6071");
@@ -127,7 +130,8 @@ spec:
 fn a_manifest_is_read_from_standard_input_and_an_env_file_adds_to_it() {
     let files = Policies::of(&yearly("user", 2));
     files.write("a.env", "REDIS_URL=redis:6379\nLOG_LEVEL=info\n");
-    let (env, policy) = (files.file("a.env"), files.file("policy.yaml"));
+    let env = files.file("a.env");
+    let policy = files.file("policy.yaml");
     let run = |more: &[&str]| {
         let arguments = [&["migrate", "--manifest", "-", "--policy", path(&policy)], more].concat();
         let mut command = tollgate::command(arguments);
@@ -146,4 +150,15 @@ fn a_manifest_is_read_from_standard_input_and_an_env_file_adds_to_it() {
     has(&page, "Settings: 3 variables from container ratelimit of Deployment a in standard input and ");
     has(&page, "unchanged LOG_LEVEL, REDIS_SOCKET_TYPE, REDIS_URL");
     assert!(!page.contains("reference"), "{page}");
+}
+
+#[test]
+fn flags_without_an_effect_are_refused() {
+    for flags in [&["--output", "own"][..], &["--policy", "x"], &["--env-file", "x"], &["--manifest", "x"]] {
+        let live = ["--live", "127.0.0.1:1", "--against", "127.0.0.1:1", "trace.jsonl"];
+        let (status, _, complaints) = migrate(&[flags, &live].concat());
+        assert!(status == 2 && complaints.contains("cannot be used with"), "{flags:?}: {complaints}");
+    }
+    let (status, _, complaints) = migrate(&["--tls"]);
+    assert!(status == 2 && complaints.contains("--live"), "{complaints}");
 }

@@ -135,7 +135,9 @@ impl ExportedFiles {
             steps.push(Step::new(format!("fill in {} in {variables}", count(self.open, "value"))));
         }
         let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
-        if let (Some(policies), false) = (&policies, self.is_native) {
+        if let Some(policies) = &policies
+            && !self.is_native
+        {
             let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
             steps.push(Step::new(format!("remove the keys named in the warnings from {policies}; {set}")));
         }

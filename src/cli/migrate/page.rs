@@ -144,7 +144,8 @@ impl Page<'_> {
             }
             MigratedPolicies::Loaded { files: sources, loaded, from, unused_plane } => {
                 let limits = limits(loaded).count();
-                let (files, rules) = (count(sources.len(), "file"), count(loaded.policies.rules().count(), "rule"));
+                let files = count(sources.len(), "file");
+                let rules = count(loaded.policies.rules().count(), "rule");
                 writeln!(f, "\nPolicies: {files} from {from}, {rules}, {}", count(limits, "limit"))?;
                 let rejected = rejected::in_files(sources);
                 match rejected.as_slice() {

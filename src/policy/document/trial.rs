@@ -75,7 +75,9 @@ impl DocumentReader<'_> {
     fn step(&mut self, fields: &MappingFields, source: &Source) -> Option<TestStep> {
         let at = self.instant(fields);
         let after = self.length(fields, "after");
-        if let (Some(at), Some(after)) = (&at, &after) {
+        if let Some(at) = &at
+            && let Some(after) = &after
+        {
             let error = Finding::error(after.span, "`after` and `at` cannot be combined").also(at.span, "`at` is here");
             self.report(error.note("set the time of the step, or its time since the previous step"));
         }

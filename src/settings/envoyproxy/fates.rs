@@ -126,7 +126,8 @@ pub(super) fn carried_flags(variables: &Variables, translation: &Translation) ->
     let is_own = |name: &str, value: &str| std::env::var_os(name).is_some_and(|own| own == value);
     let mut flags = BTreeMap::new();
     for OwnVariable { name, value, .. } in carried(variables, translation) {
-        let (Some(argument), Some(value)) = (argument_of(&command, &name), value) else { continue };
+        let Some(argument) = argument_of(&command, &name) else { continue };
+        let Some(value) = value else { continue };
         let Some(long) = argument.get_long() else { continue };
         let takes_one = argument.get_num_args().is_none_or(|number| number.max_values() <= 1);
         let takes_value = matches!(argument.get_action(), clap::ArgAction::Set | clap::ArgAction::Append);

@@ -20,7 +20,8 @@ fn listen(reader: &mut VariableReader<'_>) {
         "" => address(reader, "GRPC_HOST", "GRPC_PORT"),
         path => format!("unix:{path}"),
     };
-    let (http, admin) = (address(reader, "HOST", "PORT"), address(reader, "DEBUG_HOST", "DEBUG_PORT"));
+    let http = address(reader, "HOST", "PORT");
+    let admin = address(reader, "DEBUG_HOST", "DEBUG_PORT");
     distinct_ports(reader, [("GRPC_PORT", &grpc), ("PORT", &http), ("DEBUG_PORT", &admin)]);
     reader.put("--grpc-listen", grpc);
     reader.put("--http-listen", http);
@@ -194,7 +195,8 @@ fn stats(reader: &mut VariableReader<'_>) {
         return;
     }
     reader.switch("--stats-page", true);
-    let (dog, plain) = (reader.boolean("USE_DOG_STATSD"), reader.boolean("USE_STATSD"));
+    let dog = reader.boolean("USE_DOG_STATSD");
+    let plain = reader.boolean("USE_STATSD");
     if dog || plain {
         let protocol = if dog || reader.text("STATSD_PROTOCOL") == "udp" { "udp" } else { "tcp" };
         let host = reader.text("STATSD_HOST");

@@ -68,7 +68,8 @@ struct RedisVariables {
 }
 
 fn url(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariables) {
-    let (written, tls) = (reader.text(names.url), reader.boolean(names.tls));
+    let written = reader.text(names.url);
+    let tls = reader.boolean(names.tls);
     let scheme = |kind: &str| format!("{}{kind}://", if tls { "rediss" } else { "redis" });
     let bare = |text: &str| text.trim().trim_start_matches("redis://").trim_start_matches("rediss://").to_owned();
     if written.is_empty() {

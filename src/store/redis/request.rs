@@ -133,7 +133,8 @@ impl RedisStore {
     fn take_back(&self, checks: &[Check<'_>], group: &Group, answers: Answers, judged: &mut CheckOutcomes) {
         let mut charges: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
         for (number, answer) in group.checks.iter().zip(answers) {
-            let (Some(check), Some(place)) = (checks.get(*number), judged.get_mut(*number)) else { continue };
+            let Some(check) = checks.get(*number) else { continue };
+            let Some(place) = judged.get_mut(*number) else { continue };
             let receipt = to_undo(check, &answer);
             let otherwise = answer.otherwise.map(|otherwise| *otherwise);
             if let Some(outcome) = otherwise.as_ref().and_then(|otherwise| otherwise.outcome) {
