@@ -8,9 +8,13 @@ use std::time::Instant;
 /// only to reset them (CVE-2023-44487) evades the bound on concurrent streams, and each such call
 /// is begun.
 const MAX_RESETS: u32 = 2048;
-/// Maximum number of stream errors in excess of answers: malformed header lists, streams beyond the
-/// bound, frames for closed streams.
+/// Maximum number of stream errors in excess of answers: malformed header lists, frames for closed
+/// streams.
 const MAX_ERRORS: u32 = 1024;
+/// Maximum number of streams refused beyond the bound on them, in excess of answers. A client that
+/// does not wait for its turn opens thousands while the machine stalls; refusing one takes less
+/// than answering it.
+const MAX_REFUSALS: u32 = 16_384;
 /// Maximum cost that frames without a call may accumulate.
 const MAX_IDLE_COST: u32 = 10_000;
 /// Cost forgiven per second, and per answer.
@@ -25,6 +29,7 @@ const EMPTY_COST: u32 = 128;
 pub(super) struct AbuseCounters {
     resets: u32,
     errors: u32,
+    refusals: u32,
     idle_cost: u32,
     forgiven_at: Instant,
 }
@@ -40,13 +45,14 @@ pub(super) enum Abuse {
 
 impl AbuseCounters {
     pub(super) fn new(now: Instant) -> Self {
-        Self { resets: 0, errors: 0, idle_cost: 0, forgiven_at: now }
+        Self { resets: 0, errors: 0, refusals: 0, idle_cost: 0, forgiven_at: now }
     }
 
     /// Records an answer that the client took, which offsets some abuse.
     pub(super) fn record_answer(&mut self) {
         self.resets = self.resets.saturating_sub(1);
         self.errors = self.errors.saturating_sub(1);
+        self.refusals = self.refusals.saturating_sub(1);
         self.idle_cost = self.idle_cost.saturating_sub(COST_PER_ANSWER);
     }
 
@@ -63,6 +69,12 @@ impl AbuseCounters {
     pub(super) fn record_error(&mut self) -> Result<(), Abuse> {
         self.errors = self.errors.saturating_add(1);
         if self.errors > MAX_ERRORS { Err(Abuse::Flood) } else { Ok(()) }
+    }
+
+    /// Records a stream that was refused because too many were open.
+    pub(super) fn record_refusal(&mut self) -> Result<(), Abuse> {
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals > MAX_REFUSALS { Err(Abuse::Flood) } else { Ok(()) }
     }
 
     /// Records a frame that belongs to no call: PING, PRIORITY, WINDOW_UPDATE, unknown types.
@@ -102,6 +114,15 @@ mod tests {
         abuse.record_answer();
         assert_eq!(abuse.record_reset(), Ok(()));
         assert_eq!(abuse.record_reset(), Err(Abuse::Resets));
+    }
+
+    #[test]
+    fn a_burst_of_refused_streams_is_tolerated_and_a_flood_is_not() {
+        let mut abuse = AbuseCounters::new(Instant::now());
+        assert!((0..MAX_REFUSALS).all(|_| abuse.record_refusal().is_ok()));
+        abuse.record_answer();
+        assert_eq!(abuse.record_refusal(), Ok(()));
+        assert_eq!(abuse.record_refusal(), Err(Abuse::Flood));
     }
 
     #[test]

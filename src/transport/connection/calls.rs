@@ -68,7 +68,8 @@ impl<S: Service> Connection<S> {
             return Ok(0);
         }
         if self.streams.len() >= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX) {
-            self.reset_for_error(stream, Reason::REFUSED_STREAM)?;
+            self.reset(stream, Reason::REFUSED_STREAM);
+            self.abuse.record_refusal()?;
             return Ok(0);
         }
         let Routed::To(route, length) = routed else {

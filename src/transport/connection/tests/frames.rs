@@ -217,6 +217,15 @@ fn streams_beyond_the_bound_are_refused() {
 }
 
 #[test]
+fn a_client_that_does_not_wait_for_a_stalled_server_keeps_its_connection() {
+    let mut peer = TestPeer::new();
+    (0..2_000).for_each(|number| peer.call(1 + 2 * number, "/wait", b""));
+    let refused = SentFrame::Reset(3_999, code(Reason::REFUSED_STREAM));
+    assert_eq!(peer.sent().last(), Some(&refused));
+    assert_eq!(peer.connection.end(), None);
+}
+
+#[test]
 fn a_list_that_is_too_large_is_refused_alone() {
     let mut peer = TestPeer::new();
     let long = "v".repeat(17 << 10);
