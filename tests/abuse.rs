@@ -104,7 +104,7 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     client.write(&opened(&(0..11).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await.unwrap();
     assert_eq!(client.body_of(RESET).await, REFUSED_STREAM);
     assert!(client.is_seen().await);
-    let _ = client.write(&opened(&(11..2_000).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await;
+    let _ = client.write(&opened(&(11..20_000).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await;
     assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
     becomes("it is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 1).await;
 }

@@ -28,7 +28,7 @@ pub use self::modes::Modes;
 use self::target::DescriptorTarget;
 pub use self::trial::CandidateResult;
 use self::trial::Trial;
-use crate::algorithm::judge::InlineVec;
+use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
 use crate::journal::Recorder;
@@ -225,7 +225,7 @@ impl<S: Store> Limiter<S> {
                 return Ok(Decision::unlimited(request.descriptors.len()));
             };
             let checks = matched.checks(request);
-            let outcomes = if checks.is_empty() {
+            let mut outcomes = if checks.is_empty() {
                 Outcomes::new()
             } else {
                 let begun = store_time.map(|time| (time, Instant::now()));
@@ -240,12 +240,20 @@ impl<S: Store> Limiter<S> {
             }
             let overall = self.overall(matched.prior, &checks, &outcomes)?;
             drop(checks);
-            Ok(self.conclude(live, request, matched, overall, outcomes))
+            let MatchedRequest { statuses, trials, tally, .. } = matched;
+            let applying = outcomes.len().saturating_sub(trials.len());
+            let tried = CandidateResult::all(trials, &mut outcomes, applying);
+            let decision = Decision::new(overall, statuses, outcomes, tried);
+            if let Some(tally) = &tally {
+                self.record(live, request, &decision, tally);
+            }
+            Ok(decision)
         }
     }
 
     /// Matches a request to rules. Returns `None` if its domain has no policy. If `counts`, the
     /// decision is counted, and candidates are evaluated beside it.
+    #[inline]
     fn match_request<'a>(&self, live: &'a Live, request: &Request<'_>, counts: bool) -> Option<MatchedRequest<'a>> {
         let policy = live.in_force.policies.find(request.domain);
         if policy.is_none() {
@@ -263,25 +271,11 @@ impl<S: Store> Limiter<S> {
         Some(MatchedRequest { keys, statuses, prior, in_one_slot, trials, tally })
     }
 
-    /// Returns the decision, counted and recorded.
-    fn conclude<'a>(
-        &self,
-        live: &'a Live,
-        request: &Request<'_>,
-        matched: MatchedRequest<'a>,
-        overall: Overall,
-        mut outcomes: Outcomes,
-    ) -> Decision<'a> {
-        let MatchedRequest { statuses, trials, tally, .. } = matched;
-        let applying = outcomes.len().saturating_sub(trials.len());
-        let tried = CandidateResult::all(trials, &mut outcomes, applying);
-        let decision = Decision::new(overall, statuses, outcomes, tried);
-        if let Some(tally) = &tally {
-            live.in_force.counters.decided(&decision, tally);
-            self.record_denials(live, request, &decision);
-            self.record_candidate_denials(live, request, &decision);
-        }
-        decision
+    /// Counts a decision, and records its denials.
+    fn record(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>, tally: &RequestTally<'_>) {
+        live.in_force.counters.decided(decision, tally);
+        self.record_denials(live, request, decision);
+        self.record_candidate_denials(live, request, decision);
     }
 
     /// Matches the descriptors of a request, and encodes the keys of their counters.
@@ -320,7 +314,8 @@ impl<S: Store> Limiter<S> {
 
 impl MatchedRequest<'_> {
     /// Returns the checks for the store: one for each limit, then one for each candidate.
-    fn checks<'c>(&'c self, request: &'c Request<'_>) -> InlineVec<Check<'c>> {
+    #[inline]
+    fn checks<'c>(&'c self, request: &'c Request<'_>) -> Few<Check<'c>> {
         let check = |(status, descriptor): (&'c Status<'_>, &Descriptor<'_>)| {
             status.check(request, descriptor.hits, &self.keys, self.in_one_slot)
         };
